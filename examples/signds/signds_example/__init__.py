@@ -1,0 +1,1 @@
+"""SignDS on image classification: a Flower app."""

@@ -1,0 +1,120 @@
+"""What a run leaves behind: a table, a history file and a plot."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flower_ldp.privacy import PrivacySpent, Unit, meaning
+from flwr.serverapp.strategy import Result
+from rich.console import Console
+from rich.table import Table
+
+_MAX_ROWS = 20
+
+
+def publish(result: Result, config: Mapping[str, Any], folder: Path) -> None:
+    """Print the table; write ``<strategy>-history.json`` and ``history.png`` to ``folder``.
+
+    Parameters
+    ----------
+    result : Result
+        What ``strategy.start`` returned.
+    config : mapping
+        The run's configuration, kept with the history.
+    folder : Path
+        Made if it does not exist. The plot shows every history in it.
+    """
+    rounds = [_row(result, number) for number in sorted(result.evaluate_metrics_serverapp)]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{config['strategy']}-history.json"
+    _write_whole(path, json.dumps({"config": dict(config), "rounds": rounds}, indent=1) + "\n")
+    _print_table(rounds)
+    plot(folder)
+    print(f"wrote {path.resolve()} and {(folder / 'history.png').resolve()}", flush=True)
+
+
+def _row(result: Result, number: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"round": number, **result.evaluate_metrics_serverapp[number]}
+    train = result.train_metrics_clientapp.get(number)
+    if train is not None:
+        row |= {name: value for name, value in train.items() if name != "loss"}
+    if result.arrays is not None and train is not None and "bytes-up" not in row:
+        row["bytes-up"] = sum(array.numpy().nbytes for array in result.arrays.values())
+    return row
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that a crash leaves the old one or the new one, never a part."""
+    scratch = path.with_suffix(".partial")
+    scratch.write_text(text, encoding="utf-8")
+    os.replace(scratch, path)
+
+
+def _print_table(rounds: list[dict[str, Any]]) -> None:
+    private = any("epsilon-total" in row for row in rounds)
+    table = Table(title="SignDS" if private else "FedAvg, without protection")
+    columns = ["round", "accuracy", "bytes up per client"]
+    if private:
+        columns += ["r_est", "epsilon this round", "epsilon in total"]
+    for name in columns:
+        table.add_column(name, justify="right")
+    stride = max(1, -(-len(rounds) // _MAX_ROWS))
+    for row in rounds:
+        if row["round"] % stride and row is not rounds[-1]:
+            continue
+        cells = [str(row["round"]), f"{row['accuracy']:.4f}", _cell(row, "bytes-up", ",.0f")]
+        if private:
+            cells += [
+                _cell(row, "r-est", ".3g"),
+                _cell(row, "epsilon-round", "g"),
+                _cell(row, "epsilon-total", "g"),
+            ]
+        table.add_row(*cells)
+    console = Console(width=100)
+    console.print(table)
+    if private:
+        spent = PrivacySpent(Unit.CLIENT, rounds[-1].get("epsilon-total", 0.0))
+        console.print(f"Each client has spent {spent}. {meaning(spent)}")
+
+
+def _cell(row: dict[str, Any], name: str, form: str) -> str:
+    return format(row[name], form) if name in row else "-"
+
+
+def plot(folder: Path) -> Path:
+    """Draw accuracy over rounds of every history in ``folder`` to ``history.png``."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for path in sorted(folder.glob("*-history.json")):
+        history = json.loads(path.read_text(encoding="utf-8"))
+        rounds = history["rounds"]
+        size = next((row["bytes-up"] for row in rounds if "bytes-up" in row), 0)
+        private = "epsilon-round" in rounds[-1]
+        label = (
+            f"SignDS, epsilon {rounds[-1]['epsilon-round']:g} a round"
+            if private
+            else "FedAvg, no protection"
+        )
+        axes.plot(
+            [row["round"] for row in rounds],
+            [row["accuracy"] for row in rounds],
+            label=f"{label}: {size:,.0f} bytes up",
+            linestyle="-" if private else "--",
+        )
+    axes.set(xlabel="round", ylabel="accuracy on held-out images", ylim=(0, 1))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    target = folder / "history.png"
+    scratch = target.with_suffix(".partial.png")
+    figure.savefig(scratch, dpi=140)
+    plt.close(figure)
+    os.replace(scratch, target)
+    return target

@@ -1,0 +1,56 @@
+"""The server: SignDS (or FedAvg for the baseline), a table, a history file and a plot."""
+
+from pathlib import Path
+
+from flower_ldp.config import load_config
+from flower_ldp.strategies import SignDSStrategy
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg, Strategy
+
+from signds_example import data, model, report
+
+app = ServerApp()
+
+
+def make_strategy(context: Context) -> Strategy:
+    """Return the strategy that the run configuration names."""
+    config = context.run_config
+    fraction = float(config["fraction-train"])
+    if config["strategy"] == "fedavg":
+        return FedAvg(fraction_train=fraction, fraction_evaluate=0.0)
+    if config["strategy"] != "signds":
+        raise ValueError(f"strategy must be 'signds' or 'fedavg', got {config['strategy']!r}")
+    # A relative path is looked up beside this file, an absolute one is taken as it is.
+    signds = load_config(Path(__file__).parent / str(config["signds-config"])).encrypt.signds
+    return SignDSStrategy(
+        signds.mechanism(),
+        signds.step(),
+        scaling=signds.sign_scaling,
+        server_optimizer=signds.server_optimizer(),
+        fraction_train=fraction,
+    )
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train, evaluating on held-out images after each round, and report."""
+    config = context.run_config
+    seed = int(config["seed"])
+    held = data.load(str(config["data"]), str(config["evaluate-on"]), seed)
+    net = model.build(str(config["model"]), held.side, seed)
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        net.load_state_dict(arrays.to_torch_state_dict())
+        accuracy, loss = model.accuracy_and_loss(net, held.held_out.images, held.held_out.labels)
+        print(f"round {server_round}: accuracy {accuracy:.4f}, loss {loss:.4f}", flush=True)
+        return MetricRecord({"accuracy": accuracy, "loss": loss})
+
+    strategy = make_strategy(context)
+    result = strategy.start(
+        grid,
+        ArrayRecord(net.state_dict()),
+        num_rounds=int(config["num-server-rounds"]),
+        evaluate_fn=evaluate,
+    )
+    report.publish(result, dict(config), Path(str(config["output-dir"])))

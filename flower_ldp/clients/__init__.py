@@ -1,0 +1,18 @@
+"""Client side: the gate and the releases that it lets out."""
+
+from __future__ import annotations
+
+from flower_ldp.clients.admission import Admission, NoLimits, ReleaseRequest
+from flower_ldp.clients.ldp_mod import LdpMod
+from flower_ldp.clients.release import OpenRelease, Release
+from flower_ldp.clients.signds import SignDSRelease
+
+__all__ = [
+    "Admission",
+    "LdpMod",
+    "NoLimits",
+    "OpenRelease",
+    "Release",
+    "ReleaseRequest",
+    "SignDSRelease",
+]

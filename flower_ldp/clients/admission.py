@@ -1,0 +1,70 @@
+"""Whether a release may happen: asked before private data is read.
+
+The gate asks its :class:`Admission` with public facts only: who asks, in which run, and
+what the answer would cost. A refusal is a :class:`~flower_ldp.errors.RefusalError` with a
+constant code. A policy of the data owner's and a durable ledger are such admissions.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from flwr.app import Context
+
+from flower_ldp.privacy import PrivacyEvent, compose
+
+_log = logging.getLogger("flower_ldp")
+
+
+@dataclass(frozen=True)
+class ReleaseRequest:
+    """A release that the server asks for.
+
+    Parameters
+    ----------
+    run_id : int
+        Flower's identity of the run.
+    message_id : str
+        Flower's identity of the message; the same message delivered again has the same.
+    message_type : str
+        ``"train"``, ``"evaluate"`` or ``"query"``.
+    events : tuple of PrivacyEvent
+        What the answer would cost.
+    """
+
+    run_id: int
+    message_id: str
+    message_type: str
+    events: tuple[PrivacyEvent, ...]
+
+
+class Admission(Protocol):
+    """Decides about releases, and records what they cost."""
+
+    def admit(self, request: ReleaseRequest, context: Context) -> None:
+        """Return if the release may happen, after charging it.
+
+        Raises
+        ------
+        RefusalError
+            If it may not.
+        """
+
+
+@dataclass(frozen=True)
+class NoLimits:
+    """Accepts any valid proposal: each report is private, but nobody limits how many.
+
+    The cost of each release is logged on the client.
+    """
+
+    def admit(self, request: ReleaseRequest, context: Context) -> None:
+        """Log the cost and accept."""
+        spent = ", ".join(str(total) for total in compose(request.events).values())
+        _log.info(
+            "releasing a private %s report: %s (no limit is set on this client)",
+            request.message_type,
+            spent,
+        )

@@ -1,0 +1,117 @@
+"""The gate: the one way out of a client.
+
+``LdpMod`` wraps a Flower ``ClientApp``. For each message it (1) finds the release for the
+message's type, (2) reads the server's proposal, (3) asks its admission, all three from
+public data; then it (4) lets the app compute, and (5) builds a new reply from the
+release's private report. The app's own reply never leaves, not in part; nor does what an
+exception says. Anything unexpected ends in one of a few constant errors:
+
+=========================  ==============================================================
+reason                     meaning
+=========================  ==============================================================
+``ldp:refused:message``    no release is set for this type of message
+``ldp:refused:proposal``   the server's proposal is missing, malformed or out of range
+``ldp:refused:<other>``    the admission refused
+``ldp:failed``             the app failed, or its reply could not be privatized
+=========================  ==============================================================
+
+The refusals depend on public state alone. ``ldp:failed`` may depend on private data (an
+app that crashes on some inputs tells that it crashed): one constant for every cause keeps
+that to a single bit.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from flwr.app import Context, Error, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+
+from flower_ldp.clients.admission import Admission, NoLimits, ReleaseRequest
+from flower_ldp.clients.release import Release
+from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.mechanisms.random import RandomSource
+
+_log = logging.getLogger("flower_ldp")
+
+#: Code of every error that this package sends; the reason tells them apart.
+ERROR_CODE = 1_000
+REFUSED_MESSAGE = "ldp:refused:message"
+REFUSED_PROPOSAL = "ldp:refused:proposal"
+FAILED = "ldp:failed"
+
+
+class LdpMod:
+    """Flower client mod that lets only private reports leave.
+
+    Put it **first** in the list of mods: the first mod is outermost, and what lies outside
+    the gate is not guarded by it.
+
+    Parameters
+    ----------
+    train, evaluate, query : Release, optional
+        How replies to these types of message are privatized. A type without a release is
+        refused before the app sees the message.
+    admission : Admission, optional
+        Decides, from public facts, whether a release may happen. Without one every valid
+        proposal is accepted.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> from flower_ldp.clients import LdpMod, SignDSRelease
+    >>> app = ClientApp(mods=[LdpMod(train=SignDSRelease())])
+    """
+
+    def __init__(
+        self,
+        *,
+        train: Release | None = None,
+        evaluate: Release | None = None,
+        query: Release | None = None,
+        admission: Admission | None = None,
+    ) -> None:
+        given = {
+            MessageType.TRAIN: train,
+            MessageType.EVALUATE: evaluate,
+            MessageType.QUERY: query,
+        }
+        self._releases = {kind: release for kind, release in given.items() if release is not None}
+        self._admission: Admission = NoLimits() if admission is None else admission
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer one message with a private report or a constant error."""
+        try:
+            report = self._answer(message, context, call_next)
+            return Message(report, reply_to=message)
+        except RefusalError as refusal:
+            _log.warning("refused: %s", refusal)
+            reason = refusal.code
+        except (Exception, SystemExit):
+            # The text may hold private data: it goes to this client's log and no further.
+            _log.exception("no report leaves: the app or the release failed")
+            reason = FAILED
+        return Message(Error(code=ERROR_CODE, reason=reason), reply_to=message)
+
+    def _answer(
+        self, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> RecordDict:
+        metadata = message.metadata
+        release = self._releases.get(metadata.message_type)
+        if release is None:
+            raise RefusalError(REFUSED_MESSAGE, f"no release for {metadata.message_type!r}")
+        try:
+            opened = release.open(message.content)
+        except (WireError, ValueError) as error:
+            raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+        self._admission.admit(
+            ReleaseRequest(
+                metadata.run_id, metadata.message_id, metadata.message_type, opened.events
+            ),
+            context,
+        )
+        reply = call_next(message, context)
+        if reply.has_error():
+            raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
+        # A fresh key for each reply: simulation resets a mod's attributes at every call.
+        return opened.privatize(reply.content, RandomSource.from_os())

@@ -1,0 +1,34 @@
+"""What the gate asks of a kind of reply: open the proposal, then build a private report.
+
+A :class:`Release` sees a message twice. First, before the app runs, ``open`` reads the
+server's proposal from it: public data only, so that a refusal tells nothing about the
+client. Then the :class:`OpenRelease` turns the app's raw reply into a **new** record from
+allowed fields.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from flwr.app import RecordDict
+
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent
+
+
+class OpenRelease(Protocol):
+    """A proposal that was understood, waiting for the app's reply."""
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """What the report will cost this client."""
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> RecordDict:
+        """Return a new record that holds the private report and nothing else."""
+
+
+class Release(Protocol):
+    """How replies to one type of message are privatized."""
+
+    def open(self, content: RecordDict) -> OpenRelease:
+        """Read the proposal; raise RefusalError if it cannot be accepted exactly."""

@@ -1,0 +1,92 @@
+"""SignDS on the client: the trained model goes in, a few packed bytes come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.errors import ReleaseError, WireError
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, SignDSProposal
+from flower_ldp.wire.signds_report import encode_report
+
+
+@dataclass(frozen=True)
+class SignDSRelease:
+    """Releases a train reply as a SignDS report.
+
+    The update is the trained model minus the model that the server sent, over all
+    floating-point arrays in the record's order. What else the app replies (metrics,
+    number of examples, configuration, integer arrays) is dropped.
+    """
+
+    def open(self, content: RecordDict) -> OpenSignDS:
+        """Read the proposal and the model that the server sent.
+
+        Raises
+        ------
+        WireError
+            If the message holds no well-formed proposal or not exactly one model.
+        ValueError
+            If the model cannot be flattened or is too small for the proposal.
+        """
+        record = content.config_records.get(PROPOSAL_KEY)
+        if record is None:
+            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
+        proposal = SignDSProposal.from_fields(record)
+        sent = _single_model(content)
+        layout = ModelLayout.of(sent)
+        proposal.selection.plan(layout.dimension)
+        return OpenSignDS(proposal, layout, sent)
+
+
+@dataclass(frozen=True)
+class OpenSignDS:
+    """An accepted proposal, with the model to measure the update from."""
+
+    proposal: SignDSProposal
+    layout: ModelLayout
+    sent: Mapping[str, NDArray[Any]]
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Cost of the selection and, if asked for, of the magnitude bit."""
+        return self.proposal.events()
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> RecordDict:
+        """Return a record with the packed report as its only field.
+
+        Raises
+        ------
+        ReleaseError
+            If the app's reply holds not exactly one model, another layout than the model
+            sent, or a value that is not finite.
+        """
+        try:
+            update = self.layout.difference(_single_model(reply), self.sent)
+            payload = self._report(update, rng)
+        except ValueError as error:
+            raise ReleaseError(str(error)) from error
+        return RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
+
+    def _report(self, update: NDArray[np.float32], rng: RandomSource) -> bytes:
+        selection, top = self.proposal.selection.randomize_with_top(update, rng)
+        bit: int | None = None
+        magnitude = self.proposal.magnitude
+        if magnitude is not None and self.proposal.magnitude_threshold is not None:
+            bit = magnitude.randomize(top.mean() < self.proposal.magnitude_threshold, rng)
+        return encode_report(selection.indices, selection.sign, bit, dimension=update.size)
+
+
+def _single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
+    records: list[ArrayRecord] = list(content.array_records.values())
+    if len(records) != 1:
+        raise WireError("record", f"expected one ArrayRecord, found {len(records)}")
+    return {name: array.numpy() for name, array in records[0].items()}

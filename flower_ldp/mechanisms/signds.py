@@ -1,0 +1,250 @@
+r"""SignDS: a few dimension indices and one random sign instead of a model update.
+
+An update u has d entries. A sign s is drawn from a fair coin, independent of u. S is the
+set of the K = floor(k d) largest entries of s u. The report is s and an h-subset J of the
+dimensions with
+
+.. math:: P(J \mid u, s) \propto e^{\epsilon\,[\,|J \cap S| \ge v_{th}\,]},
+
+drawn by first drawing v = |J n S| from its exact law, then v members of S and h - v
+others, uniformly without replacement.
+
+**Neighbours**: two inputs are neighbours if they are any two updates (replace-one at the
+level of a client's whole data). **Theorem**: one report is epsilon-LDP, and tight.
+*Proof*: s carries no information. For given s, the number of h-subsets with v members in
+S depends on |S| = K, d and h alone, hence so does the normalizer, and the ratio of the
+probabilities of one J under two inputs is at most e^epsilon. This needs exactly K members
+for every input: ``x >= tau`` with ties (real updates hold exact zeros) would break it, so
+ties are resolved by position. h and v_th depend on public configuration only.
+
+Source: Jiang, Zhou, Grossklags, "SignDS-FL: Local Differentially Private Federated
+Learning with Sign-based Dimension Selection", ACM TIST 13(5), 2022.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms.exact import as_fraction
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.selection import Selection, sum_of_signs
+from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, MAX_DIMENSION, SelectionLaw
+from flower_ldp.mechanisms.signds_size import best_threshold, largest_dim_out
+from flower_ldp.mechanisms.topk import TopSet, top_set
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+#: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
+SMALL_TOP_SET = 50
+
+
+class SmallTopSetWarning(UserWarning):
+    """K = floor(k d) is below 50: too few dimensions for a useful report."""
+
+
+@dataclass(frozen=True)
+class SelectionPlan:
+    """What a SignDS configuration comes to for one dimension; all of it public.
+
+    Parameters
+    ----------
+    dimension : int
+        d, number of entries of the update.
+    top_size : int
+        K = max(1, floor(k d)), the size of S.
+    dim_out : int
+        h, the number of reported dimensions.
+    threshold : int
+        v_th, from which on a subset is favoured.
+    law : SelectionLaw
+        Exact distribution of v = |J n S|.
+    """
+
+    dimension: int
+    top_size: int
+    dim_out: int
+    threshold: int
+    law: SelectionLaw
+
+    @property
+    def expected_inside(self) -> float:
+        """E[v]: expected number of reported dimensions that lie in S."""
+        return self.law.mean()
+
+    @property
+    def contrast(self) -> float:
+        """P(j in J | j in S) - P(j in J | j not in S), the signal of one report."""
+        inside, outside = self.expected_inside, self.dim_out - self.expected_inside
+        rest = self.dimension - self.top_size
+        return inside / self.top_size - (outside / rest if rest else 0.0)
+
+
+@dataclass(frozen=True)
+class SignDS:
+    """Dimension selection by the exponential mechanism.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release, per client (pure LDP); in (0, 100].
+    k : float
+        Fraction of dimensions that count as largest; in (0, 0.25].
+    threshold_ratio : float
+        Least fraction of the reported dimensions expected to lie in S, by which h is
+        chosen; in [0.5, 1].
+    dim_out : int
+        Number h of reported dimensions, or 0 to choose it by ``threshold_ratio``; in
+        [0, 4096].
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> plan = SignDS(epsilon=100.0, k=0.2).plan(66_404)
+    >>> plan.dim_out, plan.threshold, round(plan.expected_inside, 3)
+    (238, 143, 142.823)
+    """
+
+    epsilon: float
+    k: float
+    threshold_ratio: float = 0.6
+    dim_out: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon <= 100:
+            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
+        if not 0 < self.k <= 0.25:
+            raise ValueError(f"k must be in (0, 0.25], got {self.k}")
+        if not 0.5 <= self.threshold_ratio <= 1:
+            raise ValueError(f"threshold_ratio must be in [0.5, 1], got {self.threshold_ratio}")
+        if not (isinstance(self.dim_out, int) and 0 <= self.dim_out <= MAX_DIM_OUT):
+            raise ValueError(
+                f"dim_out must be an integer in [0, {MAX_DIM_OUT}], got {self.dim_out}"
+            )
+
+    def plan(self, dimension: int) -> SelectionPlan:
+        """Return K, h, v_th and the law of v for an update of ``dimension`` entries.
+
+        Parameters
+        ----------
+        dimension : int
+            d, in [1, 2^32 - 1] and at least ``dim_out``.
+
+        Warns
+        -----
+        SmallTopSetWarning
+            If k * d is below 50.
+
+        Raises
+        ------
+        ValueError
+            If ``dimension`` is outside its interval.
+        """
+        plan = _plan(self, dimension)
+        if plan.top_size < SMALL_TOP_SET:
+            warnings.warn(
+                f"k * d = {self.k:g} * {dimension} leaves K = {plan.top_size} dimensions in S; "
+                f"below {SMALL_TOP_SET} a report says little: raise k",
+                SmallTopSetWarning,
+                stacklevel=2,
+            )
+        return plan
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one report: epsilon per client, pure."""
+        return (PrivacyEvent("signds", self.epsilon, unit=Unit.CLIENT),)
+
+    def randomize(self, value: NDArray[np.floating[Any]], rng: RandomSource) -> Selection:
+        """Return a private report of an update.
+
+        Parameters
+        ----------
+        value : ndarray of floats, shape (d,)
+            The update; read, never changed or sorted.
+        rng : RandomSource
+            Source of the sign and the selection.
+
+        Raises
+        ------
+        ValueError
+            If ``value`` is not a vector or holds a non-finite entry.
+        """
+        return self.randomize_with_top(value, rng)[0]
+
+    def randomize_with_top(
+        self, value: NDArray[np.floating[Any]], rng: RandomSource
+    ) -> tuple[Selection, TopSet]:
+        """Like :meth:`randomize`, with the **private** set S for :class:`MagRR`'s bit."""
+        plan = self.plan(value.size)
+        sign = rng.sign()
+        top = top_set(value, plan.top_size, sign)
+        inside = plan.law.sample(rng)
+        indices = top.sample(inside, plan.dim_out - inside, rng)
+        return Selection(indices, sign), top
+
+    def log_prob(self, report: Selection, value: NDArray[np.floating[Any]]) -> float:
+        """Return log P(report | value) of the sampler as built.
+
+        Parameters
+        ----------
+        report : Selection
+            A sign and h dimensions.
+        value : ndarray of floats, shape (d,)
+            The update.
+        """
+        plan = _plan(self, value.size)
+        top = top_set(value, plan.top_size, report.sign)
+        inside = int(top.contains(report.indices).sum())
+        probability = plan.law.subset_probability(inside)
+        return math.log(probability.numerator) - math.log(probability.denominator) - math.log(2)
+
+    def estimate(self, reports: Iterable[Selection], dimension: int) -> NDArray[np.float64]:
+        """Return an unbiased estimate of the clients' mean top-set direction.
+
+        For one client the direction is +1 where an entry is among its K largest, -1 where it
+        is among its K smallest, else 0. A report with sign s adds s at its indices; its
+        mean is half the contrast times the direction.
+
+        Parameters
+        ----------
+        reports : iterable of Selection
+            One per client.
+        dimension : int
+            d.
+
+        Returns
+        -------
+        ndarray of float64, shape (d,)
+        """
+        plan = _plan(self, dimension)
+        reports = list(reports)
+        if not reports:
+            raise ValueError("reports must hold at least one report")
+        total = sum_of_signs(reports, dimension)
+        scaled: NDArray[np.float64] = total * (2.0 / (plan.contrast * len(reports)))
+        return scaled
+
+
+@lru_cache(maxsize=32)
+def _plan(mechanism: SignDS, dimension: int) -> SelectionPlan:
+    if not 1 <= dimension <= MAX_DIMENSION:
+        raise ValueError(f"dimension must be in [1, {MAX_DIMENSION}], got {dimension}")
+    if mechanism.dim_out > dimension:
+        raise ValueError(f"dim_out must be in [0, {dimension}], got {mechanism.dim_out}")
+    top_size = max(1, math.floor(as_fraction(mechanism.k) * dimension))
+    dim_out = mechanism.dim_out or largest_dim_out(
+        dimension, top_size, mechanism.epsilon, mechanism.threshold_ratio
+    )
+    threshold = best_threshold(dimension, top_size, dim_out, mechanism.epsilon)
+    law = SelectionLaw.of(dimension, top_size, dim_out, threshold, mechanism.epsilon)
+    return SelectionPlan(dimension, top_size, dim_out, threshold, law)

@@ -1,0 +1,105 @@
+"""Reply validation: each reply is judged by itself, and a bad one is counted and left out.
+
+Flower's own check stops a round at the first odd reply and looks at no value. Reports
+come from machines that the server does not control, so here one client can spoil no more
+than its own report.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from flwr.app import Message, RecordDict
+
+from flower_ldp.errors import WireError
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+
+_log = logging.getLogger("flower_ldp")
+ReportT = TypeVar("ReportT")
+
+
+class ReplyFilter:
+    """Decodes replies one by one and keeps count of those it rejects.
+
+    Parameters
+    ----------
+    expected_nodes : iterable of int
+        Nodes that were asked this round; each may answer once.
+
+    Attributes
+    ----------
+    accepted : int
+        Replies that decoded.
+    rejected : Counter of str
+        Replies that did not, by reason: a client's refusal (``"ldp:refused:policy"``), an
+        app error (``"error"``), an unknown or repeated sender (``"sender"``), or what a
+        decoder found wrong (``"record"``, ``"version"``, ``"length"``, ...).
+    """
+
+    def __init__(self, expected_nodes: Iterable[int]) -> None:
+        self._waiting = set(expected_nodes)
+        self.accepted = 0
+        self.rejected: Counter[str] = Counter()
+
+    def decode(
+        self, replies: Iterable[Message], decoder: Callable[[bytes], ReportT]
+    ) -> Iterator[ReportT]:
+        """Yield the reports of the good replies.
+
+        Parameters
+        ----------
+        replies : iterable of Message
+            What the grid returned.
+        decoder : callable
+            Turns a payload into a report or raises WireError.
+        """
+        for reply in replies:
+            try:
+                report = self._open(reply, decoder)
+            except WireError as error:
+                self.rejected[error.reason] += 1
+                _log.warning("reply of node %d left out: %s", reply.metadata.src_node_id, error)
+                continue
+            self.accepted += 1
+            yield report
+
+    def _open(self, reply: Message, decoder: Callable[[bytes], ReportT]) -> ReportT:
+        node = reply.metadata.src_node_id
+        if node not in self._waiting:
+            raise WireError("sender", "not asked this round, or has answered before")
+        self._waiting.discard(node)
+        if reply.has_error():
+            reason = reply.error.reason or ""
+            raise WireError(reason if reason in _KNOWN_REASONS else "error", reason)
+        return decoder(payload_of(reply.content))
+
+
+_KNOWN_REASONS = frozenset(
+    {
+        "ldp:failed",
+        "ldp:refused:budget",
+        "ldp:refused:message",
+        "ldp:refused:policy",
+        "ldp:refused:proposal",
+    }
+)
+
+
+def payload_of(content: RecordDict) -> bytes:
+    """Return the packed bytes of a reply that holds the report's record and nothing else.
+
+    Raises
+    ------
+    WireError
+        ``"record"`` if there is anything else.
+    """
+    if list(content) != [REPORT_KEY] or REPORT_KEY not in content.config_records:
+        raise WireError("record", f"expected one {REPORT_KEY!r} record, found {list(content)}")
+    record = content.config_records[REPORT_KEY]
+    payload = record.get(PAYLOAD_KEY)
+    if list(record) != [PAYLOAD_KEY] or not isinstance(payload, bytes):
+        raise WireError("record", f"expected one bytes field {PAYLOAD_KEY!r}")
+    return payload

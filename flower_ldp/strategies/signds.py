@@ -1,0 +1,214 @@
+"""SignDS training as a Flower strategy: sparse private reports in, one model step out."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms.selection import sum_of_signs
+from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose
+from flower_ldp.strategies.server_optimizer import ServerOptimizer
+from flower_ldp.strategies.signds_round import Round, Tally
+from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Scaling, StepSize
+from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
+
+_log = logging.getLogger("flwr")
+
+
+class SignDSStrategy(FedAvg):
+    """Federated training from SignDS reports.
+
+    An ordinary Flower strategy: sampling, ``start`` and ``evaluate_fn`` are those of FedAvg.
+    Clients run :class:`~flower_ldp.clients.LdpMod` with
+    :class:`~flower_ldp.clients.SignDSRelease`; no gradient, loss or count of theirs arrives
+    here. The server moves the model along the sum of the reported signs.
+
+    Parameters
+    ----------
+    mechanism : SignDS
+        The dimension selection that clients are asked for.
+    step : LearnedStep or FixedStep
+        Step size: learned from one more private bit per client (MagRR), or fixed.
+    scaling : {"published", "unbiased"}
+        See :mod:`flower_ldp.strategies.step_size`.
+    server_optimizer : ServerOptimizer, optional
+        Momentum or steps of fixed length; works on the privatized sum, at no cost in
+        privacy. Its state belongs to one run.
+    fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
+        As in FedAvg.
+    fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
+        As in FedAvg, except that the fraction is 0 by default: metrics that clients send
+        raw are a leak, and the gate refuses them. Use ``evaluate_fn`` on the server.
+
+    Examples
+    --------
+    >>> from flower_ldp.mechanisms import MagRR, SignDS
+    >>> strategy = SignDSStrategy(
+    ...     SignDS(epsilon=8.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)), fraction_train=0.5
+    ... )
+    """
+
+    def __init__(
+        self,
+        mechanism: SignDS,
+        step: LearnedStep | FixedStep,
+        *,
+        scaling: Scaling = "published",
+        server_optimizer: ServerOptimizer | None = None,
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 0.0,
+        min_train_nodes: int = 2,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
+    ) -> None:
+        super().__init__(
+            fraction_train=fraction_train,
+            fraction_evaluate=fraction_evaluate,
+            min_train_nodes=min_train_nodes,
+            min_evaluate_nodes=min_evaluate_nodes,
+            min_available_nodes=min_available_nodes,
+            arrayrecord_key=arrayrecord_key,
+            configrecord_key=configrecord_key,
+            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
+        )
+        self.mechanism = mechanism
+        self.step_size = StepSize(step, scaling)
+        self.scaling = scaling
+        self.server_optimizer = server_optimizer
+        self._round: Round | None = None
+        self._proposed: dict[int, Counter[PrivacyEvent]] = {}
+
+    def summary(self) -> None:
+        """Log the configuration, what it costs and how to learn the step size if it is not."""
+        spent = compose(self._round_events(asks_bit=self.step_size.estimate is not None))
+        _log.info("\t├──> SignDS: %s", self.mechanism)
+        _log.info("\t│\t├──Cost of a round: at most %s", spent[Unit.CLIENT])
+        _log.info("\t│\t├──Scaling: %s", self.scaling)
+        if self.server_optimizer is not None:
+            _log.info("\t│\t├──Server optimizer: %s", self.server_optimizer.describe())
+        if self.step_size.estimate is None:
+            _log.info(
+                "\t│\t└──Step: fixed rate; to learn it from one private bit per client, set "
+                "sign_mag_eps in the configuration or pass step=LearnedStep(MagRR(epsilon=...))"
+            )
+        else:
+            _log.info("\t│\t└──Step: learned by MagRR from %s", self.step_size.estimate)
+        super().summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Sample clients as FedAvg does, and add the round's proposal to each message."""
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        model = {name: array.numpy() for name, array in arrays.items()}
+        layout = ModelLayout.of(model)
+        available = len(list(grid.get_node_ids()))
+        question = self.step_size.question(len(messages) / available if available else 0.0)
+        proposal = SignDSProposal(
+            self.mechanism,
+            question.epsilon if question else None,
+            question.threshold if question else None,
+        )
+        for message in messages:
+            message.content[PROPOSAL_KEY] = ConfigRecord({**proposal.to_fields()})
+            self._proposed.setdefault(message.metadata.dst_node_id, Counter()).update(
+                proposal.events()
+            )
+        nodes = tuple(message.metadata.dst_node_id for message in messages)
+        plan = self.mechanism.plan(layout.dimension)
+        self._round = Round(server_round, model, layout, plan, proposal, nodes)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Move the model by the reports of this round.
+
+        Returns
+        -------
+        arrays : ArrayRecord or None
+            The new model; None, which keeps the old one, if no report was usable.
+        metrics : MetricRecord or None
+            ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per
+            report); ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1 undecided) where
+            bits were asked for; ``epsilon-round`` and ``epsilon-total`` (worst client, pure).
+        """
+        current = self._round
+        if current is None or current.server_round != server_round:
+            raise RuntimeError(f"round {server_round} was not configured by this strategy")
+        self._round = None
+        tally = Tally(current)
+        total = sum_of_signs(tally.selections(replies), current.layout.dimension)
+        _log.info(
+            "aggregate_train: accepted %d reports, rejected %d %s",
+            tally.filter.accepted,
+            tally.filter.rejected.total(),
+            dict(tally.filter.rejected) or "",
+        )
+        majority = None
+        if current.proposal.magnitude is not None:
+            majority = self.step_size.learn(tally.ones, tally.filter.accepted)
+        metrics = self._metrics(current, tally, majority)
+        if tally.filter.accepted == 0:
+            _log.warning("no usable report in round %d: the model stays as it is", server_round)
+            return None, metrics
+        return self._moved(current, total, tally.filter.accepted), metrics
+
+    def privacy_spent(self) -> PrivacySpent:
+        """Return the worst case over clients of what this server has asked for so far.
+
+        Every proposal counts, answered or not. Pure composition, per client; the client's
+        own record is the truth.
+        """
+        histories = {frozenset(events.items()) for events in self._proposed.values()}
+        totals = [
+            compose(replace(event, count=count) for event, count in history)[Unit.CLIENT]
+            for history in histories
+        ]
+        return max(totals, key=lambda spent: spent.epsilon, default=PrivacySpent(Unit.CLIENT, 0.0))
+
+    def _round_events(self, *, asks_bit: bool) -> tuple[PrivacyEvent, ...]:
+        question = self.step_size.question(1.0) if asks_bit else None
+        return SignDSProposal(
+            self.mechanism,
+            question.epsilon if question else None,
+            question.threshold if question else None,
+        ).events()
+
+    def _moved(self, current: Round, total: NDArray[np.int32], reports: int) -> ArrayRecord:
+        asked = current.proposal.magnitude is not None
+        factor = self.step_size.factor(reports, current.plan, asked=asked)
+        step = np.float32(factor) * total.astype(np.float32)
+        if self.server_optimizer is not None:
+            step = self.server_optimizer.step(step, current.server_round)
+        moved = current.layout.add(current.model, step)
+        return ArrayRecord({name: Array(array) for name, array in moved.items()})
+
+    def _metrics(self, current: Round, tally: Tally, majority: int | None) -> MetricRecord:
+        values: dict[str, int | float] = {
+            "accepted": tally.filter.accepted,
+            "rejected": tally.filter.rejected.total(),
+        }
+        for reason, count in sorted(tally.filter.rejected.items()):
+            values[f"rejected-{reason}"] = count
+        if tally.filter.accepted:
+            values["bytes-up"] = tally.payload_bytes / tally.filter.accepted
+        if current.proposal.magnitude is not None and self.step_size.estimate is not None:
+            values["r-est"] = self.step_size.estimate.value
+            values["magnitude-majority"] = -1 if majority is None else majority
+        values["epsilon-round"] = compose(current.proposal.events())[Unit.CLIENT].epsilon
+        values["epsilon-total"] = self.privacy_spent().epsilon
+        return MetricRecord(values)  # type: ignore[arg-type]

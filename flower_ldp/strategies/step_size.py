@@ -1,0 +1,153 @@
+"""Step sizes of SignDS training: learned from magnitude bits, or fixed.
+
+With T the sum of signs over N reports and m the magnitude, the two scalings are
+
+* ``"published"``: m T where m = 2 r_est was learned, and lr T / N for a fixed rate lr;
+* ``"unbiased"``: m (2 / (contrast N)) T, whose mean is m times the clients' mean top-set
+  direction. The published step is that times N * contrast / 2: too small for few clients,
+  too large for thousands.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
+from flower_ldp.mechanisms.signds import SelectionPlan
+
+Scaling = Literal["published", "unbiased"]
+SCALINGS: tuple[Scaling, ...] = ("published", "unbiased")
+
+
+@dataclass(frozen=True)
+class FixedStep:
+    """A fixed rate, the published rule without magnitude bits.
+
+    Parameters
+    ----------
+    global_lr : float
+        What a reported dimension moves by, before averaging over clients; positive.
+    """
+
+    global_lr: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.global_lr < math.inf:
+            raise ValueError(f"global_lr must be in (0, inf), got {self.global_lr}")
+
+
+@dataclass(frozen=True)
+class LearnedStep:
+    """A step size learned by MagRR, with a fixed rate where too few clients take part.
+
+    Parameters
+    ----------
+    magnitude : MagRR
+        The bit and its rule.
+    fallback : FixedStep or None
+        Rate for rounds below ``min_participation``, which ask for no bit; None to learn in
+        every round.
+    min_participation : float
+        Fraction of the available clients, in [0, 1]; the published rule has 0.05.
+    """
+
+    magnitude: MagRR
+    fallback: FixedStep | None = None
+    min_participation: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_participation <= 1:
+            raise ValueError(f"min_participation must be in [0, 1], got {self.min_participation}")
+
+
+@dataclass(frozen=True)
+class Question:
+    """The magnitude question of one round.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per bit, per client.
+    threshold : float
+        What clients compare their magnitude with.
+    """
+
+    epsilon: float
+    threshold: float
+
+
+class StepSize:
+    """The step rule of one run, with what it has learned so far.
+
+    Parameters
+    ----------
+    rule : LearnedStep or FixedStep
+        How the size is set.
+    scaling : {"published", "unbiased"}
+        What it multiplies.
+
+    Attributes
+    ----------
+    estimate : StepEstimate or None
+        MagRR's knowledge; None for a fixed rate.
+    """
+
+    def __init__(self, rule: LearnedStep | FixedStep, scaling: Scaling = "published") -> None:
+        if scaling not in SCALINGS:
+            raise ValueError(f"scaling must be one of {SCALINGS}, got {scaling!r}")
+        self._magnitude = rule.magnitude if isinstance(rule, LearnedStep) else None
+        self._fixed = rule.fallback if isinstance(rule, LearnedStep) else rule
+        self._min_participation = rule.min_participation if isinstance(rule, LearnedStep) else 0.0
+        self._scaling = scaling
+        self.estimate: StepEstimate | None = self._magnitude.start() if self._magnitude else None
+
+    def question(self, participation: float) -> Question | None:
+        """Return the question to ask in a round, or None to ask for no bit.
+
+        Parameters
+        ----------
+        participation : float
+            Fraction of the available clients that take part.
+        """
+        if self._magnitude is None or self.estimate is None:
+            return None
+        if self._fixed is not None and participation < self._min_participation:
+            return None
+        return Question(self._magnitude.epsilon, self.estimate.threshold)
+
+    def learn(self, ones: int, total: int) -> int | None:
+        """Take in the bits of a round: ``ones`` of ``total`` say that r is below.
+
+        Returns
+        -------
+        int or None
+            The majority's answer B, or None if the bits do not tell.
+        """
+        if self._magnitude is None or self.estimate is None:
+            return None
+        self.estimate = self._magnitude.advance(self.estimate, ones, total)
+        return self._magnitude.majority(ones, total)
+
+    def factor(self, reports: int, plan: SelectionPlan, *, asked: bool) -> float:
+        """Return what the sum of signs is multiplied by.
+
+        Parameters
+        ----------
+        reports : int
+            N, reports in the sum; at least 1.
+        plan : SelectionPlan
+            The selection's public numbers.
+        asked : bool
+            Whether this round asked for bits: only then is the learned size used.
+        """
+        if asked and self.estimate is not None:
+            magnitude, published = self.estimate.magnitude, self.estimate.magnitude
+        elif self._fixed is not None:
+            magnitude, published = self._fixed.global_lr, self._fixed.global_lr / reports
+        else:
+            raise ValueError("a round without bits needs a fixed rate")
+        if self._scaling == "published":
+            return published
+        return magnitude * 2.0 / (plan.contrast * reports)

@@ -1,0 +1,1 @@
+"""What crosses the network: proposals, model layouts and packed reports; strict both ways."""
