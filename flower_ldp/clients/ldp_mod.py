@@ -28,7 +28,7 @@ from flwr.app import Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients.admission import Admission, NoLimits, ReleaseRequest
-from flower_ldp.clients.release import Release
+from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 
@@ -82,20 +82,24 @@ class LdpMod:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report or a constant error."""
         try:
-            report = self._answer(message, context, call_next)
-            return Message(report, reply_to=message)
+            opened = self._admitted(message, context)
         except RefusalError as refusal:
             _log.warning("refused: %s", refusal)
-            reason = refusal.code
+            return _constant(refusal.code, message)
+        except Exception:
+            _log.exception("no report leaves: the request could not be judged")
+            return _constant(FAILED, message)
+        # From here on private data may be read, and every failure looks the same.
+        try:
+            report = _private_report(opened, message, context, call_next)
+            return Message(report, reply_to=message)
         except (Exception, SystemExit):
             # The text may hold private data: it goes to this client's log and no further.
             _log.exception("no report leaves: the app or the release failed")
-            reason = FAILED
-        return Message(Error(code=ERROR_CODE, reason=reason), reply_to=message)
+            return _constant(FAILED, message)
 
-    def _answer(
-        self, message: Message, context: Context, call_next: ClientAppCallable
-    ) -> RecordDict:
+    def _admitted(self, message: Message, context: Context) -> OpenRelease:
+        """Judge the request by public facts, and charge it."""
         metadata = message.metadata
         release = self._releases.get(metadata.message_type)
         if release is None:
@@ -110,8 +114,18 @@ class LdpMod:
             ),
             context,
         )
-        reply = call_next(message, context)
-        if reply.has_error():
-            raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
-        # A fresh key for each reply: simulation resets a mod's attributes at every call.
-        return opened.privatize(reply.content, RandomSource.from_os())
+        return opened
+
+
+def _private_report(
+    opened: OpenRelease, message: Message, context: Context, call_next: ClientAppCallable
+) -> RecordDict:
+    reply = call_next(message, context)
+    if reply.has_error():
+        raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
+    # A fresh key for each reply: simulation resets a mod's attributes at every call.
+    return opened.privatize(reply.content, RandomSource.from_os())
+
+
+def _constant(reason: str, message: Message) -> Message:
+    return Message(Error(code=ERROR_CODE, reason=reason), reply_to=message)

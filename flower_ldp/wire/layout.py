@@ -83,7 +83,7 @@ class ModelLayout:
         Parameters
         ----------
         new : mapping of str to ndarray
-            The trained model; must have this very layout, names in the same order.
+            The trained model; must have this very layout, in any order of names.
         old : mapping of str to ndarray
             The model that was sent.
 
@@ -135,7 +135,8 @@ class ModelLayout:
             array = arrays[spec.name]
             if spec.is_float:
                 piece = update[start : start + spec.size].reshape(spec.shape)
-                moved[spec.name] = (array + piece).astype(spec.dtype)
+                # asarray: numpy turns a sum of arrays without axes into a scalar
+                moved[spec.name] = np.asarray(array + piece, dtype=spec.dtype)
                 start += spec.size
             else:
                 moved[spec.name] = array

@@ -1,0 +1,22 @@
+"""Local randomizers and their estimators: numpy only, no Flower, torch or YAML."""
+
+from __future__ import annotations
+
+from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.mechanisms.selection import Selection
+from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
+
+__all__ = [
+    "BinaryResponse",
+    "MagRR",
+    "Mechanism",
+    "RandomSource",
+    "Selection",
+    "SelectionPlan",
+    "SignDS",
+    "SmallTopSetWarning",
+    "StepEstimate",
+]

@@ -1,0 +1,72 @@
+"""Flower messages made outside a run, from public classes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    Metadata,
+    RecordDict,
+)
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms import SignDS
+from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def record(arrays: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
+
+
+def metadata(
+    node: int = 7, *, kind: str = "train", message_id: str = "m-1", reply: bool = False
+) -> Metadata:
+    source, target = (node, 1) if reply else (1, node)
+    return Metadata(
+        run_id=3,
+        message_id=message_id,
+        src_node_id=source,
+        dst_node_id=target,
+        reply_to_message_id="m-0" if reply else "",
+        group_id="1",
+        created_at=time.time(),
+        ttl=3600.0,
+        message_type=kind,
+    )
+
+
+def message(content: RecordDict, **where: Any) -> Message:
+    make = cast(Callable[..., Message], Message)
+    return make(content=content, metadata=metadata(**where))
+
+
+def error_reply(reason: str, node: int = 7) -> Message:
+    make = cast(Callable[..., Message], Message)
+    return make(error=Error(code=1, reason=reason), metadata=metadata(node, reply=True))
+
+
+def proposal(
+    arrays: Arrays, selection: SignDS, magnitude: tuple[float, float] | None = None
+) -> RecordDict:
+    fields = SignDSProposal(selection, *(magnitude or (None, None))).to_fields()
+    return RecordDict({"arrays": record(arrays), PROPOSAL_KEY: ConfigRecord({**fields})})
+
+
+def context() -> Context:
+    return Context(
+        run_id=3,
+        node_id=7,
+        node_config={"partition-id": 0, "num-partitions": 1},
+        state=RecordDict(),
+        run_config={},
+    )

@@ -1,0 +1,92 @@
+"""The shipped sampler against its exact law; failure rate 1e-6 a test, fixed seed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from flower_ldp.mechanisms import RandomSource, Selection, SignDS
+from flower_ldp.mechanisms.signds_law import SelectionLaw
+
+pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
+
+FAILURE_RATE = 1e-6
+
+
+def assert_follows(counts: list[int], probabilities: list[float]) -> None:
+    """Chi-square test; outcomes expected less than five times are pooled."""
+    total = sum(counts)
+    expected = np.array(probabilities) * total
+    rare = expected < 5
+    observed = np.append(np.array(counts)[~rare], np.array(counts)[rare].sum())
+    wanted = np.append(expected[~rare], expected[rare].sum())
+    if wanted[-1] == 0:
+        assert observed[-1] == 0
+        observed, wanted = observed[:-1], wanted[:-1]
+    assert stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue > FAILURE_RATE
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        np.array([0.0, 0.0, 0.0, 0.0, 1.0, -1.0, 0.0], dtype=np.float32),
+        np.array([3.0, 1.0, 2.0, -5.0, 0.5, -0.5, 0.1], dtype=np.float32),
+    ],
+)
+@pytest.mark.parametrize(("epsilon", "h"), [(0.5, 2), (3.0, 3), (6.0, 1)])
+def test_outputs_follow_log_prob(update: np.ndarray, epsilon: float, h: int) -> None:
+    mechanism = SignDS(epsilon, 0.25, dim_out=h)
+    rng = RandomSource.seeded(2026)
+    cells = {
+        (sign, subset): i
+        for i, (sign, subset) in enumerate(
+            itertools.product((-1, 1), itertools.combinations(range(len(update)), h))
+        )
+    }
+    counts = [0] * len(cells)
+    for _ in range(20_000):
+        report = mechanism.randomize(update, rng)
+        counts[cells[report.sign, tuple(report.indices.tolist())]] += 1
+    probabilities = [
+        math.exp(mechanism.log_prob(Selection(np.array(subset), sign), update))
+        for sign, subset in cells
+    ]
+    assert_follows(counts, probabilities)
+
+
+def test_number_inside_follows_its_law_at_model_size() -> None:
+    plan = SignDS(8.0, 0.2).plan(61_706)
+    rng = RandomSource.seeded(7)
+    draws = np.bincount([plan.law.sample(rng) for _ in range(50_000)], minlength=plan.dim_out + 1)
+    exact = [float(plan.law.probability(v)) for v in range(plan.dim_out + 1)]
+    assert_follows(draws.tolist(), exact)
+
+
+def test_positions_are_uniform_within_and_without_the_top_set() -> None:
+    d, draws = 400, 4_000
+    update = np.random.default_rng(3).permutation(d).astype(np.float32)
+    mechanism = SignDS(8.0, 0.2, dim_out=6)
+    rng = RandomSource.seeded(11)
+    hits = np.zeros(d)
+    for _ in range(draws):
+        report = mechanism.randomize(update, rng)
+        rank = np.argsort(np.argsort(-report.sign * update))
+        hits += np.bincount(rank[report.indices], minlength=d)
+    for part in (hits[: d // 5], hits[d // 5 :]):
+        assert stats.chisquare(part).pvalue > FAILURE_RATE
+    law: SelectionLaw = mechanism.plan(d).law
+    inside = hits[: d // 5].sum() / draws
+    spread = math.sqrt(6 / draws) * stats.norm.isf(FAILURE_RATE / 2)
+    assert abs(inside - law.mean()) < spread
+
+
+def test_sign_is_fair_and_independent_of_the_update() -> None:
+    update = np.arange(50, dtype=np.float32)
+    rng = RandomSource.seeded(4)
+    mechanism = SignDS(8.0, 0.2, dim_out=2)
+    plus = sum(mechanism.randomize(update, rng).sign == 1 for _ in range(20_000))
+    assert stats.binomtest(plus, 20_000).pvalue > FAILURE_RATE

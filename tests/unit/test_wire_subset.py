@@ -1,0 +1,300 @@
+"""The subset code: exact, canonical, within its size bound, and safe on any bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from flower_ldp.errors import WireError
+from flower_ldp.wire import subset
+from flower_ldp.wire.subset import (
+    LENGTH,
+    MAX_DIMENSION,
+    MAX_SUBSET,
+    ORDER,
+    PADDING,
+    RANGE,
+    decode,
+    encode,
+    encoded_length,
+    log2_subsets,
+)
+
+REASONS = {LENGTH, PADDING, RANGE, ORDER}
+#: (d, h) with a plain bitmap and with a ranked one, single and many blocks, edges of the domain.
+SIZES = [
+    *[(1, 1), (2, 1), (5_994, 9), (61_706, 238), (10_000_000, 238)],
+    *[(MAX_DIMENSION, h) for h in (1, 2, 239, MAX_SUBSET)],
+    *[(100, 100), (200, 199), (320, 310), (321, 311), (400, 390), (700, 640), (2_000, 300)],
+    *[(10_000, 1_000), *((d, MAX_SUBSET) for d in (4_096, 4_097, 8_192, 55_397, 200_000))],
+]
+
+
+def random_subset(d: int, h: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw h of range(d) without a permutation of the whole range."""
+    if d <= 4 * h:
+        return np.sort(rng.permutation(d)[:h]).astype(np.int64)
+    drawn: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    while drawn.size < h:
+        drawn = np.unique(np.append(drawn, rng.integers(0, d, 2 * h)))
+    return np.sort(rng.permutation(drawn)[:h])
+
+
+def shaped_subsets(d: int, h: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Return random, clustered, evenly spread and one-sided subsets."""
+    start = np.arange(h, dtype=np.int64)
+    span = min(d, 2 * h)
+    offset = int(rng.integers(0, d - span + 1))
+    even = (start * d) // h
+    half = h // 2
+    two_ends = np.concatenate([start[:half], start[half:] + (d - h)])
+    cluster = random_subset(span, h, rng) + offset
+    return [start, start + (d - h), even, two_ends, cluster, random_subset(d, h, rng)]
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> tuple[int, int]:
+    """Draw (d, h): an even choice of magnitudes, and d next to h."""
+    h = draw(st.one_of(st.integers(1, 40), st.integers(1, MAX_SUBSET)))
+    exponent = draw(st.integers(0, 32))
+    far = st.integers(h, max(h, 2**exponent - 1))
+    d = draw(st.one_of(far, st.integers(h, h + 3), st.integers(h, 20 * h)))
+    return d, h
+
+
+@st.composite
+def drawn_subsets(draw: st.DrawFn) -> tuple[int, NDArray[np.int64]]:
+    """Draw a small subset index by index, so that failures shrink."""
+    d = draw(st.one_of(st.integers(1, 60), st.integers(1, MAX_DIMENSION)))
+    members = draw(st.sets(st.integers(0, d - 1), min_size=1, max_size=min(d, 40)))
+    return d, np.array(sorted(members), dtype=np.int64)
+
+
+def decode_if_canonical(data: bytes, d: int, h: int) -> NDArray[np.int64] | None:
+    """Decode or refuse; what is accepted must be a subset whose only code is ``data``."""
+    try:
+        indices = decode(data, d, h)
+    except WireError as error:
+        if error.reason not in REASONS:
+            raise
+        return None
+    assert indices.dtype == np.int64
+    assert indices.shape == (h,)
+    assert indices[0] >= 0
+    assert indices[-1] < d
+    assert (np.diff(indices) > 0).all()
+    assert encode(indices, d) == data
+    return indices
+
+
+@pytest.mark.parametrize(("d", "h"), SIZES)
+def test_round_trip_and_size_of_every_shape(d: int, h: int) -> None:
+    limit = 1.05 * log2_subsets(d, h) / 8 + 12
+    for indices in shaped_subsets(d, h, np.random.default_rng(h)):
+        data = encode(indices, d)
+        assert len(data) == encoded_length(d, h) <= limit
+        np.testing.assert_array_equal(decode(data, d, h), indices)
+        assert encode(indices.astype(np.uint32), d) == data
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(drawn_subsets())
+def test_round_trip_of_drawn_subsets(case: tuple[int, NDArray[np.int64]]) -> None:
+    d, indices = case
+    np.testing.assert_array_equal(decode(encode(indices, d), d, indices.size), indices)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(sizes(), st.integers(0, 2**32 - 1))
+def test_round_trip_of_random_sizes(size: tuple[int, int], seed: int) -> None:
+    d, h = size
+    for indices in shaped_subsets(d, h, np.random.default_rng(seed)):
+        data = encode(indices, d)
+        assert len(data) == encoded_length(d, h)
+        np.testing.assert_array_equal(decode(data, d, h), indices)
+
+
+def test_size_bound_on_a_grid() -> None:
+    """5 % and 16 bytes above the entropy, 4 of them left to the report's header."""
+    ratios = [1.01, 1.1, 1.3, 1.6, 2, 2.5, 3, 4, 5, 8, 11, 13.6, 15, 16, 24, 60, 100, 300, 900]
+    ranked = 0
+    for h in [1, 2, 9, 60, 89, 120, 200, 238, 257, 321, 500, 641, 1000, 2000, 3000, 4068, 4096]:
+        near = [h, h + 1, h + 2, h + 10, h + 50]
+        far = [h * 2**i + i for i in range(12, 20)] + [MAX_DIMENSION]
+        for d in near + [math.ceil(h * ratio) for ratio in ratios] + far:
+            length = encoded_length(d, h)
+            assert length <= 1.05 * log2_subsets(d, h) / 8 + 12, (d, h)
+            assert length >= math.floor(log2_subsets(d, h) / 8), (d, h)
+            ranked += subset._layout(d, h).ranked
+    assert ranked > 50
+
+
+def test_automatic_configurations_are_not_ranked() -> None:
+    """The fast decoder covers what dimension selection chooses by itself."""
+    for d in [1_000, 5_994, 61_706, 66_404, 10**6, 10**7, 10**8, 10**9, MAX_DIMENSION]:
+        for h in [1, 9, 43, 100, 238, 240]:
+            assert not subset._layout(d, h).ranked
+
+
+@pytest.mark.parametrize(("d", "h"), [(d, h) for d in range(1, 10) for h in range(1, d + 1)])
+def test_small_ranges_byte_for_byte(d: int, h: int) -> None:
+    """Of all strings of the length, exactly C(d, h) are codes, one to each subset."""
+    n_bytes = encoded_length(d, h)
+    assert n_bytes <= 2
+    decoded = set()
+    for value in range(256**n_bytes):
+        indices = decode_if_canonical(value.to_bytes(n_bytes, "little"), d, h)
+        if indices is not None:
+            decoded.add(tuple(indices.tolist()))
+    assert decoded == set(itertools.combinations(range(d), h))
+
+
+@pytest.fixture
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Cut bitmaps into smaller blocks, so that short ones have many."""
+    monkeypatch.setattr(subset, "_BLOCK", request.param)
+    subset._binomials.cache_clear()
+    yield request.param
+    subset._binomials.cache_clear()
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 16], indirect=True)
+@pytest.mark.parametrize(("n", "h"), [(1, 1), (6, 0), (6, 1), (7, 3), (9, 4), (9, 8), (10, 10)])
+def test_ranks_are_a_bijection(n: int, h: int) -> None:
+    """Each bitmap has one integer, below the bound; every other integer is refused."""
+    n_bits = subset._rank_bits(n, h)
+    found = {}
+    for value in range(2**n_bits + 3):
+        with contextlib.suppress(WireError):
+            found[value] = subset._unrank(value, n, h)
+    assert all(subset._rank(ones, n) == value < 2**n_bits for value, ones in found.items())
+    subsets = sorted(tuple(ones.tolist()) for ones in found.values())
+    assert subsets == list(itertools.combinations(range(n), h))
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(st.data())
+def test_arbitrary_bytes(data: st.DataObject) -> None:
+    d, h = data.draw(st.sampled_from(SIZES))
+    length = encoded_length(d, h)
+    kind = data.draw(st.sampled_from(["free", "random", "zeros", "ones"]))
+    raw = {
+        "free": data.draw(st.binary(max_size=64)),
+        "random": np.random.default_rng(data.draw(st.integers(0, 2**32))).bytes(length),
+        "zeros": bytes(length),
+        "ones": b"\xff" * length,
+    }[kind]
+    decode_if_canonical(raw, d, h)
+
+
+@pytest.mark.parametrize(("d", "h"), SIZES)
+def test_mutations_of_a_code(d: int, h: int) -> None:
+    rng = np.random.default_rng(d)
+    indices = random_subset(d, h, rng)
+    data = encode(indices, d)
+    for other in [data[:-1], data + b"\0", b"\0" + data, b"", data * 2]:
+        if len(other) != len(data):
+            with pytest.raises(WireError, match=LENGTH) as caught:
+                decode(other, d, h)
+            assert caught.value.reason == LENGTH
+    for bit in {int(bit) for bit in rng.integers(0, 8 * len(data), 40)} if data else ():
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        other_indices = decode_if_canonical(bytes(flipped), d, h)
+        assert other_indices is None or not np.array_equal(other_indices, indices)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (-1, 0x80, PADDING),
+        (237, 0xFF, RANGE),  # the last index's low byte
+        (238, 0xFE, RANGE),  # seven ones too many in the bitmap
+        (1, 27, ORDER),  # the second index's low byte
+    ],
+)
+def test_reasons(at: int, value: int, reason: str) -> None:
+    d, h = 61_706, 238
+    data = bytearray(encode(np.arange(d - h, d, dtype=np.int64), d))
+    # k = 61,468 = 240 * 256 + 28 throughout, so the bitmap's ones start at bit 240.
+    assert data[:h] == bytes([28]) * h
+    assert data[h : h + 30] == bytes(30)
+    data[at] = value
+    with pytest.raises(WireError) as caught:
+        decode(bytes(data), d, h)
+    assert caught.value.reason == reason
+
+
+def test_rank_out_of_range() -> None:
+    d, h = 10_000, 1_000
+    assert subset._layout(d, h).ranked
+    data = bytearray(encode(np.arange(h, dtype=np.int64), d))
+    data[-2] = 0xFF
+    with pytest.raises(WireError) as caught:
+        decode(bytes(data), d, h)
+    assert caught.value.reason == RANGE
+
+
+def test_log2_subsets_is_accurate() -> None:
+    assert log2_subsets(1, 1) == 0
+    assert log2_subsets(4096, 4096) == 0
+    assert log2_subsets(MAX_DIMENSION, 1) == pytest.approx(math.log2(MAX_DIMENSION), rel=1e-15)
+    assert log2_subsets(61_706, 238) / 8 == pytest.approx(280.7, abs=0.05)
+    for d, h in [(50, 20), (66_404, 238), (MAX_DIMENSION, 2), (MAX_DIMENSION, 4096)]:
+        terms = [math.log2(Fraction(d - i, i + 1)) for i in range(h)]
+        assert log2_subsets(d, h) == pytest.approx(math.fsum(terms), rel=1e-14)
+
+
+def test_fixed_codes() -> None:
+    """Bytes written today must be read tomorrow: a changed layout needs a new version."""
+    # k = 0, 4, 4, 96 with four low bits: 0, 4, 4, 0, then ones at 0, 1, 2, 9.
+    plain = np.array([0, 5, 6, 99])
+    assert encode(plain, 100) == bytes([0x40, 0x04, 0b111, 0b10])
+    ranked = np.arange(0, 10_000, 10)
+    ranked[::3] += 7
+    digest = hashlib.sha256(encode(ranked, 10_000)).hexdigest()
+    assert digest.startswith("4bd396a6e2969f6c")
+
+
+@pytest.mark.parametrize(
+    ("indices", "d", "message"),
+    [
+        (np.array([], dtype=np.int64), 5, "h must be in"),
+        (np.array([1, 1]), 5, "increase strictly"),
+        (np.array([2, 1]), 5, "increase strictly"),
+        (np.array([3, 5]), 5, r"in \[0, 5\)"),
+        (np.array([-1, 3]), 5, r"in \[0, 5\)"),
+        (np.array([1.0, 2.0]), 5, "float64"),
+        (np.array([1, 2], dtype=np.int32), 5, "int32"),
+        (np.array([True, False]), 5, "bool"),
+        (np.array([[1, 2]]), 5, "indices must be"),
+        (np.array(1), 5, "indices must be"),
+        (np.arange(6), 5, "h must be in"),
+        (np.arange(MAX_SUBSET + 1), 10**6, "h must be in"),
+        (np.array([0]), 0, "d must be in"),
+        (np.array([0]), 2**32, "d must be in"),
+    ],
+)
+def test_encode_refuses(indices: NDArray[np.int64], d: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        encode(indices, d)
+
+
+@pytest.mark.parametrize(("d", "h"), [(0, 1), (2**32, 1), (5, 0), (5, 6), (10**6, 4097), (-1, 1)])
+def test_sizes_outside_the_domain(d: int, h: int) -> None:
+    for call in (log2_subsets, encoded_length):
+        with pytest.raises(ValueError, match="must be in"):
+            call(d, h)
+    with pytest.raises(ValueError, match="must be in"):
+        decode(b"", d, h)
