@@ -18,7 +18,7 @@ reads the same update as the selection, so a round costs the sum of both epsilon
 true bit 0, the chance of one is 0.27 at 100 clients and epsilon 0.1). So a majority is
 acted on only if it stands out from its own noise: the debiased count of yes differs from
 N/2 by more than ``significance`` standard deviations of the randomized response. And
-after ``regrow_after`` settled rounds the growth question is asked again, so that an
+after ``regrow_after`` contraction rounds without a halving the growth question is asked again, so that an
 estimate that is too small recovers. ``significance=0, regrow_after=0`` is the rule as
 published.
 
@@ -88,8 +88,8 @@ class MagRR:
         Standard deviations by which a majority must stand out from its noise to be acted
         on; 0 is the published rule.
     regrow_after : int
-        Settled contraction rounds after which growth is probed again; 0 for never, as
-        published.
+        Contraction rounds in a row without a halving after which growth is probed again; 0
+        for never, as published.
 
     Raises
     ------
@@ -172,12 +172,13 @@ class MagRR:
             If the counts are impossible.
         """
         majority = self.majority(ones, total)
-        if majority is None:
+        if total == 0:
             return state
         if state.phase is Phase.GROWTH:
             if majority == 1:
                 return StepEstimate(state.value, Phase.CONTRACTION)
-            return replace(state, value=min(2.0 * state.value, _LARGEST))
+            grown = min(2.0 * state.value, _LARGEST)
+            return state if majority is None else replace(state, value=grown)
         if majority == 1:
             return StepEstimate(max(state.value / 2.0, _SMALLEST), Phase.CONTRACTION)
         settled = state.settled + 1

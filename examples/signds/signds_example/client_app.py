@@ -1,9 +1,9 @@
 """The private client: the gate lets a SignDS report out, and nothing else."""
 
-from flower_ldp.clients import LdpMod, SignDSRelease
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from flower_ldp.clients import LdpMod, SignDSRelease
 from signds_example import training
 
 app = ClientApp(mods=[LdpMod(train=SignDSRelease())])

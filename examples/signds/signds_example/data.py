@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 
 @dataclass(frozen=True)
 class Split:
-    """Images as float32 tensors (n, 1, side, side) in [0, 1], labels as int64 (n,)."""
+    """Images as float32 tensors (n, 1, side, side), labels as int64 (n,)."""
 
     images: torch.Tensor
     labels: torch.Tensor
@@ -54,14 +54,14 @@ def load(source: str, evaluate_on: str, seed: int) -> Data:
     """
     if source == "digits":
         x, y = load_digits(return_X_y=True)
-        parts = train_test_split(
-            (x.reshape(-1, 8, 8) / 16.0), y, test_size=0.2, stratify=y, random_state=0
+        images = (x.reshape(-1, 8, 8) / 16 - 0.305) / 0.376
+        x_train, x_test, y_train, y_test = train_test_split(
+            images, y, test_size=0.2, stratify=y, random_state=0
         )
-        x_train, x_test, y_train, y_test = parts
     else:
         with np.load(Path(source)) as file:
-            x_train, y_train = file["x_train"] / np.float32(255), file["y_train"]
-            x_test, y_test = file["x_test"] / np.float32(255), file["y_test"]
+            x_train, y_train = _standardized(file["x_train"]), file["y_train"]
+            x_test, y_test = _standardized(file["x_test"]), file["y_test"]
     if evaluate_on == "validation":
         x_train, x_test, y_train, y_test = train_test_split(
             x_train, y_train, test_size=0.1, stratify=y_train, random_state=seed
@@ -69,6 +69,11 @@ def load(source: str, evaluate_on: str, seed: int) -> Data:
     elif evaluate_on != "test":
         raise ValueError(f"evaluate-on must be 'test' or 'validation', got {evaluate_on!r}")
     return Data(_split(x_train, y_train), _split(x_test, y_test))
+
+
+def _standardized(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    # MNIST's mean and deviation: published constants, not statistics of the clients' data
+    return (pixels / np.float32(255) - np.float32(0.1307)) / np.float32(0.3081)
 
 
 def _split(images: NDArray[np.floating], labels: NDArray[np.integer]) -> Split:

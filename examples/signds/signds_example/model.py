@@ -11,23 +11,22 @@ def small_cnn(side: int) -> nn.Module:
     if side <= 8:
         return nn.Sequential(
             nn.Conv2d(1, 8, 3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(8, 16, 3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Flatten(),
             nn.LazyLinear(32),
             nn.ReLU(),
             nn.Linear(32, 10),
         )
     return nn.Sequential(
-        nn.Conv2d(1, 8, 5),
+        nn.Conv2d(1, 8, 5, stride=2),
         nn.ReLU(),
-        nn.MaxPool2d(2),
         nn.Conv2d(8, 16, 5),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Flatten(),
         nn.LazyLinear(10),
     )
@@ -37,11 +36,11 @@ def lenet5() -> nn.Module:
     """Return LeNet-5 with 61,706 parameters, for 28 x 28 images."""
     return nn.Sequential(
         nn.Conv2d(1, 6, 5, padding=2),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Flatten(),
         nn.Linear(400, 120),
         nn.ReLU(),

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flower_ldp.privacy import PrivacySpent, Unit, meaning
 from flwr.serverapp.strategy import Result
 from rich.console import Console
 from rich.table import Table
+
+from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 _MAX_ROWS = 20
 

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from flower_ldp.config import load_config
-from flower_ldp.strategies import SignDSStrategy
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
+from flower_ldp.config import load_config
+from flower_ldp.strategies import SignDSStrategy
 from signds_example import data, model, report
 
 app = ServerApp()

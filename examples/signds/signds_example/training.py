@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from torch import nn
@@ -27,16 +29,13 @@ def train(message: Message, context: Context) -> Message:
     torch.set_num_threads(1)
     net = model.build(str(config["model"]), int(train_data.images.shape[-1]), seed)
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimizer = torch.optim.SGD(net.parameters(), lr=float(config["learning-rate"]))
-    net.train()
-    order = torch.as_tensor(mine)
-    batch_size = int(config["batch-size"])
-    for _ in range(int(config["local-steps"])):
-        batch = order[torch.randint(len(order), (batch_size,))]
+    optimizer = torch.optim.SGD(net.parameters(), lr=_learning_rate(message, context))
+    net.to(memory_format=torch.channels_last).train()  # half as long again on a CPU without
+    for batch in _batches(
+        torch.as_tensor(mine), int(config["local-steps"]), int(config["batch-size"])
+    ):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(
-            net(train_data.images[batch]), train_data.labels[batch]
-        )
+        loss = nn.functional.cross_entropy(net(train_data.images[batch]), train_data.labels[batch])
         loss.backward()
         optimizer.step()
     return Message(
@@ -48,3 +47,19 @@ def train(message: Message, context: Context) -> Message:
         ),
         reply_to=message,
     )
+
+
+def _learning_rate(message: Message, context: Context) -> float:
+    """Return the rate of this round, which falls linearly over the run."""
+    first = float(context.run_config["learning-rate"])
+    last = float(context.run_config["final-learning-rate"])
+    rounds = int(context.run_config["num-server-rounds"])
+    server_round = int(message.content["config"]["server-round"])
+    return first + (last - first) * min((server_round - 1) / rounds, 1.0)
+
+
+def _batches(indices: torch.Tensor, steps: int, batch_size: int) -> Iterator[torch.Tensor]:
+    """Yield ``steps`` batches, going through all images before any comes again."""
+    passes = -(-steps * batch_size // len(indices))
+    order = torch.cat([indices[torch.randperm(len(indices))] for _ in range(passes)])
+    return iter(order.split(batch_size)[:steps])

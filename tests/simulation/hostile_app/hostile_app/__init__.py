@@ -1,0 +1,1 @@
+"""Clients that misbehave, each in its own way."""

@@ -1,0 +1,84 @@
+"""Real runs through Flower's simulation engine, submitted with ``flwr run``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "signds"
+
+
+def load_runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("signds_run", EXAMPLE / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_nothing_planted_in_a_client_reaches_the_server(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    app = tmp_path / "app"
+    shutil.copytree(ROOT / "tests" / "simulation" / "hostile_app", app)
+    shutil.copy(ROOT / "LICENSE", app / "LICENSE")
+    received = tmp_path / "received.json"
+    runner = load_runner()
+    with runner.local_superlink(tmp_path / "flower") as environment:
+        runner.submit(app, environment, 10, {"received": f'"{received}"'}, verbose=False)
+    capfd.readouterr()
+    found = json.loads(received.read_text())
+    text = "\n".join(found["transcript"])
+    assert len(found["transcript"]) == 20
+    for canary in ("canary", "1234.5", "71993", "num-examples", "loss", "Traceback", "weights"):
+        assert canary not in text
+    for number in ("1", "2"):
+        metrics = found["metrics"][number]
+        assert (metrics["accepted"], metrics["rejected"]) == (4, 6)
+        assert metrics["rejected-ldp:failed"] == 6
+        assert metrics["epsilon-total"] == pytest.approx(21.0 * int(number))
+    assert found["norm"] > 0
+
+
+def test_the_example_runs_from_its_command_and_leaves_table_history_and_plot(
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "outputs"
+    command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", "6", "--rounds", "3"]
+    command += ["--baseline-rounds", "2", "--output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for words in ("epsilon in total", "bytes up per client", "r_est", "Each client has spent"):
+        assert words in done.stdout
+    private = json.loads((output / "signds-history.json").read_text())
+    assert [row["round"] for row in private["rounds"]] == [0, 1, 2, 3]
+    assert all(row["accepted"] == 6 for row in private["rounds"][1:])
+    assert 0 < private["rounds"][3]["bytes-up"] < 400
+    plain = json.loads((output / "fedavg-history.json").read_text())
+    assert plain["rounds"][2]["bytes-up"] > 10_000
+    assert "epsilon-total" not in plain["rounds"][2]
+    assert (output / "history.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--data", "/nowhere/mnist.npz"], "mnist.npz"),
+        (["--set", "rounds"], "KEY=VALUE"),
+        (["--clients", "1"], "--clients"),
+    ],
+)
+def test_a_wrong_argument_is_a_clear_error(arguments: list[str], complaint: str) -> None:
+    command = [sys.executable, str(EXAMPLE / "run.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert complaint in done.stderr + done.stdout
