@@ -165,7 +165,10 @@ class SignDSStrategy(FedAvg):
         if tally.filter.accepted == 0:
             _log.warning("no usable report in round %d: the model stays as it is", server_round)
             return None, metrics
-        return self._moved(current, total, tally.filter.accepted), metrics
+        moved = self._moved(current, total, tally.filter.accepted)
+        if moved is None:
+            _log.error("the step of round %d is not finite: the model stays", server_round)
+        return moved, metrics
 
     def privacy_spent(self) -> PrivacySpent:
         """Return the worst case over clients of what this server has asked for so far.
@@ -188,13 +191,17 @@ class SignDSStrategy(FedAvg):
             question.threshold if question else None,
         ).events()
 
-    def _moved(self, current: Round, total: NDArray[np.int32], reports: int) -> ArrayRecord:
+    def _moved(self, current: Round, total: NDArray[np.int32], reports: int) -> ArrayRecord | None:
         asked = current.proposal.magnitude is not None
         factor = self.step_size.factor(reports, current.plan, asked=asked)
-        step = np.float32(factor) * total.astype(np.float32)
-        if self.server_optimizer is not None:
-            step = self.server_optimizer.step(step, current.server_round)
-        moved = current.layout.add(current.model, step)
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = np.float32(factor) * total.astype(np.float32)
+            if self.server_optimizer is not None:
+                step = self.server_optimizer.step(step, current.server_round)
+            moved = current.layout.add(current.model, step)
+        # A model with an infinity in it could never be trained again: no client would answer.
+        if not all(np.isfinite(array).all() for array in moved.values()):
+            return None
         return ArrayRecord({name: Array(array) for name, array in moved.items()})
 
     def _metrics(self, current: Round, tally: Tally, majority: int | None) -> MetricRecord:

@@ -232,6 +232,19 @@ def test_with_no_usable_reply_the_model_stays(caplog: pytest.LogCaptureFixture) 
     assert "the model stays as it is" in caplog.text
 
 
+def test_a_step_beyond_the_weights_range_leaves_the_model_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logging.getLogger("flwr").propagate = True
+    strategy, _ = configured(FixedStep(1e6))  # float16 ends at 65,504
+    with caplog.at_level(logging.ERROR, logger="flwr"):
+        arrays, metrics = strategy.aggregate_train(1, [reply(payload(LAST), 100)])
+    assert arrays is None
+    assert metrics is not None
+    assert metrics["accepted"] == 1
+    assert "not finite" in caplog.text
+
+
 def test_aggregating_an_unconfigured_round_is_an_error() -> None:
     strategy, _ = configured()
     with pytest.raises(RuntimeError, match="round 2 was not configured"):
