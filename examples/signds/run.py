@@ -101,14 +101,22 @@ def submit(
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    finished = False
+    run_id, finished = "", False
     tail: list[str] = []
-    with process:
+    try:
         for line in process.stdout or ():
+            run_id = run_id or "".join(re.findall(r"started run (\d+)", line))
             finished = finished or line.startswith("wrote ")
             tail = [*tail[-60:], line]
             if verbose or not _is_noise(line):
                 print(line, end="", flush=True)
+    finally:
+        if not finished and run_id:
+            subprocess.run(
+                ["flwr", "stop", run_id], env=environment, capture_output=True, check=False
+            )
+        process.terminate()
+        process.wait()
     if not finished:
         raise SystemExit("the run did not finish; its last lines:\n" + "".join(tail))
 

@@ -3,7 +3,7 @@
 A sampler whose probabilities are doubles realises some other distribution than the
 one its theorem speaks of. The samplers here draw with integer weights instead, and
 replace e^epsilon by a rational number just *below* it, so that the log-ratio of two
-probabilities is at most epsilon exactly and short of it by less than 2^-128.
+probabilities is at most epsilon exactly and short of it by less than 2^-127.
 
 Parameters are read as the decimals that they print as: 0.15 means 15/100, not the
 binary number next to it, so that 0.15 of 20 dimensions is 3.
@@ -43,7 +43,8 @@ def exp_lower(epsilon: float, bits: int = EXP_BITS) -> int:
     # Decimal.exp is correctly rounded, so its predecessor is below the true value.
     below = context.next_minus(decimal.Decimal(repr(float(epsilon))).exp(context))
     scaled: Fraction = Fraction(below) * (1 << bits)
-    return math.floor(scaled)
+    # e^epsilon is at least 1, which the digits of a tiny epsilon do not show.
+    return max(math.floor(scaled), 1 << bits)
 
 
 def exp_scaled_at_least(epsilon: float, a: int, b: int) -> bool:

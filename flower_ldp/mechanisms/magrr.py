@@ -18,9 +18,9 @@ reads the same update as the selection, so a round costs the sum of both epsilon
 true bit 0, the chance of one is 0.27 at 100 clients and epsilon 0.1). So a majority is
 acted on only if it stands out from its own noise: the debiased count of yes differs from
 N/2 by more than ``significance`` standard deviations of the randomized response. And
-after ``regrow_after`` contraction rounds without a halving the growth question is asked again, so that an
-estimate that is too small recovers. ``significance=0, regrow_after=0`` is the rule as
-published.
+after ``regrow_after`` contraction rounds without a halving the growth question is asked
+again, so that an estimate that is too small recovers. ``significance=0, regrow_after=0``
+is the rule as published.
 
 Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 5.
 """
@@ -157,11 +157,13 @@ class MagRR:
             raise ValueError(f"ones must be in [0, {total}], got {ones}")
         if total == 0:
             return None
+        # Debiasing scales the lead and never changes its sign, so counts decide who leads.
+        majority = int(2 * ones > total)
+        if self.significance == 0:
+            return majority  # the published rule has no abstention: a tie counts as no
         lead = self.estimate(ones, total) - total / 2.0
-        if abs(lead) <= self.significance * self.response.standard_deviation(total):
-            # The published rule has no abstention: an exact tie counts as no.
-            return 0 if self.significance == 0 else None
-        return int(lead > 0)
+        noise = self.significance * self.response.standard_deviation(total)
+        return majority if abs(lead) > noise else None
 
     def advance(self, state: StepEstimate, ones: int, total: int) -> StepEstimate:
         """Return the state after a round with ``total`` bits, of which ``ones`` say yes.

@@ -231,7 +231,9 @@ class SignDS:
         if not reports:
             raise ValueError("reports must hold at least one report")
         total = sum_of_signs(reports, dimension)
-        scaled: NDArray[np.float64] = total * (2.0 / (plan.contrast * len(reports)))
+        scaled: NDArray[np.float64] = np.multiply(
+            total, 2.0 / (plan.contrast * len(reports)), dtype=np.float64
+        )
         return scaled
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_ldp.errors import WireError
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
@@ -96,10 +96,10 @@ def payload_of(content: RecordDict) -> bytes:
     WireError
         ``"record"`` if there is anything else.
     """
-    if list(content) != [REPORT_KEY] or REPORT_KEY not in content.config_records:
+    record = content.get(REPORT_KEY)
+    if len(content) != 1 or not isinstance(record, ConfigRecord):
         raise WireError("record", f"expected one {REPORT_KEY!r} record, found {list(content)}")
-    record = content.config_records[REPORT_KEY]
     payload = record.get(PAYLOAD_KEY)
-    if list(record) != [PAYLOAD_KEY] or not isinstance(payload, bytes):
+    if len(record) != 1 or not isinstance(payload, bytes):
         raise WireError("record", f"expected one bytes field {PAYLOAD_KEY!r}")
     return payload

@@ -90,8 +90,9 @@ class SignDSProposal:
             ``"version"`` for another version, ``"fields"`` for missing, unknown or
             ill-typed fields, ``"domain"`` for values outside their intervals.
         """
-        if fields.get("version") != _VERSION:
-            raise WireError("version", f"proposal version {fields.get('version')!r}")
+        version = fields.get("version")
+        if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
+            raise WireError("version", f"proposal version {version!r}")
         names = set(fields)
         if names not in (_REQUIRED, _REQUIRED | _MAGNITUDE) or fields["mechanism"] != "signds":
             raise WireError("fields", f"not a SignDS proposal: {sorted(names)}")

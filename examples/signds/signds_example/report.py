@@ -29,7 +29,8 @@ def publish(result: Result, config: Mapping[str, Any], folder: Path) -> None:
     folder : Path
         Made if it does not exist. The plot shows every history in it.
     """
-    rounds = [_row(result, number) for number in sorted(result.evaluate_metrics_serverapp)]
+    numbers = {*result.evaluate_metrics_serverapp, *result.train_metrics_clientapp}
+    rounds = [_row(result, number) for number in sorted(numbers)]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{config['strategy']}-history.json"
     _write_whole(path, json.dumps({"config": dict(config), "rounds": rounds}, indent=1) + "\n")
@@ -39,7 +40,8 @@ def publish(result: Result, config: Mapping[str, Any], folder: Path) -> None:
 
 
 def _row(result: Result, number: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"round": number, **result.evaluate_metrics_serverapp[number]}
+    row: dict[str, Any] = {"round": number}
+    row |= result.evaluate_metrics_serverapp.get(number, {})
     train = result.train_metrics_clientapp.get(number)
     if train is not None:
         row |= {name: value for name, value in train.items() if name != "loss"}
@@ -67,7 +69,7 @@ def _print_table(rounds: list[dict[str, Any]]) -> None:
     for row in rounds:
         if row["round"] % stride and row is not rounds[-1]:
             continue
-        cells = [str(row["round"]), f"{row['accuracy']:.4f}", _cell(row, "bytes-up", ",.0f")]
+        cells = [str(row["round"]), _cell(row, "accuracy", ".4f"), _cell(row, "bytes-up", ",.0f")]
         if private:
             cells += [
                 _cell(row, "r-est", ".3g"),
@@ -99,14 +101,15 @@ def plot(folder: Path) -> Path:
         rounds = history["rounds"]
         size = next((row["bytes-up"] for row in rounds if "bytes-up" in row), 0)
         private = "epsilon-round" in rounds[-1]
+        evaluated = [row for row in rounds if "accuracy" in row]
         label = (
             f"SignDS, epsilon {rounds[-1]['epsilon-round']:g} a round"
             if private
             else "FedAvg, no protection"
         )
         axes.plot(
-            [row["round"] for row in rounds],
-            [row["accuracy"] for row in rounds],
+            [row["round"] for row in evaluated],
+            [row["accuracy"] for row in evaluated],
             label=f"{label}: {size:,.0f} bytes up",
             linestyle="-" if private else "--",
         )

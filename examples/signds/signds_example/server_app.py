@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import torch
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from flower_ldp.config import load_config
+from flower_ldp.errors import ConfigError
 from flower_ldp.strategies import SignDSStrategy
 from signds_example import data, model, report
 
@@ -22,7 +24,11 @@ def make_strategy(context: Context) -> Strategy:
     if config["strategy"] != "signds":
         raise ValueError(f"strategy must be 'signds' or 'fedavg', got {config['strategy']!r}")
     # A relative path is looked up beside this file, an absolute one is taken as it is.
-    signds = load_config(Path(__file__).parent / str(config["signds-config"])).encrypt.signds
+    source = Path(__file__).parent / str(config["signds-config"])
+    encrypt = load_config(source).encrypt
+    if encrypt.encrypt_train_type != "SIGNDS":
+        raise ConfigError(f"{source}: encrypt_train_type must be SIGNDS, got NOT_ENCRYPT")
+    signds = encrypt.signds
     return SignDSStrategy(
         signds.mechanism(),
         signds.step(),
@@ -38,19 +44,24 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     seed = int(config["seed"])
     held = data.load(str(config["data"]), str(config["evaluate-on"]), seed)
-    net = model.build(str(config["model"]), held.side, seed)
+    net = model.build(str(config["model"]), held.side, seed).to(memory_format=torch.channels_last)
+    rounds, every = int(config["num-server-rounds"]), int(config["evaluate-every"])
 
-    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if server_round % every and server_round != rounds:
+            return None
         net.load_state_dict(arrays.to_torch_state_dict())
         accuracy, loss = model.accuracy_and_loss(net, held.held_out.images, held.held_out.labels)
-        print(f"round {server_round}: accuracy {accuracy:.4f}, loss {loss:.4f}", flush=True)
+        print(
+            f"round {server_round}/{rounds}: accuracy {accuracy:.4f}, loss {loss:.4f}", flush=True
+        )
         return MetricRecord({"accuracy": accuracy, "loss": loss})
 
     strategy = make_strategy(context)
     result = strategy.start(
         grid,
         ArrayRecord(net.state_dict()),
-        num_rounds=int(config["num-server-rounds"]),
+        num_rounds=rounds,
         evaluate_fn=evaluate,
     )
     report.publish(result, dict(config), Path(str(config["output-dir"])))

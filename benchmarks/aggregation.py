@@ -1,0 +1,245 @@
+"""Speed of adding up SignDS reports on the server against adding dense updates.
+
+Reports of h distinct uniform dimensions out of d and one fair sign are encoded as clients
+encode them. Three ways of adding them up are timed on one thread:
+
+* **bytes**: ``decode_report`` with all its checks, then ``sum_of_signs``;
+* **messages**: real Flower messages through ``Tally`` (sender, record and payload checks,
+  decoding, counting) and ``sum_of_signs``: all that a strategy does with replies;
+* **dense**: ``total += vector`` on float32 vectors of d entries and nothing else: no
+  parsing and no checks. A few vectors are timed; the rest is extrapolated.
+
+Making a report, a message or a vector is never in the time: inputs are made in chunks,
+with the clock stopped, so that memory holds one chunk.
+
+    python benchmarks/aggregation.py --output benchmarks/results/aggregation.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from _environment import write_report
+from flwr.app import ConfigRecord, Message, MessageType, Metadata, RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms.selection import Selection, sum_of_signs
+from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.strategies.signds_round import Round, Tally
+from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, SignDSProposal
+from flower_ldp.wire.signds_report import decode_report, encode_report, report_length
+
+ItemT = TypeVar("ItemT")
+_CHUNK = 2_000
+_SERVER = 1
+_FIRST_NODE = 2
+
+
+class Stopwatch:
+    """Wall-clock time of a loop, less the time that its inputs took to make."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._excluded = 0.0
+
+    def exclude(self, make: Callable[[], ItemT]) -> ItemT:
+        """Call ``make`` with the clock stopped."""
+        start = time.perf_counter()
+        made = make()
+        self._excluded += time.perf_counter() - start
+        return made
+
+    @property
+    def seconds(self) -> float:
+        """Time so far."""
+        return time.perf_counter() - self._started - self._excluded
+
+
+def make_payloads(
+    rng: np.random.Generator, count: int, dimension: int, dim_out: int
+) -> list[bytes]:
+    """Return encoded reports of uniform subsets, with fair signs and magnitude bits."""
+    payloads = []
+    for coins in rng.integers(0, 2, (count, 2)).tolist():
+        indices = np.sort(rng.choice(dimension, dim_out, replace=False, shuffle=False))
+        payloads.append(encode_report(indices, 2 * coins[0] - 1, coins[1], dimension=dimension))
+    return payloads
+
+
+def make_messages(payloads: list[bytes], first_node: int) -> list[Message]:
+    """Return replies of consecutive nodes, as they come out of Flower's grid."""
+    now = time.time()
+    return [
+        Message(  # type: ignore[call-overload]  # the overloads leave out metadata
+            content=RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})}),
+            metadata=Metadata(
+                run_id=1,
+                message_id=f"reply-{node}",
+                src_node_id=node,
+                dst_node_id=_SERVER,
+                reply_to_message_id=f"ask-{node}",
+                group_id="1",
+                created_at=now,
+                ttl=3_600.0,
+                message_type=MessageType.TRAIN,
+            ),
+        )
+        for node, payload in enumerate(payloads, start=first_node)
+    ]
+
+
+def chunks(total: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of the chunks that make up ``total``."""
+    for start in range(0, total, _CHUNK):
+        yield start, min(_CHUNK, total - start)
+
+
+def time_bytes(reports: int, dimension: int, dim_out: int) -> tuple[float, NDArray[np.int32]]:
+    """Return the seconds to decode and add up reports, and their sum."""
+    rng = np.random.default_rng(0)
+    watch = Stopwatch()
+
+    def selections() -> Iterator[Selection]:
+        for _, length in chunks(reports):
+            make = partial(make_payloads, rng, length, dimension, dim_out)
+            for payload in watch.exclude(make):
+                indices, sign, _ = decode_report(
+                    payload, dimension=dimension, dim_out=dim_out, has_bit=True
+                )
+                yield Selection(indices, sign)
+
+    total = sum_of_signs(selections(), dimension)
+    return watch.seconds, total
+
+
+def time_messages(reports: int, dimension: int, dim_out: int) -> tuple[float, NDArray[np.int32]]:
+    """Return the seconds from Flower messages to the sum of signs, and the sum."""
+    rng = np.random.default_rng(0)
+    model = {"weights": np.zeros(dimension, dtype=np.float32)}
+    mechanism = SignDS(epsilon=100.0, k=0.2, dim_out=dim_out)
+    current = Round(
+        server_round=1,
+        model=model,
+        layout=ModelLayout.of(model),
+        plan=mechanism.plan(dimension),
+        proposal=SignDSProposal(mechanism, magnitude_epsilon=1.0, magnitude_threshold=1e-3),
+        nodes=tuple(range(_FIRST_NODE, _FIRST_NODE + reports)),
+    )
+    watch = Stopwatch()
+    tally = Tally(current)
+
+    def replies() -> Iterator[Message]:
+        for start, length in chunks(reports):
+            payloads = watch.exclude(partial(make_payloads, rng, length, dimension, dim_out))
+            yield from watch.exclude(partial(make_messages, payloads, _FIRST_NODE + start))
+
+    total = sum_of_signs(tally.selections(replies()), dimension)
+    seconds = watch.seconds
+    if tally.filter.accepted != reports:
+        raise RuntimeError(f"{reports - tally.filter.accepted} of {reports} replies were rejected")
+    return seconds, total
+
+
+def time_dense(reports: int, dimension: int) -> list[float]:
+    """Return the seconds of each addition of a dense float32 vector."""
+    rng = np.random.default_rng(0)
+    total = np.zeros(dimension, dtype=np.float32)
+    # The first touch of fresh memory is not the addition's doing.
+    total.fill(1.0)
+    times = []
+    for _ in range(reports):
+        vector = rng.standard_normal(dimension, dtype=np.float32)
+        start = time.perf_counter()
+        total += vector
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Return times, rates, sizes and ratios."""
+    reports, dimension, dim_out = options.reports, options.dimension, options.dim_out
+    bytes_seconds, total = time_bytes(reports, dimension, dim_out)
+    message_seconds, message_total = time_messages(reports, dimension, dim_out)
+    if not np.array_equal(total, message_total):
+        raise RuntimeError("the two ways disagree on the sum")
+    dense = time_dense(options.dense_reports, dimension)
+    # Mean, not median: an extrapolated total is a number of mean additions.
+    dense_seconds = float(np.mean(dense)) * reports
+    size = report_length(dimension=dimension, dim_out=dim_out)
+    return {
+        "reports": reports,
+        "dimension": dimension,
+        "dim_out": dim_out,
+        "bytes": {"seconds": bytes_seconds, "reports_per_second": reports / bytes_seconds},
+        "messages": {"seconds": message_seconds, "reports_per_second": reports / message_seconds},
+        "dense": {
+            "timed_reports": len(dense),
+            "seconds_per_report": {
+                "mean": float(np.mean(dense)),
+                "median": float(np.median(dense)),
+                "least": float(np.min(dense)),
+            },
+            "extrapolated_seconds": dense_seconds,
+            "reports_per_second": reports / dense_seconds,
+        },
+        "times_faster_than_dense": {
+            "bytes": dense_seconds / bytes_seconds,
+            "messages": dense_seconds / message_seconds,
+            # The harder comparison: every dense addition as fast as the fastest seen.
+            "bytes_against_least": float(np.min(dense)) * reports / bytes_seconds,
+        },
+        "payload_bytes": {"report": size, "dense": 4 * dimension, "ratio": 4 * dimension / size},
+    }
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """Print one line for each way."""
+    reports, dimension = f"{result['reports']:,}", f"{result['dimension']:,}"
+    print(f"{reports} reports of {result['dim_out']} of {dimension} dimensions")
+    lines = (
+        ("bytes to sum", result["bytes"]["seconds"], result["bytes"]),
+        ("messages to sum", result["messages"]["seconds"], result["messages"]),
+        ("dense (extrapolated)", result["dense"]["extrapolated_seconds"], result["dense"]),
+    )
+    for name, seconds, part in lines:
+        print(f"{name:<21} {seconds:>10.2f} s {part['reports_per_second']:>12,.0f} reports/s")
+    faster, size = result["times_faster_than_dense"], result["payload_bytes"]
+    print(
+        f"times faster than dense: {faster['bytes']:.0f} from bytes, "
+        f"{faster['messages']:.0f} from messages; against the fastest dense addition "
+        f"{faster['bytes_against_least']:.0f}"
+    )
+    print(f"bytes per report: {size['report']:,} against {size['dense']:,}, {size['ratio']:,.0f}x")
+
+
+def _count(text: str) -> int:
+    value = float(text)
+    if value != int(value) or value < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text}")
+    return int(value)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--reports", type=_count, default=100_000)
+    parser.add_argument("--dimension", type=_count, default=10_000_000, help="d")
+    parser.add_argument("--dim-out", type=_count, default=238, help="h")
+    parser.add_argument("--dense-reports", type=_count, default=50, help="vectors to time")
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    options = parser.parse_args(arguments)
+    result = measure(options)
+    print_result(result)
+    if options.output is not None:
+        write_report(options.output, "benchmarks/aggregation.py", arguments, result)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
