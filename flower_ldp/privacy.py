@@ -54,8 +54,8 @@ class PrivacyEvent:
             raise ValueError(f"epsilon must be in (0, inf), got {self.epsilon}")
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta must be in [0, 1), got {self.delta}")
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1, got {self.count}")
+        if not (isinstance(self.count, int) and self.count >= 1):
+            raise ValueError(f"count must be an integer of at least 1, got {self.count}")
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,8 @@ class RandomSource:
 
     def bits(self, n: int) -> int:
         """Return an integer uniform on ``[0, 2**n)``."""
+        if n < 0:
+            raise ValueError(f"n must be at least 0, got {n}")
         if n == 0:
             return 0
         n_bytes = -(-n // 8)
@@ -140,6 +142,8 @@ class RandomSource:
         """
         if not 1 <= high <= 2**63:
             raise ValueError(f"high must be in [1, 2**63], got {high}")
+        if size < 0:
+            raise ValueError(f"size must be at least 0, got {size}")
         if high == 1:
             return np.zeros(size, dtype=np.int64)
         shift = np.uint64(64 - (high - 1).bit_length())

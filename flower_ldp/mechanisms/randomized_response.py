@@ -130,7 +130,15 @@ class BinaryResponse:
         return bits.astype(np.uint8) ^ flips.reshape(bits.shape).astype(np.uint8)
 
     def log_prob(self, report: int, value: int) -> float:
-        """Return log P(report | value) of the sampler as built, roundings included."""
+        """Return log P(report | value) of the sampler as built, roundings included.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` or ``value`` is neither 0 nor 1.
+        """
+        if report not in (0, 1) or value not in (0, 1):
+            raise ValueError(f"report and value must be 0 or 1, got {report!r} and {value!r}")
         whole = 1 << _PROBABILITY_BITS
         weight = whole - self._flip_weight if report == value else self._flip_weight
         return math.log(weight) - math.log(whole)
@@ -142,7 +150,14 @@ class BinaryResponse:
         ----------
         ones, total : int
             Reports that are one, and reports in all.
+
+        Raises
+        ------
+        ValueError
+            If the counts are impossible.
         """
+        if not 0 <= ones <= total:
+            raise ValueError(f"ones must be in [0, {total}], got {ones}")
         return (ones - total * (1.0 - self.keep_probability)) / self._gain
 
     def standard_deviation(self, total: int) -> float:

@@ -86,8 +86,8 @@ class Momentum:
 class FixedLength:
     """A step of planned length along the running direction, decaying linearly.
 
-    The length goes from ``length`` in the first round to ``final_fraction * length`` in
-    round ``rounds``, and stays there. Only the direction of the proposal counts, so the
+    The length is ``length`` in the first round and falls by equal amounts, so that the round
+    after ``rounds`` would reach ``final_fraction * length``; from there on it stays. Only the direction of the proposal counts, so the
     step size needs no magnitude bit.
 
     Parameters
@@ -121,7 +121,8 @@ class FixedLength:
     def step(self, proposed: Vector, server_round: int) -> Vector:
         """Return the step of planned length; zero while no direction is known."""
         velocity = self._velocity.update(self.momentum, proposed)
-        norm = float(np.linalg.norm(velocity))
+        # In float64: squares of float32 entries overflow, and vanish, long before they do.
+        norm = math.sqrt(float(np.einsum("i,i->", velocity, velocity, dtype=np.float64)))
         if norm == 0.0:
             return np.zeros_like(velocity)
         progress = min(max(server_round - 1, 0) / self.rounds, 1.0)

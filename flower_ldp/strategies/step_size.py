@@ -142,6 +142,8 @@ class StepSize:
         asked : bool
             Whether this round asked for bits: only then is the learned size used.
         """
+        if reports < 1:
+            raise ValueError(f"reports must be at least 1, got {reports}")
         if asked and self.estimate is not None:
             magnitude, published = self.estimate.magnitude, self.estimate.magnitude
         elif self._fixed is not None:

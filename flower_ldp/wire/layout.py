@@ -128,7 +128,14 @@ class ModelLayout:
             A model of this layout.
         update : ndarray of floats, shape (d,)
             What to add.
+
+        Raises
+        ------
+        ValueError
+            If ``update`` has another length than d.
         """
+        if update.shape != (self.dimension,):
+            raise ValueError(f"update must have shape ({self.dimension},), got {update.shape}")
         moved: dict[str, NDArray[Any]] = {}
         start = 0
         for spec in self.specs:

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from flower_ldp.config import load_config
-from flower_ldp.strategies import SignDSStrategy
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
+
+from flower_ldp.config import load_config
+from flower_ldp.strategies import SignDSStrategy
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,0 +1,215 @@
+"""Who may import whom: the layers of the package, read from its source.
+
+privacy, errors <- mechanisms <- wire <- clients | strategies <- config. A new module at the
+top of the package fails these tests until it is given a layer.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+import flower_ldp
+
+PACKAGE = "flower_ldp"
+ROOT = Path(flower_ldp.__file__).parent
+
+#: Each module or folder of the package, and those below it that it may import.
+LAYERS: dict[str, frozenset[str]] = {
+    "privacy": frozenset(),
+    "errors": frozenset(),
+    "mechanisms": frozenset({"privacy", "errors"}),
+    "wire": frozenset({"privacy", "errors", "mechanisms"}),
+    "clients": frozenset({"privacy", "errors", "mechanisms", "wire"}),
+    "strategies": frozenset({"privacy", "errors", "mechanisms", "wire"}),
+    "config": frozenset({"privacy", "errors", "mechanisms", "wire", "clients", "strategies"}),
+}
+#: Foreign packages that each layer may import, apart from the standard library.
+FOREIGN: dict[str, frozenset[str]] = {
+    "privacy": frozenset(),
+    "errors": frozenset(),
+    "mechanisms": frozenset({"numpy"}),
+    "wire": frozenset({"numpy"}),
+    "clients": frozenset({"numpy", "flwr"}),
+    "strategies": frozenset({"numpy", "flwr"}),
+    "config": frozenset({"yaml", "pydantic", "pydantic_core"}),
+}
+#: What single modules may import beyond that.
+EXCEPTIONS = {f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"})}
+#: Generators that can be predicted or repeated, or that bypass RandomSource.
+OTHER_RANDOMNESS = ("random", "secrets", "numpy.random")
+NUMPY_NAMES = ("np", "numpy")
+
+
+def layer_of(module: str) -> str:
+    """Return the layer of a module of the package; "" is the package itself."""
+    return [*module.split("."), ""][1]
+
+
+def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[str]:
+    """Yield the absolute name of everything that a module imports, wherever it does so."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def complaints(source: str, module: str, *, is_package: bool = False) -> list[str]:
+    """Return what a module of the package does that its layer may not do."""
+    layer = layer_of(module)
+    if layer not in LAYERS and layer:
+        return [f"{layer} has no layer: give it one in LAYERS"]
+    found = []
+    foreign = FOREIGN.get(layer, frozenset()) | EXCEPTIONS.get(module, frozenset())
+    for name in imports(source, module, is_package=is_package):
+        top = name.split(".")[0]
+        if within(name, OTHER_RANDOMNESS):
+            found.append(f"imports {name}")
+        elif top == PACKAGE:
+            target = layer_of(name)
+            if target != layer and target not in LAYERS.get(layer, frozenset()):
+                found.append(f"imports {name}")
+        elif top not in sys.stdlib_module_names and top not in foreign:
+            found.append(f"imports {name}")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assert):
+            found.append(f"asserts in line {node.lineno}")
+        elif isinstance(node, ast.Attribute) and node.attr == "random":
+            if isinstance(node.value, ast.Name) and node.value.id in NUMPY_NAMES:
+                found.append(f"uses np.random in line {node.lineno}")
+        elif getattr(node, "id", getattr(node, "attr", "")) in ("__import__", "import_module"):
+            found.append("imports by a computed name")
+    return found
+
+
+MODULES = {
+    ".".join([PACKAGE, *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(
+        ".__init__"
+    ): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_keep_to_their_layer(module: str) -> None:
+    path = MODULES[module]
+    source = path.read_text(encoding="utf-8")
+    assert complaints(source, module, is_package=path.name == "__init__.py") == []
+
+
+def test_every_layer_exists() -> None:
+    assert {layer_of(module) for module in MODULES} - {""} == set(LAYERS) == set(FOREIGN)
+
+
+def test_layers_have_no_cycle() -> None:
+    for layer, below in LAYERS.items():
+        assert layer not in below
+        assert all(LAYERS[lower] <= below for lower in below)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("privacy", "import flower_ldp.errors"),
+        ("errors", "import numpy"),
+        ("mechanisms.signds", "from flower_ldp.wire import layout"),
+        ("mechanisms.signds", "from flower_ldp import wire"),
+        ("mechanisms.signds", "from ..wire.layout import ModelLayout"),
+        ("mechanisms.signds", "from .. import config"),
+        ("mechanisms.signds", "import flower_ldp"),
+        ("mechanisms.signds", "import flwr"),
+        ("mechanisms.signds", "import yaml"),
+        ("mechanisms.signds", "from cryptography.hazmat.primitives import ciphers"),
+        ("mechanisms.signds", "from pydantic import BaseModel"),
+        ("mechanisms.signds", "import scipy.special"),
+        ("mechanisms.signds", "def f():\n    import torch"),
+        ("mechanisms.signds", "import typing\nif typing.TYPE_CHECKING:\n    import flwr.app"),
+        ("mechanisms.random", "import random"),
+        ("mechanisms.random", "import secrets"),
+        ("mechanisms.random", "from random import SystemRandom"),
+        ("mechanisms.random", "import numpy.random"),
+        ("mechanisms.random", "from numpy import random"),
+        ("mechanisms.random", "from numpy.random import default_rng"),
+        ("mechanisms.random", "import numpy as np\nx = np.random.default_rng()"),
+        ("mechanisms.random", "import numpy\nx = numpy.random.rand(1)"),
+        ("mechanisms.random", "def f(n):\n    assert n > 0"),
+        ("mechanisms.random", "import importlib\nt = importlib.import_module('torch')"),
+        ("mechanisms.random", "from importlib import import_module\nt = import_module('torch')"),
+        ("mechanisms.random", "t = __import__('torch')"),
+        ("wire.layout", "from flwr.app import ArrayRecord"),
+        ("wire.layout", "from flower_ldp.clients import LdpMod"),
+        ("clients.ldp_mod", "from flower_ldp.strategies.replies import ReplyFilter"),
+        ("clients.ldp_mod", "import flower_ldp.config"),
+        ("clients.ldp_mod", "import torch"),
+        ("strategies.signds", "from flower_ldp.clients import LdpMod"),
+        ("strategies.signds", "from sklearn.metrics import silhouette_score"),
+        ("strategies.signds", "import matplotlib.pyplot as plt"),
+        ("config", "import torch"),
+        ("ledger", ""),
+        ("ledger.file", "x = 1"),
+        ("", "import flwr"),
+        ("", "from flower_ldp.clients import LdpMod"),
+    ],
+)
+def test_what_a_layer_may_not_do_is_noticed(module: str, source: str) -> None:
+    name = f"{PACKAGE}.{module}".rstrip(".")
+    assert complaints(source, name, is_package=not module)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("mechanisms.signds", "from flower_ldp.mechanisms.random import RandomSource"),
+        ("mechanisms.signds", "from .random import RandomSource\nfrom . import exact"),
+        ("mechanisms.signds", "import numpy as np\nfrom flower_ldp.privacy import Unit"),
+        ("wire.layout", "from flower_ldp.mechanisms import random\nrandom.RandomSource()"),
+        ("config", "import yaml\nfrom flower_ldp.strategies import Momentum"),
+        ("clients.signds", "from flwr.app import RecordDict\nimport logging"),
+    ],
+)
+def test_what_a_layer_may_do_is_not(module: str, source: str) -> None:
+    assert complaints(source, f"{PACKAGE}.{module}") == []
+
+
+HEAVY = ("torch", "sklearn", "matplotlib", "ray", "tensorflow", "jax")
+LOADED = """
+import importlib, sys
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+print([name for name in sys.argv[1].split(",") if name in sys.modules])
+"""
+
+
+def loaded(heavy: tuple[str, ...], *modules: str) -> str:
+    """Return which of ``heavy`` a fresh interpreter has after it imported ``modules``."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, ",".join(heavy), *modules],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return done.stdout.strip()
+
+
+def test_importing_clients_and_strategies_does_not_import_torch() -> None:
+    names = [f"{PACKAGE}.{name}" for name in ("clients", "strategies", "config")]
+    assert loaded(HEAVY, *names) == "[]"
+
+
+def test_importing_mechanisms_imports_no_flower() -> None:
+    heavy = (*HEAVY, "flwr", "yaml", "pydantic")
+    assert loaded(heavy, f"{PACKAGE}.mechanisms", f"{PACKAGE}.wire.layout") == "[]"

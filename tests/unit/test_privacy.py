@@ -1,0 +1,104 @@
+"""Events and their sum: units apart, sums correctly rounded, impossible costs refused."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
+
+
+def test_epsilons_of_one_unit_add_up() -> None:
+    spent = compose([PrivacyEvent("signds", 7.0, count=3), PrivacyEvent("magrr", 0.5, 1e-6)])
+    assert spent == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 21.5, 1e-6)}
+
+
+def test_units_are_never_added_together() -> None:
+    spent = compose(PrivacyEvent("m", 2.0, unit=unit, count=2) for unit in Unit)
+    assert spent == {unit: PrivacySpent(unit, 4.0) for unit in Unit}
+
+
+def test_nothing_spent_is_no_line_at_all() -> None:
+    assert compose([]) == {}
+
+
+def test_many_small_releases_are_summed_without_drift() -> None:
+    one_by_one = compose([PrivacyEvent("m", 0.1, 1e-7)] * 1000)[Unit.CLIENT]
+    assert one_by_one.epsilon == 100.0
+    assert one_by_one.delta == float(1000 * Fraction(1e-7))
+    assert sum([0.1] * 1000) != 100.0  # what a plain sum would say
+    assert compose([PrivacyEvent("m", 0.1, 1e-7, count=1000)])[Unit.CLIENT] == one_by_one
+
+
+def test_sum_is_correctly_rounded() -> None:
+    epsilons = [1e-20, 0.3, 1e16, 7.1, 1e-9]
+    total = compose(PrivacyEvent("m", epsilon) for epsilon in epsilons)[Unit.CLIENT].epsilon
+    assert total == float(sum(Fraction(epsilon) for epsilon in epsilons))
+
+
+def test_order_does_not_matter() -> None:
+    events = [PrivacyEvent("m", 0.1 * n, 1e-9 * n) for n in range(1, 50)]
+    assert compose(events) == compose(reversed(events))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, -math.inf, math.nan])
+def test_epsilon_must_be_finite_and_positive(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=rf"epsilon must be in \(0, inf\), got {epsilon}"):
+        PrivacyEvent("m", epsilon)
+
+
+@pytest.mark.parametrize("delta", [-1e-300, 1.0, 2.0, math.nan])
+def test_delta_must_be_a_probability_below_one(delta: float) -> None:
+    with pytest.raises(ValueError, match=rf"delta must be in \[0, 1\), got {delta}"):
+        PrivacyEvent("m", 1.0, delta)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, math.nan])
+def test_count_must_be_a_positive_integer(count: int) -> None:
+    with pytest.raises(ValueError, match=f"count must be an integer of at least 1, got {count}"):
+        PrivacyEvent("m", 1.0, count=count)
+
+
+def test_ends_of_intervals_are_accepted() -> None:
+    assert PrivacyEvent("m", 5e-324, math.nextafter(1, 0), count=1).unit is Unit.CLIENT
+
+
+def test_events_are_values() -> None:
+    event = PrivacyEvent("m", 1.0)
+    assert event == PrivacyEvent("m", 1.0)
+    assert hash(event) == hash(PrivacyEvent("m", 1.0))
+    with pytest.raises(AttributeError):
+        event.epsilon = 0.5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("spent", "text"),
+    [
+        (PrivacySpent(Unit.CLIENT, 8.0), "epsilon 8 per client"),
+        (PrivacySpent(Unit.LABEL, 0.5, 1e-5), "epsilon 0.5, delta 1e-05 per label"),
+        (PrivacySpent(Unit.EXAMPLE, 2.25), "epsilon 2.25 per example"),
+    ],
+)
+def test_totals_read_as_text(spent: PrivacySpent, text: str) -> None:
+    assert str(spent) == text
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "words"),
+    [
+        (0.5, "at most 1.65 times."),
+        (1.0, "at most 2.72 times."),
+        (math.nextafter(1, 2), "at most 3 times: a weak but real limit."),
+        (10.0, "at most 22,026 times: a weak but real limit."),
+        (math.nextafter(10, 11), "10^4 times"),
+        (400.0, "10^174 times"),
+        (1e6, "10^434294 times"),
+    ],
+)
+def test_meaning_states_the_factor_of_the_odds(epsilon: float, words: str) -> None:
+    text = meaning(PrivacySpent(Unit.LABEL, epsilon))
+    assert words in text
+    assert "a label's data" in text
+    assert ("means nothing" in text) == (epsilon > 10)
