@@ -141,7 +141,7 @@ def main(
             print(f"== {name}, seed {seed}", flush=True)
             histories.append(run_once(spec, data.resolve(), seed, evaluate_on))
         results[name] = {
-            "command": shlex.join(["python", "benchmarks/mnist.py", "MNIST.npz", *sys.argv[2:]]),
+            "command": shlex.join(["python", "benchmarks/mnist.py", "mnist.npz", *sys.argv[2:]]),
             "evaluated_on": evaluate_on,
             "date": time.strftime("%Y-%m-%d"),
             "machine": f"{platform.machine()}, Python {platform.python_version()}",

@@ -15,9 +15,6 @@ reports to ``tracemalloc``, beyond the vector.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import platform
 import sys
 import time
 import tracemalloc
@@ -26,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _environment import write_report
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.random import RandomSource
@@ -124,16 +122,6 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:>8.3f} ms"
 
 
-def cpu_model() -> str:
-    """Return the processor's name as the system reports it."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sizes", nargs="+", type=float, default=[1e5, 1e6, 1e7, 1e8])
@@ -148,21 +136,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"measured d = {int(size):,}", file=sys.stderr)
     print_table(rows)
     if options.output is not None:
-        given = sys.argv[1:] if arguments is None else arguments
-        report = {
-            "command": " ".join(["python", "benchmarks/selection.py", *given]),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "cpu": cpu_model(),
+        body = {
             "dtype": "float32",
             "dim_out": DIM_OUT,
             "inside": INSIDE,
             "repeats": options.repeats,
             "rows": rows,
         }
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(report, indent=2) + "\n")
+        write_report(options.output, "benchmarks/selection.py", arguments, body)
     missed = [
         row["d"]
         for row in rows
