@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import logging
 
-from flwr.app import Context, Error, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients.admission import Admission, NoLimits, ReleaseRequest
 from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 
@@ -91,8 +92,9 @@ class LdpMod:
             return _constant(FAILED, message)
         # From here on private data may be read, and every failure looks the same.
         try:
-            report = _private_report(opened, message, context, call_next)
-            return Message(report, reply_to=message)
+            payload = _private_report(opened, message, context, call_next)
+            record = ConfigRecord({PAYLOAD_KEY: payload})
+            return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
         except (Exception, SystemExit):
             # The text may hold private data: it goes to this client's log and no further.
             _log.exception("no report leaves: the app or the release failed")
@@ -119,7 +121,7 @@ class LdpMod:
 
 def _private_report(
     opened: OpenRelease, message: Message, context: Context, call_next: ClientAppCallable
-) -> RecordDict:
+) -> bytes:
     reply = call_next(message, context)
     if reply.has_error():
         raise ReleaseError(f"the app answered with an error: {reply.error.reason}")

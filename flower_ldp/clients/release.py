@@ -2,8 +2,8 @@
 
 A :class:`Release` sees a message twice. First, before the app runs, ``open`` reads the
 server's proposal from it: public data only, so that a refusal tells nothing about the
-client. Then the :class:`OpenRelease` turns the app's raw reply into a **new** record from
-allowed fields.
+client. Then the :class:`OpenRelease` turns the app's raw reply into the bytes of a private
+report. The gate alone puts these bytes into a reply, so a release cannot add a field.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class OpenRelease(Protocol):
     def events(self) -> tuple[PrivacyEvent, ...]:
         """What the report will cost this client."""
 
-    def privatize(self, reply: RecordDict, rng: RandomSource) -> RecordDict:
-        """Return a new record that holds the private report and nothing else."""
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return the private report, packed; raise if the reply does not allow one."""
 
 
 class Release(Protocol):

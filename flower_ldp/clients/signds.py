@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, SignDSProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
 from flower_ldp.wire.signds_report import encode_report
 
 
@@ -60,8 +60,8 @@ class OpenSignDS:
         """Cost of the selection and, if asked for, of the magnitude bit."""
         return self.proposal.events()
 
-    def privatize(self, reply: RecordDict, rng: RandomSource) -> RecordDict:
-        """Return a record with the packed report as its only field.
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return the packed report.
 
         Raises
         ------
@@ -71,10 +71,9 @@ class OpenSignDS:
         """
         try:
             update = self.layout.difference(_single_model(reply), self.sent)
-            payload = self._report(update, rng)
+            return self._report(update, rng)
         except ValueError as error:
             raise ReleaseError(str(error)) from error
-        return RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
 
     def _report(self, update: NDArray[np.float32], rng: RandomSource) -> bytes:
         selection, top = self.proposal.selection.randomize_with_top(update, rng)
