@@ -87,8 +87,8 @@ class FixedLength:
     """A step of planned length along the running direction, decaying linearly.
 
     The length is ``length`` in the first round and falls by equal amounts, so that the round
-    after ``rounds`` would reach ``final_fraction * length``; from there on it stays. Only the direction of the proposal counts, so the
-    step size needs no magnitude bit.
+    after ``rounds`` would reach ``final_fraction * length``; from there on it stays. Only the
+    direction of the proposal counts, so the step size needs no magnitude bit.
 
     Parameters
     ----------
