@@ -31,11 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
+from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, MAX_DIMENSION
 
 #: Largest subset that the code accepts.
-MAX_SUBSET = 4096
-#: Largest range to choose from: indices and dimension fit an unsigned 32-bit number.
-MAX_DIMENSION = 2**32 - 1
+MAX_SUBSET = MAX_DIM_OUT
 
 #: The code does not have the length that (d, h) implies.
 LENGTH = "length"
