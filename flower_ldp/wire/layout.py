@@ -113,7 +113,14 @@ class ModelLayout:
                 piece = update[start : start + spec.size].reshape(spec.shape)
                 with np.errstate(over="ignore", invalid="ignore"):
                     # An overflow becomes an infinity, which the mechanism refuses.
-                    np.subtract(new[spec.name], old[spec.name], out=piece, casting="same_kind")
+                    # float16 is widened first: its differences round and overflow early.
+                    np.subtract(
+                        new[spec.name],
+                        old[spec.name],
+                        out=piece,
+                        dtype=np.promote_types(spec.dtype, np.float32),
+                        casting="same_kind",
+                    )
                 start += spec.size
         return update
 

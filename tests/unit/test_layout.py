@@ -168,3 +168,12 @@ def test_adding_a_difference_gives_the_trained_model(old: Model, seed: int) -> N
         assert (array.shape, array.dtype) == (old[name].shape, old[name].dtype)
     assert ModelLayout.of(new) == layout
     np.testing.assert_array_equal(layout.difference(new, old), step)
+
+
+def test_differences_of_half_precision_are_taken_in_single() -> None:
+    old = {"w": np.array([-60_000.0, 1.0], dtype=np.float16)}
+    new = {"w": np.array([60_000.0, 1.001], dtype=np.float16)}
+    update = ModelLayout.of(old).difference(new, old)
+    assert update.dtype == np.float32
+    exact = new["w"].astype(np.float64) - old["w"].astype(np.float64)
+    np.testing.assert_array_equal(update, exact.astype(np.float32))
