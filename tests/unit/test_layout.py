@@ -98,7 +98,7 @@ def test_difference_is_taken_before_rounding_to_float32() -> None:
     np.testing.assert_array_equal(ModelLayout.of(old).difference(new, old), [0.125])
 
 
-@pytest.mark.parametrize(("dtype", "top"), [("f2", 6e4), ("f4", 3e38), ("f8", 1e300)])
+@pytest.mark.parametrize(("dtype", "top"), [("f4", 3e38), ("f8", 1e300)])
 def test_an_overflow_becomes_an_infinity_for_the_mechanism_to_refuse(
     dtype: DTypeLike, top: float
 ) -> None:
