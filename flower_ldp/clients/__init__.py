@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flower_ldp.clients.admission import Admission, NoLimits, ReleaseRequest
 from flower_ldp.clients.ldp_mod import LdpMod
+from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
 
@@ -15,4 +16,5 @@ __all__ = [
     "Release",
     "ReleaseRequest",
     "SignDSRelease",
+    "legacy_client_mod",
 ]

@@ -1,0 +1,85 @@
+"""Old-style Flower apps (``NumPyClient``, ``client_fn``) behind the new strategies.
+
+Such an app reads its instructions under other record keys (``fitins.parameters``,
+``fitins.config``) and answers under others (``fitres.parameters``, its arrays named "0",
+"1", ...). :func:`legacy_client_mod` translates, so that the app's class stays untouched::
+
+    app = ClientApp(
+        client_fn=client_fn,
+        mods=[LdpMod(train=SignDSRelease()), legacy_client_mod],
+    )
+
+It stands **behind** the gate, which then sees one model in, one model out. What else the
+app returns (number of examples, metrics) is dropped here already.
+
+The keys are Flower's own and not part of its public interface; a test pins them.
+"""
+
+from __future__ import annotations
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+
+from flower_ldp.errors import ReleaseError
+from flower_ldp.wire.proposal import PROPOSAL_KEY
+
+_INSTRUCTIONS = "fitins"
+_RESULT = "fitres"
+_STATUS_OK = 0
+
+
+def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Translate a train message for an old-style app, and its answer back.
+
+    Other types of message pass unchanged.
+
+    Raises
+    ------
+    ReleaseError
+        If the message holds not exactly one model, or the app's answer is no success or
+        has another number of arrays.
+    """
+    if message.metadata.message_type != MessageType.TRAIN:
+        return call_next(message, context)
+    asked = message.content
+    if len(asked.array_records) != 1:
+        raise ReleaseError(f"expected one ArrayRecord, found {len(asked.array_records)}")
+    (model,) = asked.array_records.values()
+    message.content = RecordDict(
+        {
+            f"{_INSTRUCTIONS}.parameters": ArrayRecord(dict(model)),
+            f"{_INSTRUCTIONS}.config": _scalars(asked),
+        }
+    )
+    try:
+        reply = call_next(message, context)
+    finally:
+        message.content = asked
+    if reply.has_error():
+        return reply
+    return Message(RecordDict({"arrays": _trained(reply.content, list(model))}), reply_to=message)
+
+
+def _scalars(content: RecordDict) -> ConfigRecord:
+    """Return the server's configuration: the one kind of value that old apps can read."""
+    merged = ConfigRecord()
+    for key, record in content.config_records.items():
+        if key == PROPOSAL_KEY:
+            continue
+        for name, value in record.items():
+            if isinstance(value, (bool, bytes, float, int, str)):
+                merged[name] = value
+    return merged
+
+
+def _trained(content: RecordDict, names: list[str]) -> ArrayRecord:
+    """Return the answer's arrays under the names of the model that was sent."""
+    status = content.config_records.get(f"{_RESULT}.status")
+    if status is None or status.get("code") != _STATUS_OK:
+        raise ReleaseError(f"the app reports no success: {dict(status or {})}")
+    arrays = content.array_records.get(f"{_RESULT}.parameters")
+    if arrays is None or len(arrays) != len(names):
+        raise ReleaseError(f"the app returned {len(arrays or ())} arrays, sent were {len(names)}")
+    return ArrayRecord(
+        {name: Array(array.numpy()) for name, array in zip(names, arrays.values(), strict=True)}
+    )
