@@ -18,7 +18,7 @@ from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.signds_round import Round, Tally
-from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Scaling, StepSize
+from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
 
@@ -93,7 +93,7 @@ class SignDSStrategy(FedAvg):
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how to learn the step size if it is not."""
-        spent = compose(self._round_events(asks_bit=self.step_size.estimate is not None))
+        spent = compose(self._proposal(self.step_size.question(1.0)).events())
         _log.info("\t├──> SignDS: %s", self.mechanism)
         _log.info("\t│\t├──Cost of a round: at most %s", spent[Unit.CLIENT])
         _log.info("\t│\t├──Scaling: %s", self.scaling)
@@ -116,14 +116,11 @@ class SignDSStrategy(FedAvg):
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = ModelLayout.of(model)
         available = len(list(grid.get_node_ids()))
-        question = self.step_size.question(len(messages) / available if available else 0.0)
-        proposal = SignDSProposal(
-            self.mechanism,
-            question.epsilon if question else None,
-            question.threshold if question else None,
-        )
+        participation = len(messages) / available if available else 0.0
+        proposal = self._proposal(self.step_size.question(participation))
+        record = ConfigRecord({**proposal.to_fields()})
         for message in messages:
-            message.content[PROPOSAL_KEY] = ConfigRecord({**proposal.to_fields()})
+            message.content[PROPOSAL_KEY] = record
             self._proposed.setdefault(message.metadata.dst_node_id, Counter()).update(
                 proposal.events()
             )
@@ -183,13 +180,10 @@ class SignDSStrategy(FedAvg):
         ]
         return max(totals, key=lambda spent: spent.epsilon, default=PrivacySpent(Unit.CLIENT, 0.0))
 
-    def _round_events(self, *, asks_bit: bool) -> tuple[PrivacyEvent, ...]:
-        question = self.step_size.question(1.0) if asks_bit else None
-        return SignDSProposal(
-            self.mechanism,
-            question.epsilon if question else None,
-            question.threshold if question else None,
-        ).events()
+    def _proposal(self, question: Question | None) -> SignDSProposal:
+        if question is None:
+            return SignDSProposal(self.mechanism)
+        return SignDSProposal(self.mechanism, question.epsilon, question.threshold)
 
     def _moved(self, current: Round, total: NDArray[np.int32], reports: int) -> ArrayRecord | None:
         asked = current.proposal.magnitude is not None
