@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from flower_ldp.clients.admission import Admission, NoLimits, ReleaseRequest
+from flower_ldp.clients.admission import (
+    Admission,
+    NoLimits,
+    Permit,
+    ReleaseRequest,
+    UnrecordedPermit,
+)
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.release import OpenRelease, Release
@@ -13,8 +19,10 @@ __all__ = [
     "LdpMod",
     "NoLimits",
     "OpenRelease",
+    "Permit",
     "Release",
     "ReleaseRequest",
     "SignDSRelease",
+    "UnrecordedPermit",
     "legacy_client_mod",
 ]

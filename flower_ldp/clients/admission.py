@@ -3,6 +3,10 @@
 The gate asks its :class:`Admission` with public facts only: who asks, in which run, and
 what the answer would cost. A refusal is a :class:`~flower_ldp.errors.RefusalError` with a
 constant code. A policy of the data owner's and a durable ledger are such admissions.
+
+An admitted request is paid for, once: the :class:`Permit` keeps the report before it
+leaves, and when the same message is delivered again (a retry, a restarted node) it gives
+that report back instead of letting a second one be drawn for free.
 """
 
 from __future__ import annotations
@@ -32,19 +36,34 @@ class ReleaseRequest:
         ``"train"``, ``"evaluate"`` or ``"query"``.
     events : tuple of PrivacyEvent
         What the answer would cost.
+    terms : str
+        The proposal in full, as canonical JSON: what a record of the release says of its
+        parameters, and what tells the same request from another under the same identity.
     """
 
     run_id: int
     message_id: str
     message_type: str
     events: tuple[PrivacyEvent, ...]
+    terms: str
+
+
+class Permit(Protocol):
+    """Leave to send one report that has been paid for."""
+
+    @property
+    def stored(self) -> bytes | None:
+        """The report that this very request got before, to be sent again; else None."""
+
+    def seal(self, report: bytes) -> None:
+        """Keep a new report before it leaves; raising stops it."""
 
 
 class Admission(Protocol):
     """Decides about releases, and records what they cost."""
 
-    def admit(self, request: ReleaseRequest, context: Context) -> None:
-        """Return if the release may happen, after charging it.
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Charge the release and return the permit for it.
 
         Raises
         ------
@@ -54,13 +73,23 @@ class Admission(Protocol):
 
 
 @dataclass(frozen=True)
+class UnrecordedPermit:
+    """A permit that keeps nothing: a message delivered twice is answered twice."""
+
+    stored: bytes | None = None
+
+    def seal(self, report: bytes) -> None:
+        """Keep nothing."""
+
+
+@dataclass(frozen=True)
 class NoLimits:
     """Accepts any valid proposal: each report is private, but nobody limits how many.
 
     The cost of each release is logged on the client.
     """
 
-    def admit(self, request: ReleaseRequest, context: Context) -> None:
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         """Log the cost and accept."""
         spent = ", ".join(str(total) for total in compose(request.events).values())
         _log.info(
@@ -68,3 +97,4 @@ class NoLimits:
             request.message_type,
             spent,
         )
+        return UnrecordedPermit()

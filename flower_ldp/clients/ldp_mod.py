@@ -2,9 +2,9 @@
 
 ``LdpMod`` wraps a Flower ``ClientApp``. For each message it (1) finds the release for the
 message's type, (2) reads the server's proposal, (3) asks its admission, all three from
-public data; then it (4) lets the app compute, and (5) builds a new reply from the
-release's private report. The app's own reply never leaves, not in part; nor does what an
-exception says. Anything unexpected ends in one of a few constant errors:
+public data; then it (4) lets the app compute, (5) has the permit keep the release's private
+report, and (6) builds a new reply from it. The app's own reply never leaves, not in part;
+nor does what an exception says. Anything unexpected ends in one of a few constant errors:
 
 =========================  ==============================================================
 reason                     meaning
@@ -27,7 +27,7 @@ import logging
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, NoLimits, ReleaseRequest
+from flower_ldp.clients.admission import Admission, NoLimits, Permit, ReleaseRequest
 from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
@@ -83,7 +83,7 @@ class LdpMod:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report or a constant error."""
         try:
-            opened = self._admitted(message, context)
+            opened, permit = self._admitted(message, context)
         except RefusalError as refusal:
             _log.warning("refused: %s", refusal)
             return _constant(refusal.code, message)
@@ -92,7 +92,10 @@ class LdpMod:
             return _constant(FAILED, message)
         # From here on private data may be read, and every failure looks the same.
         try:
-            payload = _private_report(opened, message, context, call_next)
+            payload = permit.stored
+            if payload is None:
+                payload = _private_report(opened, message, context, call_next)
+                permit.seal(payload)
             record = ConfigRecord({PAYLOAD_KEY: payload})
             return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
         except (Exception, SystemExit):
@@ -100,7 +103,7 @@ class LdpMod:
             _log.exception("no report leaves: the app or the release failed")
             return _constant(FAILED, message)
 
-    def _admitted(self, message: Message, context: Context) -> OpenRelease:
+    def _admitted(self, message: Message, context: Context) -> tuple[OpenRelease, Permit]:
         """Judge the request by public facts, and charge it."""
         metadata = message.metadata
         release = self._releases.get(metadata.message_type)
@@ -110,13 +113,14 @@ class LdpMod:
             opened = release.open(message.content)
         except (WireError, ValueError) as error:
             raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
-        self._admission.admit(
-            ReleaseRequest(
-                metadata.run_id, metadata.message_id, metadata.message_type, opened.events
-            ),
-            context,
+        request = ReleaseRequest(
+            run_id=metadata.run_id,
+            message_id=metadata.message_id,
+            message_type=metadata.message_type,
+            events=opened.events,
+            terms=opened.terms,
         )
-        return opened
+        return opened, self._admission.admit(request, context)
 
 
 def _private_report(

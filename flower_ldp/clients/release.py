@@ -23,6 +23,10 @@ class OpenRelease(Protocol):
     def events(self) -> tuple[PrivacyEvent, ...]:
         """What the report will cost this client."""
 
+    @property
+    def terms(self) -> str:
+        """The proposal in full, as canonical JSON."""
+
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the private report, packed; raise if the reply does not allow one."""
 

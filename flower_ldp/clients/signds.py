@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,12 @@ class OpenSignDS:
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Cost of the selection and, if asked for, of the magnitude bit."""
         return self.proposal.events()
+
+    @property
+    def terms(self) -> str:
+        """The proposal and the dimension, as canonical JSON."""
+        fields = {**self.proposal.to_fields(), "dimension": self.layout.dimension}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.

@@ -19,7 +19,7 @@ from flwr.app import (
     RecordDict,
 )
 
-from flower_ldp.clients import LdpMod, ReleaseRequest, SignDSRelease
+from flower_ldp.clients import LdpMod, Permit, ReleaseRequest, SignDSRelease, UnrecordedPermit
 from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
@@ -307,10 +307,11 @@ class Recording:
         self.requests: list[ReleaseRequest] = []
         self.refuse = refuse
 
-    def admit(self, request: ReleaseRequest, context: Context) -> None:
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         self.requests.append(request)
         if self.refuse:
             raise RefusalError(self.refuse, "private or not, this stays here: " + CANARY)
+        return UnrecordedPermit()
 
 
 def test_admission_is_asked_with_public_facts_before_the_app() -> None:
@@ -325,6 +326,17 @@ def test_admission_is_asked_with_public_facts_before_the_app() -> None:
     (request,) = admission.requests
     assert (request.run_id, request.message_id, request.message_type) == (3, "m-1", "train")
     assert [(e.mechanism, e.epsilon) for e in request.events] == [("signds", 20.0), ("magrr", 0.5)]
+    assert json.loads(request.terms) == {
+        "version": 1,
+        "mechanism": "signds",
+        "epsilon": 20.0,
+        "k": 0.2,
+        "threshold-ratio": 0.6,
+        "dim-out": 0,
+        "magnitude-epsilon": 0.5,
+        "magnitude-threshold": 1e-3,
+        "dimension": DIMENSION,
+    }
 
 
 def test_a_refusal_by_the_admission_sends_its_code_only() -> None:
@@ -336,7 +348,7 @@ def test_a_refusal_by_the_admission_sends_its_code_only() -> None:
 
 def test_an_admission_that_breaks_lets_nothing_out() -> None:
     class Broken:
-        def admit(self, request: ReleaseRequest, context: Context) -> None:
+        def admit(self, request: ReleaseRequest, context: Context) -> Permit:
             raise OSError("unreadable ledger " + CANARY)
 
     reply = answer(never, mod=LdpMod(train=SignDSRelease(), admission=Broken()))
@@ -347,3 +359,38 @@ def test_context_state_is_not_used_for_anything_that_leaves() -> None:
     ctx = context()
     LdpMod(train=SignDSRelease())(message(proposal(MODEL, SELECTION)), ctx, honest_app)
     assert json.dumps(list(ctx.state)) == "[]"
+
+
+class Keeping:
+    """An admission that keeps one report, as a ledger does; it is its own permit."""
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self.stored: bytes | None = None
+        self.breaks = breaks
+
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+        return self
+
+    def seal(self, report: bytes) -> None:
+        if self.breaks:
+            raise OSError("disk full " + CANARY)
+        self.stored = report
+
+
+def payload_in(reply: Message) -> object:
+    return reply.content.config_records[REPORT_KEY][PAYLOAD_KEY]
+
+
+def test_a_message_delivered_again_gets_the_stored_report_and_the_app_is_not_asked() -> None:
+    keeping = Keeping()
+    mod = LdpMod(train=SignDSRelease(), admission=keeping)
+    first = payload_in(answer(honest_app, mod=mod))
+    assert keeping.stored == first
+    assert payload_in(answer(never, mod=mod)) == first
+
+
+def test_a_report_that_cannot_be_kept_does_not_leave() -> None:
+    mod = LdpMod(train=SignDSRelease(), admission=Keeping(breaks=True))
+    reply = answer(honest_app, mod=mod)
+    assert_error(reply, FAILED)
+    assert CANARY not in everything_in(reply)
