@@ -90,9 +90,15 @@ def _wait_until_listening(port: int, process: subprocess.Popen[bytes], log: Path
 
 
 def submit(
-    app: Path, environment: dict[str, str], clients: int, config: dict[str, str], verbose: bool
+    app: Path,
+    environment: dict[str, str],
+    clients: int,
+    config: dict[str, str],
+    *,
+    verbose: bool = False,
+    last_line: str = "wrote ",
 ) -> None:
-    """Run an app to its end; fail if it does not finish."""
+    """Run an app to its end, which it marks by a line that starts with ``last_line``."""
     command = ["flwr", "run", str(app), "--stream"]
     # One core per client at a time; Flower's default of two would leave half of them idle.
     command += ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1"]
@@ -103,20 +109,19 @@ def submit(
     )
     run_id, finished = "", False
     tail: list[str] = []
-    try:
-        for line in process.stdout or ():
-            run_id = run_id or "".join(re.findall(r"started run (\d+)", line))
-            finished = finished or line.startswith("wrote ")
-            tail = [*tail[-60:], line]
-            if verbose or not _is_noise(line):
-                print(line, end="", flush=True)
-    finally:
-        if not finished and run_id:
-            subprocess.run(
-                ["flwr", "stop", run_id], env=environment, capture_output=True, check=False
-            )
-        process.terminate()
-        process.wait()
+    with process:
+        try:
+            for line in process.stdout or ():
+                run_id = run_id or "".join(re.findall(r"started run (\d+)", line))
+                finished = finished or line.startswith(last_line)
+                tail = [*tail[-60:], line]
+                if verbose or not _is_noise(line):
+                    print(line, end="", flush=True)
+        finally:
+            if not finished and run_id:
+                stop = ["flwr", "stop", run_id]
+                subprocess.run(stop, env=environment, capture_output=True, check=False)
+            process.terminate()
     if not finished:
         raise SystemExit("the run did not finish; its last lines:\n" + "".join(tail))
 
@@ -191,10 +196,14 @@ def main(
                 print(f"FedAvg without protection, {baseline_rounds} rounds", flush=True)
                 fedavg = {"strategy": '"fedavg"', "num-server-rounds": str(baseline_rounds)}
                 submit(
-                    _unprotected_copy(folder), environment, clients, {**config, **fedavg}, verbose
+                    _unprotected_copy(folder),
+                    environment,
+                    clients,
+                    {**config, **fedavg},
+                    verbose=verbose,
                 )
             print("SignDS", flush=True)
-            submit(APP, environment, clients, config, verbose)
+            submit(APP, environment, clients, config, verbose=verbose)
 
 
 if __name__ == "__main__":

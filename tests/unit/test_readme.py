@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 
 import pytest
-from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.config import load_config
 from flower_ldp.strategies import SignDSStrategy
@@ -16,31 +15,26 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def side(keep: str) -> str:
-    """The code before ("-") or after ("+") the README's diff."""
-    (block,) = re.findall(r"```diff\n(.*?)```", README, flags=re.DOTALL)
-    lines = [line for line in block.splitlines() if not line or line[0] in (" ", keep)]
-    return "\n".join(line[1:] for line in lines)
+APPS = ROOT / "examples" / "existing_app"
 
 
-def run(source: str) -> dict[str, object]:
-    namespace: dict[str, object] = {}
-    exec(compile(source, "README.md", "exec"), namespace)  # noqa: S102
-    return namespace
+def test_the_diff_is_the_difference_of_the_two_apps() -> None:
+    (shown,) = re.findall(r"```diff\n(.*?)```", README, flags=re.DOTALL)
+    lines: list[str] = []
+    for name in ("client_app.py", "server_app.py"):
+        files = [f"{side}/quickstart/{name}" for side in ("plain", "private")]
+        sources = [(APPS / file).read_text(encoding="utf-8").splitlines() for file in files]
+        lines += difflib.unified_diff(*sources, *files, n=1, lineterm="")
+    assert shown.splitlines() == lines
 
 
-def test_the_diff_starts_from_a_plain_flower_app() -> None:
-    before = run(side("-"))
-    assert isinstance(before["app"], ClientApp)
-    assert type(before["strategy"]) is FedAvg
-
-
-def test_the_diff_ends_in_a_private_one() -> None:
-    after = run(side("+"))
-    assert isinstance(after["app"], ClientApp)
-    strategy = after["strategy"]
-    assert isinstance(strategy, SignDSStrategy)
-    assert strategy.fraction_train == 0.5
+def test_the_two_apps_differ_in_nothing_else() -> None:
+    for path in (APPS / "plain").rglob("*.*"):
+        other = APPS / "private" / path.relative_to(APPS / "plain")
+        if path.name in ("client_app.py", "server_app.py") or "__pycache__" in path.parts:
+            continue
+        text = other.read_text(encoding="utf-8").replace('"flower-ldp", "flwr[', '"flwr[')
+        assert text == path.read_text(encoding="utf-8"), path
 
 
 @pytest.mark.parametrize("name", ["run", "test"])

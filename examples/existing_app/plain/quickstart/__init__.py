@@ -1,0 +1,1 @@
+"""Logistic regression on digits, federated."""
