@@ -24,6 +24,11 @@ class Unit(str, Enum):
     LABEL = "label"
     """The label of one example, replaced by another label."""
 
+    @property
+    def relation(self) -> str:
+        """The neighbouring relation in words; no other relation than replace-one occurs."""
+        return f"replace-one {self.value}"
+
 
 @dataclass(frozen=True)
 class PrivacyEvent:
@@ -56,6 +61,11 @@ class PrivacyEvent:
             raise ValueError(f"delta must be in [0, 1), got {self.delta}")
         if not (isinstance(self.count, int) and self.count >= 1):
             raise ValueError(f"count must be an integer of at least 1, got {self.count}")
+
+    @property
+    def relation(self) -> str:
+        """The neighbouring relation of the guarantee, which its unit decides."""
+        return self.unit.relation
 
 
 @dataclass(frozen=True)

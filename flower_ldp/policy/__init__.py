@@ -1,0 +1,38 @@
+"""The data owner's policy: what may be released about the data, and how much in all.
+
+A YAML file on the client's machine (``configs/client_policy.yaml`` is a commented sample).
+The operator names it, in the node's configuration or in the environment; the run's
+configuration cannot, because it belongs to whoever submits the run. The server proposes,
+and the policy accepts exactly or refuses. Nothing is clamped, and only the proposal and the
+file are looked at, so a refusal tells nothing about the data.
+
+A policy judges one release by itself. The budgets that it states are kept by the ledger,
+which alone knows what was spent.
+"""
+
+from __future__ import annotations
+
+from flower_ldp.policy.files import (
+    ENVIRONMENT_VARIABLE,
+    NODE_CONFIG_KEY,
+    find_policy,
+    load_policy,
+    parse_policy,
+)
+from flower_ldp.policy.judgement import REFUSED_POLICY, BudgetLimit, Policy
+from flower_ldp.policy.sections import Allowance, Amount, Budget, Window
+
+__all__ = [
+    "ENVIRONMENT_VARIABLE",
+    "NODE_CONFIG_KEY",
+    "REFUSED_POLICY",
+    "Allowance",
+    "Amount",
+    "Budget",
+    "BudgetLimit",
+    "Policy",
+    "Window",
+    "find_policy",
+    "load_policy",
+    "parse_policy",
+]

@@ -1,0 +1,67 @@
+"""Where a policy comes from: a file that the operator names, outside of any run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from flower_ldp.errors import ConfigError
+from flower_ldp.policy.judgement import Policy
+from flower_ldp.yaml_source import YamlFormat
+
+#: Where the operator names the policy: a key of ``--node-config``, and a variable.
+NODE_CONFIG_KEY = "ldp-policy"
+ENVIRONMENT_VARIABLE = "FLOWER_LDP_POLICY"
+
+_FORMAT = YamlFormat(Policy)
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Read a policy file.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is not YAML, or is no policy. The text gives file, line
+        and field of every error.
+    """
+    path = Path(path)
+    return _FORMAT.load(path, {"folder": path.absolute().parent})
+
+
+def parse_policy(text: str, *, source: str = "<text>") -> Policy:
+    """Parse a policy; the ledger's path stays as it is written. See :func:`load_policy`."""
+    return _FORMAT.parse(text, source=source)
+
+
+def find_policy(
+    node_config: Mapping[str, object], environ: Mapping[str, str] | None = None
+) -> Policy | None:
+    """Load the policy that the operator names, or return None if none is named.
+
+    Parameters
+    ----------
+    node_config : mapping
+        The node's configuration (``context.node_config``), never the run's.
+    environ : mapping, optional
+        Environment variables; those of the process if left out.
+
+    Raises
+    ------
+    ConfigError
+        If two different files are named, a name is empty or no text, or the file is no
+        policy (:func:`load_policy`).
+    """
+    environ = os.environ if environ is None else environ
+    named: dict[str, Path] = {}
+    for origin, mapping in ((NODE_CONFIG_KEY, node_config), (ENVIRONMENT_VARIABLE, environ)):
+        if origin in mapping:
+            value = mapping[origin]
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigError(f"{origin} must name a policy file, got {value!r}")
+            named[origin] = Path(value)
+    if len({path.resolve() for path in named.values()}) > 1:
+        both = " and ".join(f"{origin} names {path}" for origin, path in named.items())
+        raise ConfigError(f"two policies, and no telling which holds: {both}")
+    return load_policy(next(iter(named.values()))) if named else None

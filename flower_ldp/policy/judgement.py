@@ -1,0 +1,169 @@
+"""The policy as an object: its budgets in plain values, and its judgement of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
+from flower_ldp.errors import RefusalError
+from flower_ldp.policy.sections import (
+    Allowance,
+    Budget,
+    LedgerPath,
+    MessageName,
+    Name,
+    UnitName,
+)
+from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.yaml_source import Section
+
+#: What the server is told if the policy does not allow a release.
+REFUSED_POLICY = "ldp:refused:policy"
+
+Scope = Literal["run", "window", "life"]
+
+_SECONDS_PER_DAY = 86_400.0
+
+
+class BudgetLimit(NamedTuple):
+    """One budget in plain values, as a ledger wants it.
+
+    Parameters
+    ----------
+    unit : Unit
+        What it protects; costs about other units do not count towards it.
+    scope : {"run", "window", "life"}
+        Which releases count: those of one run, of a window of time, or all.
+    epsilon, delta : float
+        The most that they may cost together, by pure composition.
+    window_seconds : float or None
+        Length of the window; None for other scopes.
+    """
+
+    unit: Unit
+    scope: Scope
+    epsilon: float
+    delta: float
+    window_seconds: float | None
+
+
+class Policy(Section):
+    """What a data owner allows.
+
+    Parameters
+    ----------
+    data_id : str
+        The operator's name of the data. Spending is recorded under it, so it must stay the
+        same for the same data, whatever node, run or app asks.
+    ledger : Path
+        Where spending is recorded. In a file: relative to the file's folder.
+    mode : {"deployment", "simulation"}
+        Whether the data and the budget are real.
+    messages : mapping
+        Per type of message, the mechanisms that may answer it, each with its largest cost.
+    budgets : mapping
+        Per unit, the totals. A release about a unit without a budget is refused.
+    unlisted_messages : {"refuse", "answer"}
+        Whether a type of message that is not listed may be answered: with any mechanism and
+        any cost that the budgets allow.
+    """
+
+    data_id: Name
+    ledger: LedgerPath
+    mode: Literal["deployment", "simulation"]
+    messages: Mapping[MessageName, Mapping[Name, Allowance]]
+    budgets: Mapping[UnitName, Budget]
+    unlisted_messages: Literal["refuse", "answer"] = "refuse"
+
+    @model_validator(mode="after")
+    def _allowances_have_budgets(self) -> Policy:
+        for message_type, allowances in self.messages.items():
+            for mechanism, allowance in allowances.items():
+                if allowance.unit not in self.budgets:
+                    raise PydanticCustomError(
+                        "unbudgeted",
+                        "must be a unit with a budget",
+                        {"at": ("messages", message_type, mechanism, "unit")},
+                    )
+        return self
+
+    @property
+    def is_simulation(self) -> bool:
+        """Whether log lines and reports must say "simulation"."""
+        return self.mode == "simulation"
+
+    def limits(self) -> tuple[BudgetLimit, ...]:
+        """Return all budgets, for the ledger to enforce."""
+        found = []
+        for name, budget in self.budgets.items():
+            unit, window = Unit(name), budget.window
+            if budget.run is not None:
+                found.append(BudgetLimit(unit, "run", budget.run.epsilon, budget.run.delta, None))
+            if window is not None:
+                seconds = window.days * _SECONDS_PER_DAY
+                found.append(BudgetLimit(unit, "window", window.epsilon, window.delta, seconds))
+            found.append(BudgetLimit(unit, "life", budget.life.epsilon, budget.life.delta, None))
+        return tuple(found)
+
+    def check(self, message_type: str, events: Iterable[PrivacyEvent]) -> None:
+        """Return if one release is allowed, as far as it alone decides.
+
+        Parameters
+        ----------
+        message_type : str
+            Flower's type of the message, as ``"train"``.
+        events : iterable of PrivacyEvent
+            What the whole release would cost.
+
+        Raises
+        ------
+        RefusalError
+            With :data:`REFUSED_POLICY`, if the type of message, a mechanism, a unit, an
+            epsilon or a delta is not allowed, or no cost is stated.
+        """
+        events = tuple(events)
+        listed = next((had for name, had in self.messages.items() if name == message_type), None)
+        if listed is None and self.unlisted_messages == "refuse":
+            raise _refusal(f"no mechanism may answer a {message_type!r} message")
+        if not events:
+            raise _refusal("the release states no cost, so nothing allows it")
+        for event in events:
+            if event.unit.value not in self.budgets:
+                raise _refusal(f"there is no budget per {event.unit.value}, for {event.mechanism}")
+        if listed is not None:
+            for mechanism in dict.fromkeys(event.mechanism for event in events):
+                costs = [event for event in events if event.mechanism == mechanism]
+                _check_costs(message_type, mechanism, listed.get(mechanism), costs)
+
+
+def _check_costs(
+    message_type: str, mechanism: str, allowance: Allowance | None, costs: list[PrivacyEvent]
+) -> None:
+    """Raise RefusalError unless one mechanism's costs are within its allowance."""
+    if allowance is None:
+        raise _refusal(f"{mechanism} may not answer a {message_type!r} message")
+    units = {event.unit.value for event in costs}
+    if units != {allowance.unit}:
+        asked = ", ".join(sorted(units))
+        raise _refusal(f"{mechanism} is allowed per {allowance.unit}, asked for per {asked}")
+    for name in ("epsilon", "delta"):
+        # In the decimals that people write: three times 0.1 is 0.3, not more.
+        asked_for = sum(_decimal(getattr(event, name)) * event.count for event in costs)
+        allowed = getattr(allowance, name)
+        if asked_for > _decimal(allowed):
+            raise _refusal(
+                f"{mechanism} in a {message_type!r} message: {name} {float(asked_for):g} per "
+                f"{allowance.unit} asked for, at most {allowed:g} allowed"
+            )
+
+
+def _decimal(value: float) -> Fraction:
+    return Fraction(repr(float(value)))
+
+
+def _refusal(detail: str) -> RefusalError:
+    return RefusalError(REFUSED_POLICY, detail)
