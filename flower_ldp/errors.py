@@ -33,6 +33,28 @@ class RefusalError(LdpError):
         self.detail = detail
 
 
+class BudgetExhausted(RefusalError):  # noqa: N818  # a decision, not a fault
+    """The release would cost more than a limit of the data owner's leaves.
+
+    Parameters
+    ----------
+    detail : str
+        What was spent, asked and allowed; for the client's own log.
+    """
+
+    CODE = "ldp:refused:budget"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(self.CODE, detail)
+
+
+class LedgerError(LdpError):
+    """The privacy ledger cannot be used; the text names the file and what to do.
+
+    Nothing was released, and nothing may be until it is put right.
+    """
+
+
 class ReleaseError(LdpError):
     """A reply could not be privatized (non-finite values, wrong shapes, missing arrays)."""
 

@@ -1,7 +1,8 @@
 """Who may import whom: the layers of the package, read from its source.
 
-privacy, errors <- mechanisms <- wire <- clients | strategies <- config. A new module at the
-top of the package fails these tests until it is given a layer.
+privacy, errors <- mechanisms <- accounting <- policy, and wire, <- clients | strategies <- config;
+yaml_source is beneath policy and config. A new module at the top of the package fails these tests
+until it is given a layer.
 """
 
 from __future__ import annotations
@@ -24,21 +25,41 @@ ROOT = Path(flower_ldp.__file__).parent
 LAYERS: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset(),
+    "yaml_source": frozenset({"errors"}),
     "mechanisms": frozenset({"privacy", "errors"}),
+    "accounting": frozenset({"privacy", "errors", "mechanisms"}),
+    "policy": frozenset({"privacy", "errors", "mechanisms", "accounting", "yaml_source"}),
     "wire": frozenset({"privacy", "errors", "mechanisms"}),
-    "clients": frozenset({"privacy", "errors", "mechanisms", "wire"}),
-    "strategies": frozenset({"privacy", "errors", "mechanisms", "wire"}),
-    "config": frozenset({"privacy", "errors", "mechanisms", "wire", "clients", "strategies"}),
+    "clients": frozenset(
+        {"privacy", "errors", "mechanisms", "accounting", "policy", "yaml_source", "wire"}
+    ),
+    "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
+    "config": frozenset(
+        {
+            "privacy",
+            "errors",
+            "mechanisms",
+            "accounting",
+            "policy",
+            "yaml_source",
+            "wire",
+            "clients",
+            "strategies",
+        }
+    ),
 }
 #: Foreign packages that each layer may import, apart from the standard library.
 FOREIGN: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset(),
+    "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
+    "accounting": frozenset({"numpy", "dp_accounting"}),
+    "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
     "clients": frozenset({"numpy", "flwr"}),
     "strategies": frozenset({"numpy", "flwr"}),
-    "config": frozenset({"yaml", "pydantic", "pydantic_core"}),
+    "config": frozenset({"pydantic", "pydantic_core"}),
 }
 #: What single modules may import beyond that.
 EXCEPTIONS = {f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"})}
@@ -158,6 +179,13 @@ def test_layers_have_no_cycle() -> None:
         ("strategies.signds", "from sklearn.metrics import silhouette_score"),
         ("strategies.signds", "import matplotlib.pyplot as plt"),
         ("config", "import torch"),
+        ("config", "import yaml"),
+        ("accounting.ledger", "from flower_ldp.policy import Policy"),
+        ("accounting.ledger", "import flwr"),
+        ("policy.files", "from flower_ldp.wire import layout"),
+        ("policy.files", "import yaml"),
+        ("yaml_source", "from flower_ldp.policy import Policy"),
+        ("strategies.signds", "from flower_ldp.policy import Policy"),
         ("ledger", ""),
         ("ledger.file", "x = 1"),
         ("", "import flwr"),
@@ -176,7 +204,10 @@ def test_what_a_layer_may_not_do_is_noticed(module: str, source: str) -> None:
         ("mechanisms.signds", "from .random import RandomSource\nfrom . import exact"),
         ("mechanisms.signds", "import numpy as np\nfrom flower_ldp.privacy import Unit"),
         ("wire.layout", "from flower_ldp.mechanisms import random\nrandom.RandomSource()"),
-        ("config", "import yaml\nfrom flower_ldp.strategies import Momentum"),
+        ("config", "import pydantic\nfrom flower_ldp.strategies import Momentum"),
+        ("yaml_source", "import yaml\nfrom flower_ldp.errors import ConfigError"),
+        ("accounting.ledger", "import sqlite3\nfrom flower_ldp.privacy import Unit"),
+        ("policy.files", "import os\nfrom flower_ldp.yaml_source import YamlFormat"),
         ("clients.signds", "from flwr.app import RecordDict\nimport logging"),
     ],
 )

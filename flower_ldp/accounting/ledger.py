@@ -1,0 +1,280 @@
+"""The durable privacy ledger: charged before private data is read, sealed before it leaves.
+
+A release goes through four steps, the second and the fourth of them on disk before the next
+begins:
+
+1. ``receipt = ledger.charge(charge, limits)``: one transaction that looks the message up,
+   checks every limit and writes the cost; or a refusal.
+2. The app computes; the mechanism draws a report.
+3. ``ledger.seal(receipt, report)``: the report is stored.
+4. The report leaves.
+
+A crash between 1 and 3 wastes a charge, one between 3 and 4 loses nothing: the same message
+gets the stored report. So released <= sealed <= charged at every moment. A message that was
+charged and never sealed is refused for good: a second draw would need a second charge, and
+that takes a new message. docs/ledger.md states what is proved by which test.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from flower_ldp.accounting import ledger_entries as entries
+from flower_ldp.accounting import ledger_file as file
+from flower_ldp.accounting import ledger_rows as rows
+from flower_ldp.accounting.amounts import Amount, costs
+from flower_ldp.accounting.ledger_limits import check_limits
+from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
+from flower_ldp.accounting.ledger_types import (
+    MOST_REPORT,
+    MOST_TIME,
+    Charge,
+    Entry,
+    Limit,
+    Mark,
+    Receipt,
+    Verification,
+    check_name,
+    check_run,
+)
+from flower_ldp.accounting.ledger_verify import verify
+from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.privacy import Unit
+
+__all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "Receipt"]
+
+#: A message that came before, but as another request or without a report to give again.
+REFUSED_REPEAT = "ldp:refused:repeat"
+
+
+class Ledger:
+    """A ledger file, open; a context manager. Make one with :meth:`open`.
+
+    Any number of processes may have the same file open, and threads may share an object.
+    A child process opens its own.
+    """
+
+    def __init__(self, session: Session, clock: Callable[[], int]) -> None:
+        self._session = session
+        self._clock = clock
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        read_only: bool = False,
+        at_least: Mark | None = None,
+        timeout: float = 30.0,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> Ledger:
+        """Open a ledger, in constant time whatever its size.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        create : bool
+            Make it if it is missing. Without this a missing file is an error: a ledger that
+            got lost must not begin again at zero by itself.
+        read_only : bool
+            For looking at it: any owner and mode will do, and charges fail.
+        at_least : Mark, optional
+            From :meth:`mark`, kept elsewhere: a file that was set back before it is refused.
+        timeout : float
+            Seconds to wait for another process's transaction.
+        clock : callable
+            Returns nanoseconds since 1970 (UTC).
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be used; the text says why and what to do.
+        """
+        path = Path(os.path.realpath(path))
+        with file.understandable(path):
+            if not path.exists():
+                if not create:
+                    raise LedgerError(
+                        f"ledger {path} does not exist: correct the path, restore a backup, or "
+                        "create it if this data was never released from"
+                    )
+                file.create(path, lambda db: rows.insert_empty(db, os.urandom(16).hex()))
+        session = Session(path, read_only=read_only, timeout=timeout, at_least=at_least)
+        return cls(session, clock)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; closing twice does nothing."""
+        self._session.close()
+
+    def charge(self, charge: Charge, limits: Sequence[Limit]) -> Receipt:
+        """Charge a release, or find that it was charged before.
+
+        Parameters
+        ----------
+        charge : Charge
+            The release.
+        limits : sequence of Limit
+            All that hold for this data. A unit without any has no budget.
+
+        Returns
+        -------
+        Receipt
+            Once it is on disk. With a ``report``: send that one again.
+
+        Raises
+        ------
+        BudgetExhausted
+            If any limit would be exceeded; nothing was written.
+        RefusalError
+            With code ``ldp:refused:repeat``: the same data, run and message were charged
+            for another request, or no report was sealed.
+        LedgerError
+            If the file cannot be used. Nothing may be released.
+        """
+        wanted = costs(charge.events)
+        with self._session.transaction(WRITE) as db:
+            head = self._session.head()
+            known = entries.find(db, head, charge)
+            if known is not None:
+                return _repeated(db, known, charge)
+            at = max(self._now(), head.latest)
+            check_limits(db, charge, wanted, limits, at)
+            head = entries.record(db, head, charge, wanted, at)
+        self._session.saw(head)
+        return Receipt(head.entries, head.chain)
+
+    def seal(self, receipt: Receipt, report: bytes) -> None:
+        """Store a report; when this returns it is on disk and may leave.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the receipt is not of this ledger, its report is already there, or the report
+            is longer than 2^28 bytes.
+        LedgerError
+            If the file cannot be used. The report must not leave.
+        """
+        if not isinstance(report, bytes):
+            raise TypeError(f"report must be bytes, got {type(report).__name__}")
+        if len(report) > MOST_REPORT:
+            raise ValueError(f"report must have at most {MOST_REPORT} bytes, got {len(report)}")
+        with self._session.transaction(WRITE) as db:
+            head = self._session.head()
+            number = receipt.entry
+            if not 1 <= number <= head.entries or rows.chain_at(db, head, number) != receipt.chain:
+                raise ValueError(f"receipt of entry {number} is not from this ledger")
+            if rows.read_report(db, number, receipt.chain) is not None:
+                raise ValueError(f"entry {number} was sealed before: its report may not change")
+            at = max(self._now(), head.latest)
+            rows.write_report(db, number, at, receipt.chain, report)
+
+    def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
+        """Return what releases from this data have cost, in one run or in all.
+
+        Returns
+        -------
+        dict of Unit to Amount
+            Only units that occur.
+        """
+        check_name("data_id", data_id)
+        if run_id is not None:
+            check_run(run_id)
+        run = "" if run_id is None else str(run_id)
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            found = {u: rows.read_total(db, (run, data_id, u.value)) for u in Unit}
+        return {unit: amount for unit, amount in found.items() if amount != Amount()}
+
+    def data_ids(self) -> list[str]:
+        """Return the names of all data that was ever charged, sorted."""
+        names = []
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            key = rows.successor_of(db, rows.FIRST)
+            while key is not None and key[0] == "":
+                names.append(key[1])
+                key = rows.successor_of(db, key)
+        return sorted(set(names))
+
+    def entries(self, first: int = 1) -> Iterator[Entry]:
+        """Yield the entries from number ``first`` on, each checked against the chain.
+
+        Entries that are added meanwhile are not among them.
+        """
+        if first < 1:
+            raise ValueError(f"first must be at least 1, got {first}")
+        last = self.mark().entries
+        while first <= last:
+            stop = min(first + entries.PAGE - 1, last)
+            with self._session.transaction(READ) as db:
+                page = list(entries.read(db, self._session.head(), first, stop))
+            yield from page
+            first = stop + 1
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """Yield one flat row for each event, ready for JSON or CSV; amounts are exact."""
+        return (row for entry in self.entries() for row in entry.rows())
+
+    def mark(self) -> Mark:
+        """Return the end of the chain: keep it elsewhere, and give it to :meth:`open`."""
+        with self._session.transaction(READ):
+            return mark_of(self._session.head())
+
+    def verify(self) -> Verification:
+        """Check the whole file; takes time in proportion to it and holds charges off.
+
+        Raises
+        ------
+        LedgerError
+            Naming the first thing that is wrong.
+        """
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            head, sealed, totals = verify(db)
+        return Verification(head.entries, sealed, totals, mark_of(head))
+
+    def _now(self) -> int:
+        now = self._clock() // 1_000
+        if not 0 <= now <= MOST_TIME:
+            raise LedgerError(f"the clock shows {now} microseconds since 1970: set it right")
+        return now
+
+
+def _repeated(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
+    """Answer for a message that was charged before."""
+    if (known.fingerprint, known.message_type, known.parameters, known.events) != (
+        charge.fingerprint,
+        charge.message_type,
+        charge.parameters,
+        entries.exact_events(charge),
+    ):
+        raise RefusalError(
+            REFUSED_REPEAT, f"message {charge.message_id} was charged for another request"
+        )
+    report = rows.read_report(db, known.number, known.chain)
+    if report is None:
+        raise RefusalError(
+            REFUSED_REPEAT,
+            f"message {charge.message_id} was charged (entry {known.number}) but no report "
+            "was sealed: its cost stays, and only a new message can be answered",
+        )
+    return Receipt(known.number, known.chain, report)

@@ -1,0 +1,289 @@
+"""What goes into the ledger and what comes out: charges, limits, receipts, entries."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal
+
+from flower_ldp.accounting.amounts import Amount, costs
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+Scope = Literal["run", "life", "window"]
+
+#: Longest name and longest parameters, in characters: the other side chooses some of them.
+MOST_NAME, MOST_PARAMETERS = 1_024, 65_536
+MOST_REPORT = 2**28
+"""Longest report that is stored, in bytes."""
+MOST_TIME = 253_402_300_799_000_000
+"""Latest time, in microseconds since 1970: the end of the year 9999."""
+
+
+def check_name(name: str, value: str) -> None:
+    """Refuse a name that is empty, long, or cannot be shown on one line."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, got {type(value).__name__}")
+    if not (1 <= len(value) <= MOST_NAME and value.isprintable()):
+        raise ValueError(
+            f"{name} must have 1 to {MOST_NAME} printable characters, got {value[:40]!r}"
+        )
+
+
+def check_run(run_id: int) -> None:
+    """Refuse what is no run of Flower's: they have unsigned 64-bit numbers."""
+    if isinstance(run_id, bool) or not isinstance(run_id, int):
+        raise TypeError(f"run_id must be an integer, got {type(run_id).__name__}")
+    if not 0 <= run_id < 2**64:
+        raise ValueError(f"run_id must be in [0, 2^64), got {run_id}")
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A release that is about to happen.
+
+    Parameters
+    ----------
+    data_id : str
+        The operator's name for the data, whichever node or process answers for it.
+    run_id : int
+        Flower's, in [0, 2^64).
+    message_id : str
+        Flower's; the same message delivered again has the same.
+    message_type : str
+        ``"train"``, ``"evaluate"`` or ``"query"``.
+    fingerprint : bytes
+        Digest of the public request (1 to 64 bytes): two requests that may be answered with
+        the same report have the same.
+    events : tuple of PrivacyEvent
+        What the release costs; at least one.
+    parameters : str
+        Public parameters, as a JSON object.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the parameter; also if the cost is too large to be represented.
+    """
+
+    data_id: str
+    run_id: int
+    message_id: str
+    message_type: str
+    fingerprint: bytes
+    events: tuple[PrivacyEvent, ...]
+    parameters: str = "{}"
+
+    def __post_init__(self) -> None:
+        for name in ("data_id", "message_id", "message_type"):
+            check_name(name, getattr(self, name))
+        check_run(self.run_id)
+        if not isinstance(self.fingerprint, bytes) or not 1 <= len(self.fingerprint) <= 64:
+            raise ValueError("fingerprint must have 1 to 64 bytes")
+        if not self.events:
+            raise ValueError("events must hold at least one event")
+        for event in self.events:
+            check_name("mechanism", event.mechanism)
+        if len(self.parameters) > MOST_PARAMETERS:
+            raise ValueError(f"parameters must have at most {MOST_PARAMETERS} characters")
+        try:
+            parsed = json.loads(self.parameters)
+            self.parameters.encode("utf-8")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"parameters must be JSON: {error}") from error
+        if not isinstance(parsed, dict):
+            raise ValueError("parameters must be a JSON object")
+        costs(self.events)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that releases about one unit may cost together.
+
+    Parameters
+    ----------
+    unit : Unit
+        What it protects; costs about other units do not count towards it.
+    scope : str
+        ``"run"``: within one run. ``"life"``: ever. ``"window"``: within any period of
+        ``window_seconds``.
+    epsilon : float
+        At least 0, at most 9.2 million; rounded down to a multiple of 1e-12.
+    delta : float
+        In [0, 1]; rounded down to a multiple of 1e-18.
+    window_seconds : float, optional
+        Length of the period, positive; for a window and only there.
+    """
+
+    unit: Unit
+    scope: Scope
+    epsilon: float
+    delta: float = 0.0
+    window_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("run", "life", "window"):
+            raise ValueError(f"scope must be run, life or window, got {self.scope!r}")
+        if not 0 <= self.delta <= 1:
+            raise ValueError(f"delta must be in [0, 1], got {self.delta}")
+        Amount.allowance(self.epsilon, self.delta)
+        if (self.window_seconds is None) == (self.scope == "window"):
+            raise ValueError("window_seconds must be given for a window and only there")
+        if self.window_seconds is not None:
+            seconds = self.window_seconds
+            if isinstance(seconds, bool) or not 0 < seconds <= 1e12:
+                raise ValueError(f"window_seconds must be in (0, 1e12], got {seconds}")
+
+    @property
+    def allowed(self) -> Amount:
+        """The limit, exact."""
+        return Amount.allowance(self.epsilon, self.delta)
+
+    @property
+    def microseconds(self) -> int:
+        """Length of the window, rounded up; 0 for the other scopes."""
+        return math.ceil((self.window_seconds or 0) * 1_000_000)
+
+    def __str__(self) -> str:
+        scope = f"{self.window_seconds:g} s" if self.window_seconds else self.scope
+        return f"{self.allowed} per {self.unit.value} and {scope}"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof that a charge is in the ledger.
+
+    Parameters
+    ----------
+    entry : int
+        Number of the entry.
+    chain : bytes
+        The entry's chain value.
+    report : bytes, optional
+        The report that was sealed when the same message came before: send this one and
+        draw nothing. None for a new charge: draw, seal, send.
+    """
+
+    entry: int
+    chain: bytes
+    report: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point in a ledger's history, to be kept elsewhere: shows that a file was set back.
+
+    Parameters
+    ----------
+    ledger : str
+        Random name of the ledger.
+    entries : int
+        Number of entries at that point.
+    chain : str
+        Chain value of the last one, hexadecimal.
+    """
+
+    ledger: str
+    entries: int
+    chain: str
+
+
+@dataclass(frozen=True)
+class ExactEvent:
+    """A privacy event as the ledger holds it.
+
+    Parameters
+    ----------
+    mechanism : str
+        Name of the mechanism.
+    unit : str
+        What its guarantee hides a change of.
+    cost : Amount
+        Of one release.
+    count : int
+        Number of releases.
+    """
+
+    mechanism: str
+    unit: str
+    cost: Amount
+    count: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge as the ledger holds it.
+
+    Parameters
+    ----------
+    number : int
+        1, 2, 3, ... in the order of charging.
+    at : int
+        When, in microseconds since 1970 (UTC).
+    data_id, run_id, message_id, message_type, fingerprint, parameters
+        As in :class:`Charge`.
+    events : tuple of ExactEvent
+        As in :class:`Charge`, exact.
+    chain : bytes
+        Chain value, 32 bytes.
+    sealed : bool
+        Whether a report was stored; if not, none has left.
+    """
+
+    number: int
+    at: int
+    data_id: str
+    run_id: int
+    message_id: str
+    message_type: str
+    fingerprint: bytes
+    parameters: str
+    events: tuple[ExactEvent, ...]
+    chain: bytes
+    sealed: bool
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return one flat row for each event, ready for JSON or CSV; amounts are exact."""
+        common = {
+            "entry": self.number,
+            "at": datetime.fromtimestamp(self.at / 1e6, timezone.utc).isoformat(),
+            "data_id": self.data_id,
+            "run_id": str(self.run_id),
+            "message_id": self.message_id,
+            "message_type": self.message_type,
+            "fingerprint": self.fingerprint.hex(),
+            "parameters": self.parameters,
+            "sealed": self.sealed,
+        }
+        return [
+            {
+                **common,
+                "mechanism": event.mechanism,
+                "unit": event.unit,
+                "epsilon": event.cost.epsilon_text,
+                "delta": event.cost.delta_text,
+                "count": event.count,
+            }
+            for event in self.events
+        ]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What :meth:`Ledger.verify` found in order.
+
+    Parameters
+    ----------
+    entries, sealed : int
+        Number of entries, and of those with a report.
+    totals : int
+        Number of running sums that agree with the entries.
+    mark : Mark
+        The end of the chain.
+    """
+
+    entries: int
+    sealed: int
+    totals: int
+    mark: Mark
