@@ -11,6 +11,7 @@ from flower_ldp.clients.admission import (
 )
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
+from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
 
@@ -19,6 +20,7 @@ __all__ = [
     "LdpMod",
     "NoLimits",
     "OpenRelease",
+    "OwnerAdmission",
     "Permit",
     "Release",
     "ReleaseRequest",

@@ -81,9 +81,11 @@ _KNOWN_REASONS = frozenset(
     {
         "ldp:failed",
         "ldp:refused:budget",
+        "ldp:refused:ledger",
         "ldp:refused:message",
         "ldp:refused:policy",
         "ldp:refused:proposal",
+        "ldp:refused:repeat",
     }
 )
 

@@ -1,0 +1,139 @@
+"""The data owner's word as the gate's admission: a policy file and a durable ledger.
+
+The operator of the client names the policy, in the node's configuration or in the
+environment (:func:`flower_ldp.policy.find_policy`); a run cannot. Each release is judged
+by the policy, then charged to the ledger under the name that the operator gave the data,
+all before private data is read. The report is stored before it leaves, so the same message
+gets the same report however often it is delivered.
+
+Refusals (all decided by public facts: the proposal, the policy, what was spent):
+
+=======================  ================================================================
+code                     meaning
+=======================  ================================================================
+``ldp:refused:policy``   no policy is named or it is wrong, or it does not allow the release
+``ldp:refused:budget``   a budget would be exceeded
+``ldp:refused:repeat``   the message came before, without a report to give again
+``ldp:refused:ledger``   the ledger cannot be used
+=======================  ================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.app import Context
+
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
+from flower_ldp.clients.admission import Permit, ReleaseRequest
+from flower_ldp.errors import ConfigError, LedgerError, RefusalError
+from flower_ldp.policy import REFUSED_POLICY, Policy, find_policy
+from flower_ldp.privacy import compose
+
+_log = logging.getLogger("flower_ldp")
+
+REFUSED_LEDGER = "ldp:refused:ledger"
+
+
+@dataclass(frozen=True)
+class OwnerAdmission:
+    """Admits what the data owner's policy allows and the ledger has budget for.
+
+    It has no parameters: everything comes from the files that the operator names. In a
+    policy with ``mode: simulation`` each simulated client has an account of its own, under
+    the data's name and the client's partition, and the ledger is made if it is missing; in a
+    deployment a missing ledger is refused, since a lost one must not begin again at zero.
+
+    Examples
+    --------
+    >>> from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+    >>> mod = LdpMod(train=SignDSRelease(), admission=OwnerAdmission())
+    """
+
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Judge and charge a release.
+
+        Raises
+        ------
+        RefusalError
+            With one of the codes above.
+        """
+        policy = _policy_for(context)
+        policy.check(request.message_type, request.events)
+        charge = Charge(
+            data_id=_account(policy, context),
+            run_id=request.run_id,
+            message_id=request.message_id,
+            message_type=request.message_type,
+            fingerprint=hashlib.sha256(request.terms.encode()).digest(),
+            events=request.events,
+            parameters=request.terms,
+        )
+        limits = [Limit(**limit._asdict()) for limit in policy.limits()]
+        try:
+            with Ledger.open(policy.ledger, create=policy.is_simulation) as ledger:
+                receipt = ledger.charge(charge, limits)
+        except LedgerError as error:
+            raise RefusalError(REFUSED_LEDGER, str(error)) from error
+        _log.info(
+            "%scharged to %s: %s",
+            "simulation: " if policy.is_simulation else "",
+            charge.data_id,
+            ", ".join(str(total) for total in compose(request.events).values()),
+        )
+        return LedgerPermit(policy.ledger, receipt)
+
+
+@dataclass(frozen=True)
+class LedgerPermit:
+    """A release that the ledger has charged.
+
+    Parameters
+    ----------
+    path : Path
+        The ledger's file.
+    receipt : Receipt
+        Proof of the charge, with the report of an earlier delivery if there was one.
+    """
+
+    path: Path
+    receipt: Receipt
+
+    @property
+    def stored(self) -> bytes | None:
+        """The report that this message got before."""
+        return self.receipt.report
+
+    def seal(self, report: bytes) -> None:
+        """Store the report; when this returns it is on disk.
+
+        Raises
+        ------
+        LedgerError
+            If it cannot be stored. The report must not leave.
+        """
+        with Ledger.open(self.path) as ledger:
+            ledger.seal(self.receipt, report)
+
+
+def _policy_for(context: Context) -> Policy:
+    try:
+        policy = find_policy(context.node_config)
+    except ConfigError as error:
+        raise RefusalError(REFUSED_POLICY, str(error)) from error
+    if policy is None:
+        raise RefusalError(
+            REFUSED_POLICY,
+            "no policy is named: start the node with --node-config 'ldp-policy=\"FILE\"' or set "
+            "FLOWER_LDP_POLICY=FILE",
+        )
+    return policy
+
+
+def _account(policy: Policy, context: Context) -> str:
+    if not policy.is_simulation:
+        return policy.data_id
+    return f"{policy.data_id}/{context.node_config.get('partition-id', context.node_id)}"

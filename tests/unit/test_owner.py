@@ -1,0 +1,126 @@
+"""Policy, ledger and gate together: refused, charged, stored, given again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.mechanisms import SignDS
+from flower_ldp.privacy import Unit
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+from tests.messages import context, message, proposal, record
+
+SELECTION = SignDS(epsilon=4.0, k=0.2)
+MODEL = {"w": np.zeros(400, dtype=np.float32)}
+POLICY = """
+data_id: ward-7
+ledger: spent.sqlite
+mode: {mode}
+messages:
+  train:
+    signds: {{epsilon: 4.0}}
+    magrr: {{epsilon: 1.0}}
+budgets:
+  client:
+    run: {{epsilon: 10.0}}
+    life: {{epsilon: 14.0}}
+"""
+
+
+@pytest.fixture(params=["deployment", "simulation"])
+def policy(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY.format(mode=request.param))
+    monkeypatch.setenv("FLOWER_LDP_POLICY", str(path))
+    Ledger.open(tmp_path / "spent.sqlite", create=True).close()
+    return path
+
+
+def app(sent: Message, _: Context) -> Message:
+    update = np.random.default_rng(0).normal(size=400).astype(np.float32)
+    return Message(RecordDict({"arrays": record({"w": update})}), reply_to=sent)
+
+
+def never(sent: Message, _: Context) -> Message:
+    raise AssertionError("the app was asked")
+
+
+def ask(name: str, inner: object = app, selection: SignDS = SELECTION) -> Message:
+    gate = LdpMod(train=SignDSRelease(), admission=OwnerAdmission())
+    return gate(message(proposal(MODEL, selection), message_id=name), context(), inner)  # type: ignore[arg-type]
+
+
+def payload(reply: Message) -> object:
+    return reply.content.config_records[REPORT_KEY][PAYLOAD_KEY]
+
+
+def spent(policy: Path) -> float:
+    with Ledger.open(policy.parent / "spent.sqlite") as ledger:
+        (name,) = ledger.data_ids()
+        assert name == ("ward-7/0" if "mode: simulation" in policy.read_text() else "ward-7")
+        return float(ledger.totals(name)[Unit.CLIENT].epsilon_text)
+
+
+def test_releases_are_charged_until_the_budget_is_spent(policy: Path) -> None:
+    assert isinstance(payload(ask("m-1")), bytes)
+    assert isinstance(payload(ask("m-2")), bytes)
+    assert spent(policy) == 8.0
+    refused = ask("m-3", never)
+    assert refused.error.reason == "ldp:refused:budget"
+    assert spent(policy) == 8.0
+
+
+def test_the_same_message_gets_the_same_report_at_no_charge(policy: Path) -> None:
+    first = payload(ask("m-1"))
+    assert payload(ask("m-1", never)) == first
+    assert spent(policy) == 4.0
+
+
+def test_the_same_message_with_other_terms_is_refused(policy: Path) -> None:
+    ask("m-1")
+    refused = ask("m-1", never, SignDS(epsilon=3.0, k=0.2))
+    assert refused.error.reason == "ldp:refused:repeat"
+
+
+def test_a_release_that_failed_stays_charged_and_is_not_drawn_again(policy: Path) -> None:
+    def broken(sent: Message, _: Context) -> Message:
+        raise ValueError("secret")
+
+    assert ask("m-1", broken).error.reason == "ldp:failed"
+    assert spent(policy) == 4.0
+    assert ask("m-1", never).error.reason == "ldp:refused:repeat"
+
+
+def test_a_larger_epsilon_than_allowed_is_refused_and_not_charged(policy: Path) -> None:
+    assert ask("m-1", never, SignDS(epsilon=4.5, k=0.2)).error.reason == "ldp:refused:policy"
+    with Ledger.open(policy.parent / "spent.sqlite") as ledger:
+        assert ledger.data_ids() == []
+
+
+def test_without_a_policy_nothing_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
+    assert ask("m-1", never).error.reason == "ldp:refused:policy"
+
+
+def test_a_policy_with_a_mistake_lets_nothing_leave(policy: Path) -> None:
+    policy.write_text(policy.read_text() + "typo: 1\n")
+    assert ask("m-1", never).error.reason == "ldp:refused:policy"
+
+
+def test_a_damaged_ledger_lets_nothing_leave(policy: Path) -> None:
+    (policy.parent / "spent.sqlite").write_bytes(b"not a database, by far")
+    assert ask("m-1", never).error.reason == "ldp:refused:ledger"
+
+
+def test_a_lost_ledger_does_not_begin_again_in_a_deployment(policy: Path) -> None:
+    (policy.parent / "spent.sqlite").unlink()
+    reply = ask("m-1")
+    if "mode: simulation" in policy.read_text():
+        assert isinstance(payload(reply), bytes)
+    else:
+        assert reply.error.reason == "ldp:refused:ledger"
