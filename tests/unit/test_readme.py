@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from pathlib import Path
 
@@ -65,3 +66,14 @@ def test_the_configuration_snippet_loads_the_sample() -> None:
         server_optimizer=signds.server_optimizer(),
     )
     assert strategy.mechanism.epsilon == signds.sign_eps
+
+
+def test_accuracies_are_those_of_the_result_file() -> None:
+    results = json.loads((ROOT / "benchmarks" / "results" / "mnist.json").read_text())
+    assert len(results) == 3
+    for result in results.values():
+        mean, deviation = result["accuracy_mean"], result["accuracy_standard_deviation"]
+        row = f"| {result['rounds']} | **{100 * mean:.2f} ± {100 * deviation:.2f} %** |"
+        assert row in README
+        assert result["evaluated_on"] == "test"
+        assert result["reached"]
