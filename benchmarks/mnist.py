@@ -80,7 +80,7 @@ def run_once(scenario: Scenario, data: Path, seed: int, evaluate_on: str) -> dic
         "signds-config": str(HERE / "configs" / scenario.signds_config),
     }
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(RUN), "--clients", str(CLIENTS), "--baseline-rounds", "0"]
+        command = [sys.executable, str(RUN), "--clients", str(CLIENTS), "--no-baseline"]
         command += ["--rounds", str(scenario.rounds), "--data", str(data), "--output", folder]
         for name, value in settings.items():
             command += ["--set", f"{name}={toml(value)}"]

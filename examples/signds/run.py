@@ -158,9 +158,9 @@ def main(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds; the app's own default.")
     ] = None,
-    baseline_rounds: Annotated[
-        int, typer.Option(min=0, help="Rounds of unprotected FedAvg to compare with; 0 for none.")
-    ] = 15,
+    baseline: Annotated[
+        bool, typer.Option(help="Also train with unprotected FedAvg, to compare with.")
+    ] = True,
     data: Annotated[
         str, typer.Option(help="'digits', or the path of an npz file in MNIST's layout.")
     ] = "digits",
@@ -192,14 +192,13 @@ def main(
     with tempfile.TemporaryDirectory(prefix="signds-") as scratch:
         folder = Path(scratch)
         with local_superlink(folder / "flower") as environment:
-            if baseline_rounds:
-                print(f"FedAvg without protection, {baseline_rounds} rounds", flush=True)
-                fedavg = {"strategy": '"fedavg"', "num-server-rounds": str(baseline_rounds)}
+            if baseline:
+                print("FedAvg without protection", flush=True)
                 submit(
                     _unprotected_copy(folder),
                     environment,
                     clients,
-                    {**config, **fedavg},
+                    {**config, "strategy": '"fedavg"'},
                     verbose=verbose,
                 )
             print("SignDS", flush=True)

@@ -55,7 +55,7 @@ def test_the_example_runs_from_its_command_and_leaves_table_history_and_plot(
 ) -> None:
     output = tmp_path / "outputs"
     command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", "6", "--rounds", "3"]
-    command += ["--baseline-rounds", "2", "--output", str(output)]
+    command += ["--output", str(output)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for words in ("epsilon in total", "bytes up per client", "r_est", "Each client has spent"):
