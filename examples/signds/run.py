@@ -156,7 +156,8 @@ def _stop(*_: object) -> None:
 def main(
     clients: Annotated[int, typer.Option(min=2, help="Simulated clients.")] = 50,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds; the app's own default.")
+        int | None,
+        typer.Option(min=1, help="Rounds, of both runs; by default the app's own number."),
     ] = None,
     baseline: Annotated[
         bool, typer.Option(help="Also train with unprotected FedAvg, to compare with.")
@@ -168,13 +169,15 @@ def main(
     / "outputs",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE of [tool.flwr.app.config], in TOML; repeatable."),
+        typer.Option(
+            "--set", help="KEY=VALUE of the app's configuration in pyproject.toml; repeatable."
+        ),
     ] = None,
     verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
 ) -> None:
     """Train with SignDS, and with unprotected FedAvg to compare; print a table, draw a plot.
 
-    Example: python examples/signds/run.py --clients 100 --data mnist.npz --set "local-steps=20"
+    Example: python examples/signds/run.py --clients 100 --data mnist.npz --set local-steps=20
     """
     signal.signal(signal.SIGTERM, _stop)
     source = data if data == "digits" else str(Path(data).resolve(strict=True))
