@@ -2,8 +2,9 @@
 
 Runs ``examples/signds`` with 100 clients, all taking part in every round, for several
 seeds of the split and the initial weights (the noise takes no seed). The settings were
-chosen with ``--evaluate-on validation``, on a tenth of the training images that the
-clients then do not have; the test images are read for the reported figures only.
+chosen in trials outside of Flower, one to three runs a setting, on a fixed tenth of the
+training images that the clients then did not have; the test images are read for the reported
+figures only. ``--evaluate-on validation`` evaluates this app on such a tenth.
 
     python benchmarks/mnist.py /path/to/mnist.npz
 """

@@ -85,7 +85,7 @@ def test_the_existing_app_trains_before_and_after_the_change(
         )
     printed = capfd.readouterr().out
     (accuracy,) = re.findall(r"^final accuracy (\S+)", printed, flags=re.MULTILINE)
-    # A model that knows nothing scores 0.1; twelve private runs gave 0.67 +- 0.08.
+    # A model that knows nothing scores 0.1; ten rounds, twelve times, gave 0.67 +- 0.08.
     assert float(accuracy) > 0.3
 
 
