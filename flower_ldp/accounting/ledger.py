@@ -72,6 +72,7 @@ class Ledger:
         create: bool = False,
         read_only: bool = False,
         at_least: Mark | None = None,
+        durable: bool = True,
         timeout: float = 30.0,
         clock: Callable[[], int] = time.time_ns,
     ) -> Ledger:
@@ -88,6 +89,9 @@ class Ledger:
             For looking at it: any owner and mode will do, and charges fail.
         at_least : Mark, optional
             From :meth:`mark`, kept elsewhere: a file that was set back before it is refused.
+        durable : bool
+            Whether charges and reports wait until they are on disk. **Never False for real
+            data**: a power loss would forget what was spent. Simulations need not wait.
         timeout : float
             Seconds to wait for another process's transaction.
         clock : callable
@@ -104,10 +108,12 @@ class Ledger:
                 if not create:
                     raise LedgerError(
                         f"ledger {path} does not exist: correct the path, restore a backup, or "
-                        "create it if this data was never released from"
+                        "create it if this data was never released from (flower-ldp ledger create)"
                     )
                 file.create(path, lambda db: rows.insert_empty(db, os.urandom(16).hex()))
-        session = Session(path, read_only=read_only, timeout=timeout, at_least=at_least)
+        session = Session(
+            path, read_only=read_only, timeout=timeout, at_least=at_least, durable=durable
+        )
         return cls(session, clock)
 
     def __enter__(self) -> Ledger:

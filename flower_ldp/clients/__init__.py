@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from flower_ldp.clients.admission import (
-    Admission,
-    NoLimits,
-    Permit,
-    ReleaseRequest,
-    UnrecordedPermit,
-)
+from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
@@ -18,13 +12,11 @@ from flower_ldp.clients.signds import SignDSRelease
 __all__ = [
     "Admission",
     "LdpMod",
-    "NoLimits",
     "OpenRelease",
     "OwnerAdmission",
     "Permit",
     "Release",
     "ReleaseRequest",
     "SignDSRelease",
-    "UnrecordedPermit",
     "legacy_client_mod",
 ]

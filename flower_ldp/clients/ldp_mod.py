@@ -27,7 +27,8 @@ import logging
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, NoLimits, Permit, ReleaseRequest
+from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
+from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
@@ -54,8 +55,10 @@ class LdpMod:
         How replies to these types of message are privatized. A type without a release is
         refused before the app sees the message.
     admission : Admission, optional
-        Decides, from public facts, whether a release may happen. Without one every valid
-        proposal is accepted.
+        Decides, from public facts, whether a release may happen. By default the data
+        owner does, by a policy file that the operator names
+        (:class:`~flower_ldp.clients.OwnerAdmission`); without a policy nothing leaves, in a
+        simulation either.
 
     Examples
     --------
@@ -78,7 +81,7 @@ class LdpMod:
             MessageType.QUERY: query,
         }
         self._releases = {kind: release for kind, release in given.items() if release is not None}
-        self._admission: Admission = NoLimits() if admission is None else admission
+        self._admission: Admission = OwnerAdmission() if admission is None else admission
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report or a constant error."""
