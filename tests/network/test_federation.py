@@ -56,6 +56,9 @@ def test_a_client_whose_budget_runs_out_refuses_and_the_others_go_on(tmp_path: P
     found = json.loads(received.read_text())
     assert [found["metrics"][n]["accepted"] for n in "123"] == [2, 2, 1]
     assert found["metrics"]["3"]["rejected-ldp:refused:budget"] == 1
+    # The server's report, taken from its proposals and the refusals, says what the ledgers say.
+    assert sorted(units["client"] for units in found["spent"].values()) == [42.0, 63.0]
+    assert "at most epsilon 63 per client" in run.output
     for path, spent in zip(ledgers, (42.0, 63.0), strict=True):
         with Ledger.open(path) as ledger:
             (name,) = ledger.data_ids()

@@ -3,10 +3,10 @@
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.clients import LdpMod, SignDSRelease
 from network_app import task
 
-app = ClientApp(mods=[LdpMod(train=SignDSRelease(), admission=OwnerAdmission())])
+app = ClientApp(mods=[LdpMod(train=SignDSRelease())])
 
 
 @app.train()

@@ -76,11 +76,18 @@ def main(grid: Grid, context: Context) -> None:
         timeout=float(config["timeout"]),
         evaluate_fn=evaluate,
     )
-    found = {
+    found: dict[str, object] = {
         "transcript": transcript,
         "metrics": {n: dict(m) for n, m in result.train_metrics_clientapp.items()},
         "accuracy": {n: m["accuracy"] for n, m in result.evaluate_metrics_serverapp.items()},
     }
+    if isinstance(strategy, SignDSStrategy):
+        report = strategy.privacy_spent()
+        print(report, flush=True)
+        found["spent"] = {
+            node: {unit.value: spent.epsilon for unit, spent in units.items()}
+            for node, units in report.clients.items()
+        }
     if config["received"]:
         Path(str(config["received"])).write_text(json.dumps(found), encoding="utf-8")
     print("finished", flush=True)
