@@ -29,7 +29,7 @@ from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_file as file
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.amounts import Amount, costs
-from flower_ldp.accounting.ledger_limits import check_limits
+from flower_ldp.accounting.ledger_limits import check_limits, spent_towards
 from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger_types import (
     MOST_REPORT,
@@ -209,6 +209,14 @@ class Ledger:
             self._session.head()
             found = {u: rows.read_total(db, (run, data_id, u.value)) for u in Unit}
         return {unit: amount for unit, amount in found.items() if amount != Amount()}
+
+    def spent(self, data_id: str, run_id: int, limit: Limit) -> Amount:
+        """Return what counts towards a limit now; the run matters only to limits per run."""
+        check_name("data_id", data_id)
+        check_run(run_id)
+        with self._session.transaction(READ) as db:
+            at = max(self._now(), self._session.head().latest)
+            return spent_towards(db, data_id, run_id, limit, at)
 
     def data_ids(self) -> list[str]:
         """Return the names of all data that was ever charged, sorted."""
