@@ -34,6 +34,7 @@ LAYERS: dict[str, frozenset[str]] = {
         {"privacy", "errors", "mechanisms", "accounting", "policy", "yaml_source", "wire"}
     ),
     "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
+    "audit": frozenset({"privacy", "errors", "mechanisms"}),
     "config": frozenset(
         {
             "privacy",
@@ -47,6 +48,7 @@ LAYERS: dict[str, frozenset[str]] = {
             "strategies",
         }
     ),
+    "cli": frozenset({"privacy", "errors", "mechanisms", "audit"}),
 }
 #: Foreign packages that each layer may import, apart from the standard library.
 FOREIGN: dict[str, frozenset[str]] = {
@@ -59,7 +61,9 @@ FOREIGN: dict[str, frozenset[str]] = {
     "wire": frozenset({"numpy"}),
     "clients": frozenset({"numpy", "flwr"}),
     "strategies": frozenset({"numpy", "flwr"}),
+    "audit": frozenset({"numpy", "scipy"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
+    "cli": frozenset({"typer", "rich"}),
 }
 #: What single modules may import beyond that.
 EXCEPTIONS = {f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"})}
