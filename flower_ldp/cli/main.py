@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp import __version__
-from flower_ldp.cli import config, ledger, plan, policy
+from flower_ldp.cli import audit, config, ledger, plan, policy
 from flower_ldp.cli.output import epilog
 
 app = typer.Typer(
@@ -31,8 +31,7 @@ app.add_typer(plan.app, name="plan")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(policy.app, name="policy")
 app.add_typer(config.app, name="config")
-# A single command is registered here as well, in one line:
-#     app.command("audit", epilog=epilog("flower-ldp audit signds"))(audit.audit)
+app.command("audit")(audit.audit)
 
 
 def _print_version(wanted: bool) -> None:

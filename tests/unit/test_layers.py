@@ -34,6 +34,7 @@ LAYERS: dict[str, frozenset[str]] = {
         {"privacy", "errors", "mechanisms", "accounting", "policy", "yaml_source", "wire"}
     ),
     "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
+    "audit": frozenset({"privacy", "errors", "mechanisms"}),
     "config": frozenset(
         {
             "privacy",
@@ -49,6 +50,7 @@ LAYERS: dict[str, frozenset[str]] = {
     ),
     "cli": frozenset(
         {
+            "audit",
             "privacy",
             "errors",
             "mechanisms",
@@ -74,6 +76,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "wire": frozenset({"numpy"}),
     "clients": frozenset({"numpy", "flwr"}),
     "strategies": frozenset({"numpy", "flwr"}),
+    "audit": frozenset({"numpy", "scipy"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
     "cli": frozenset({"typer", "click", "rich"}),
     "__main__": frozenset(),
