@@ -32,7 +32,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(policy.app, name="policy")
 app.add_typer(config.app, name="config")
 # A single command is registered here as well, in one line:
-#     app.command("audit", epilog=epilog("flower-ldp audit signds"))(audit.audit)
+#     app.command("audit", cls=Command, epilog=epilog("flower-ldp audit signds"))(audit.audit)
 
 
 def _print_version(wanted: bool) -> None:
