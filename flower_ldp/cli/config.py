@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import JsonOption, Report, epilog, reporting
+from flower_ldp.cli.output import Command, JsonOption, Report, epilog, reporting
 
 app = typer.Typer(
     help="Check a SignDS configuration.",
@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 
 
-@app.command(epilog=epilog("flower-ldp config check signds.yaml"))
+@app.command(cls=Command, epilog=epilog("flower-ldp config check signds.yaml"))
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The configuration.")],
     as_json: JsonOption = False,

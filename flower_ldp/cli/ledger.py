@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import JsonOption, epilog, reporting, working
+from flower_ldp.cli.output import Command, JsonOption, epilog, reporting, working
 
 app = typer.Typer(
     help="Make, read, export and check the ledger of privacy that was spent.",
@@ -27,7 +27,7 @@ class Format(str, Enum):
     CSV = "csv"
 
 
-@app.command(epilog=epilog("flower-ldp ledger create privacy-ledger.sqlite"))
+@app.command(cls=Command, epilog=epilog("flower-ldp ledger create privacy-ledger.sqlite"))
 def create(file: LedgerFile, as_json: JsonOption = False) -> None:
     """Make a new ledger; refuse if there is a file of that name.
 
@@ -48,9 +48,10 @@ def create(file: LedgerFile, as_json: JsonOption = False) -> None:
 
 
 @app.command(
+    cls=Command,
     epilog=epilog(
         "flower-ldp ledger show privacy-ledger.sqlite --policy client_policy.yaml --last 20"
-    )
+    ),
 )
 def show(
     file: LedgerFile,
@@ -69,9 +70,7 @@ def show(
             "reads all entries."
         ),
     ] = None,
-    last: Annotated[
-        int, typer.Option(help="Entries to show, the newest; default 10.", show_default=False)
-    ] = 10,
+    last: Annotated[int, typer.Option(help="Entries to show, the newest.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
     """Show what was spent, per data and unit, and the last entries; change nothing."""
@@ -101,18 +100,17 @@ def show(
 
 
 @app.command(
+    cls=Command,
     epilog=epilog(
         "flower-ldp ledger export privacy-ledger.sqlite --format csv --output spent.csv",
         "flower-ldp ledger export privacy-ledger.sqlite | jq .epsilon",
-    )
+    ),
 )
 def export(
     file: LedgerFile,
     format: Annotated[
         Format,
-        typer.Option(
-            help="jsonl (the default), one JSON object a line, or csv.", show_default=False
-        ),
+        typer.Option(help="jsonl, one JSON object a line, or csv."),
     ] = Format.JSONL,
     output: Annotated[
         Path | None,
@@ -141,7 +139,7 @@ def export(
         report.line(f"{output}: {rows:,} rows")
 
 
-@app.command(epilog=epilog("flower-ldp ledger verify privacy-ledger.sqlite"))
+@app.command(cls=Command, epilog=epilog("flower-ldp ledger verify privacy-ledger.sqlite"))
 def verify(file: LedgerFile, as_json: JsonOption = False) -> None:
     """Check the whole ledger: each entry, sum and report; charges wait meanwhile.
 

@@ -12,7 +12,7 @@ import typer
 
 from flower_ldp import __version__
 from flower_ldp.cli import audit, config, ledger, plan, policy
-from flower_ldp.cli.output import epilog
+from flower_ldp.cli.output import Command, epilog
 
 app = typer.Typer(
     name="flower-ldp",
@@ -31,7 +31,7 @@ app.add_typer(plan.app, name="plan")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(policy.app, name="policy")
 app.add_typer(config.app, name="config")
-app.command("audit")(audit.audit)
+app.command("audit", cls=Command, epilog=epilog("flower-ldp audit signds --epsilon 4"))(audit.audit)
 
 
 def _print_version(wanted: bool) -> None:

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
+import click
 import typer
+from typer.core import TyperCommand
 
 from flower_ldp.errors import LdpError
 
@@ -26,6 +28,18 @@ EXIT_CODES = (
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout (docs/cli.md has its keys).")
 ]
+
+
+class Command(TyperCommand):
+    """A command with plain help, as it is meant.
+
+    Typer escapes the bracket of "[default: ...]" for rich, plain help or not, and the backslash
+    would show.
+    """
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help text."""
+        return super().get_help(ctx).replace("\\[", "[")
 
 
 def epilog(*examples: str) -> str:

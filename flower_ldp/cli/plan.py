@@ -7,13 +7,13 @@ and changes nothing here.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 import typer
 from typer.core import TyperGroup
 
-from flower_ldp.cli.output import JsonOption, epilog, reporting
+from flower_ldp.cli.output import Command, JsonOption, epilog, reporting
 
 
 class _SignDSByDefault(TyperGroup):
@@ -40,13 +40,7 @@ app = typer.Typer(
 )
 
 
-def _option(text: str) -> Any:
-    # typer prints a default as "\\[default: ...]" where help is plain but rich is there: the
-    # text says it instead.
-    return typer.Option(help=text, show_default=False)
-
-
-@app.command("signds", epilog=epilog(*_EXAMPLES))
+@app.command("signds", cls=Command, epilog=epilog(*_EXAMPLES))
 def signds(
     params: Annotated[int | None, typer.Option(help="Number of weights of the model, d.")] = None,
     epsilon: Annotated[
@@ -59,19 +53,19 @@ def signds(
             "round may have. With it: ask whether the rounds fit."
         ),
     ] = None,
-    rounds: Annotated[int, _option("Rounds; default 1.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Rounds.")] = 1,
     clients: Annotated[int | None, typer.Option(help="Clients that are available.")] = None,
     participation: Annotated[
-        float, _option("Fraction of the clients that a round asks, in (0, 1]; default 1.")
+        float, typer.Option(help="Fraction of the clients that a round asks, in (0, 1].")
     ] = 1.0,
     k: Annotated[
-        float, _option("Fraction of weights in the top set, in (0, 0.25]; default 0.2.")
+        float, typer.Option(help="Fraction of weights in the top set, in (0, 0.25].")
     ] = 0.2,
     threshold_ratio: Annotated[
-        float, _option("Least expected fraction of true top weights, in [0.5, 1]; default 0.6.")
+        float, typer.Option(help="Least expected fraction of true top weights, in [0.5, 1].")
     ] = 0.6,
     dim_out: Annotated[
-        int, _option("Weights in a report, up to 4096; default 0: as many as the ratio allows.")
+        int, typer.Option(help="Weights in a report, up to 4096; 0: as many as the ratio allows.")
     ] = 0,
     magnitude_epsilon: Annotated[
         float | None,
@@ -81,7 +75,7 @@ def signds(
         ),
     ] = None,
     delta: Annotated[
-        float, _option("Of the bound by privacy loss distributions, in (0, 1); default 1e-5.")
+        float, typer.Option(help="Of the bound by privacy loss distributions, in (0, 1).")
     ] = 1e-5,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,17 +87,17 @@ def signds(
     from flower_ldp.cli.signds_plan import Wishes, answer
 
     wishes = Wishes(
-        params,
-        epsilon,
-        total_epsilon,
-        rounds,
-        clients,
-        participation,
-        k,
-        threshold_ratio,
-        dim_out,
-        magnitude_epsilon,
-        delta,
+        params=params,
+        epsilon=epsilon,
+        total_epsilon=total_epsilon,
+        rounds=rounds,
+        clients=clients,
+        participation=participation,
+        k=k,
+        threshold_ratio=threshold_ratio,
+        dim_out=dim_out,
+        magnitude_epsilon=magnitude_epsilon,
+        delta=delta,
     )
     with reporting(as_json) as report:
         answer(wishes, report)

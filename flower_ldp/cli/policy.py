@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import JsonOption, epilog, reporting
+from flower_ldp.cli.output import Command, JsonOption, epilog, reporting
 
 app = typer.Typer(
     help="Start and check the data owner's policy.",
@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 
 
-@app.command(epilog=epilog("flower-ldp policy check client_policy.yaml"))
+@app.command(cls=Command, epilog=epilog("flower-ldp policy check client_policy.yaml"))
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy.")],
     as_json: JsonOption = False,
@@ -36,7 +36,7 @@ def check(
         answer(file, report)
 
 
-@app.command(epilog=epilog("flower-ldp policy sample > client_policy.yaml"))
+@app.command(cls=Command, epilog=epilog("flower-ldp policy sample > client_policy.yaml"))
 def sample(
     simulation: Annotated[
         bool, typer.Option("--simulation", help="For simulated clients, whose data is not real.")

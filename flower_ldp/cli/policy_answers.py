@@ -62,7 +62,11 @@ def _messages(policy: Policy, report: Report) -> None:
     for message in empty:
         report.line(f"{message}: no mechanism may answer.")
     if policy.unlisted_messages == "answer":
-        report.warn("messages that are not listed may be answered by any mechanism at any cost")
+        text = "messages that are not listed may be answered by any mechanism at any cost"
+        if policy.is_simulation:
+            report.line(f"{text}: this is a simulation.")
+        else:
+            report.warn(text)
     else:
         report.line("Messages that are not listed are refused.")
         if not rows:
