@@ -17,6 +17,7 @@ import pytest
 
 from flower_ldp.mechanisms import (
     BinaryResponse,
+    KaryResponse,
     MagRR,
     Mechanism,
     RandomSource,
@@ -54,6 +55,10 @@ VECTORS = [
 ]
 ROWS = [
     *(Row(BinaryResponse(epsilon), (0, 1), (0, 1)) for epsilon in (1e-3, 1.0, 30.0)),
+    *(
+        Row(KaryResponse(epsilon, k), range(k), range(k))
+        for epsilon, k in ((1e-3, 2), (0.5, 10), (1.0, 3), (30.0, 17))
+    ),
     *(Row(MagRR(epsilon), (False, True), (0, 1)) for epsilon in (0.1, 5.0)),
     *(
         Row(SignDS(epsilon, 0.25, dim_out=size), VECTORS, selections(5, size))
