@@ -7,6 +7,7 @@ from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
 from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
 
@@ -15,6 +16,7 @@ __all__ = [
     "KaryResponse",
     "MagRR",
     "Mechanism",
+    "RRWithPrior",
     "RandomSource",
     "Selection",
     "SelectionPlan",

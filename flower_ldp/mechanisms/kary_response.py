@@ -26,7 +26,7 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms._coin import COIN_BITS, toss
+from flower_ldp.mechanisms._coin import BLOCK, COIN_BITS, toss, uniform
 from flower_ldp.mechanisms.exact import EXP_BITS, exp_lower
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -122,12 +122,14 @@ class KaryResponse:
         ValueError
             If an entry is no integer in [0, categories).
         """
-        reports = check_labels("values", values, self.categories).copy()
+        reports = check_labels("values", values, self.categories)
         flat = reports.reshape(-1)
-        told = toss((self._truth_weight,), np.zeros(flat.size, dtype=np.intp), rng)
-        other = np.flatnonzero(~told)
-        flat[other] = rng.integers(self.categories, len(other))
-        return flat.reshape(reports.shape)
+        for start in range(0, flat.size, BLOCK):
+            part = flat[start : start + BLOCK]
+            told = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
+            # Arithmetic and not a mask: as many steps whatever the coins say.
+            part += (uniform(self.categories, part.size, rng) - part) * ~told
+        return reports
 
     def log_prob(self, report: SupportsIndex, value: SupportsIndex) -> float:
         """Return log P(report | value) of the sampler as built, roundings included.
@@ -210,4 +212,4 @@ def check_labels(name: str, values: ArrayLike, categories: int) -> NDArray[np.in
     if found.size and not (found.min() >= 0 and found.max() < categories):
         # The entries are private, so the text does not name them.
         raise ValueError(f"{name} must be integers in [0, {categories})")
-    return found.astype(np.int64)
+    return found.astype(np.int64, order="C")

@@ -21,10 +21,11 @@ from flower_ldp.mechanisms import (
     MagRR,
     Mechanism,
     RandomSource,
+    RRWithPrior,
     Selection,
     SignDS,
 )
-from flower_ldp.privacy import compose
+from flower_ldp.privacy import PrivacyEvent, compose
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
 
@@ -48,6 +49,23 @@ def selections(dimension: int, size: int) -> list[Selection]:
     ]
 
 
+@dataclass(frozen=True)
+class GivenPrior:
+    """RRWithPrior under one prior; neighbours have different values and the same prior."""
+
+    mechanism: RRWithPrior
+    prior: tuple[float, ...]
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        return self.mechanism.events()
+
+    def randomize(self, value: int, rng: RandomSource) -> int:
+        return self.mechanism.randomize(value, rng, self.prior)
+
+    def log_prob(self, report: int, value: int) -> float:
+        return self.mechanism.log_prob(report, value, self.prior)
+
+
 VECTORS = [
     np.array(entries, dtype=np.float32)
     for entries in itertools.product((-1.0, 0.0, 2.0), repeat=5)
@@ -58,6 +76,14 @@ ROWS = [
     *(
         Row(KaryResponse(epsilon, k), range(k), range(k))
         for epsilon, k in ((1e-3, 2), (0.5, 10), (1.0, 3), (30.0, 17))
+    ),
+    *(
+        Row(GivenPrior(RRWithPrior(epsilon, len(prior)), prior), range(len(prior)), sizes)
+        for epsilon, prior, sizes in (
+            (1.0, (0.6, 0.3, 0.1), (0, 1)),
+            (0.5, (0.0, 0.0, 0.0, 0.0), range(4)),
+            (3.0, (1e-3, 7.0, 0.0, 5.0, 6.0), (1, 3, 4)),
+        )
     ),
     *(Row(MagRR(epsilon), (False, True), (0, 1)) for epsilon in (0.1, 5.0)),
     *(
