@@ -146,6 +146,21 @@ class KaryResponse:
             weight += self.categories * self._truth_weight
         return math.log(weight) - math.log(self.categories << COIN_BITS)
 
+    def likelihood(self, reports: ArrayLike) -> NDArray[np.float64]:
+        """Return P(report | value) for each report and every value.
+
+        Parameters
+        ----------
+        reports : array_like of integers, any shape
+
+        Returns
+        -------
+        ndarray of float64, the shape of ``reports`` with ``categories`` appended
+        """
+        # The matrix is symmetric: a row by value is a column by report.
+        law = self.transition()[check_labels("reports", reports, self.categories)]
+        return np.asarray(law)
+
     def transition(self) -> NDArray[np.float64]:
         """Return P(report j | value i) in row i and column j, shape (categories, categories)."""
         other = 1.0 / (math.exp(self.epsilon) + self.categories - 1)
