@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.bounded_mean import BoundedMean
+from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
+from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
@@ -11,8 +14,12 @@ from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarni
 
 __all__ = [
     "BinaryResponse",
+    "BoundedMean",
+    "Laplace",
+    "LaplacePlan",
     "MagRR",
     "Mechanism",
+    "NoProtectionWarning",
     "RandomSource",
     "Selection",
     "SelectionPlan",
