@@ -55,7 +55,7 @@ def project_to_simplex(rows: ArrayLike) -> NDArray[np.float64]:
     shift = (np.cumsum(falling, axis=1) - 1.0) / np.arange(1, flat.shape[1] + 1)
     size = (falling > shift).sum(axis=1)
     tau = np.take_along_axis(shift, size[:, None] - 1, axis=1)
-    return np.maximum(flat - tau, 0.0).reshape(given.shape)
+    return np.asarray(np.maximum(flat - tau, 0.0).reshape(given.shape))
 
 
 def check_simplex_rows(name: str, rows: NDArray[Any], classes: int | None) -> NDArray[np.float64]:

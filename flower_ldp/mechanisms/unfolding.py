@@ -127,7 +127,7 @@ def unfold(
         if now - before < tolerance * total:
             break
         before = now
-    return shares
+    return np.asarray(shares)
 
 
 def log_likelihood(counts: ArrayLike, epsilon: float, shares: ArrayLike) -> float:
