@@ -17,13 +17,18 @@ import pytest
 
 from flower_ldp.mechanisms import (
     BinaryResponse,
+    BoundedMean,
+    CodebookResponse,
+    KaryResponse,
+    Laplace,
     MagRR,
     Mechanism,
     RandomSource,
+    RRWithPrior,
     Selection,
     SignDS,
 )
-from flower_ldp.privacy import compose
+from flower_ldp.privacy import PrivacyEvent, compose
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
 
@@ -47,18 +52,67 @@ def selections(dimension: int, size: int) -> list[Selection]:
     ]
 
 
+@dataclass(frozen=True)
+class GivenPrior:
+    """RRWithPrior under one prior; neighbours have different values and the same prior."""
+
+    mechanism: RRWithPrior
+    prior: tuple[float, ...]
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        return self.mechanism.events()
+
+    def randomize(self, value: int, rng: RandomSource) -> int:
+        return self.mechanism.randomize(value, rng, self.prior)
+
+    def log_prob(self, report: int, value: int) -> float:
+        return self.mechanism.log_prob(report, value, self.prior)
+
+
+def lattice(dimension: int, reach: int) -> list[np.ndarray]:
+    """Return the integer rows that hold all but a probability below 1e-15."""
+    return [
+        np.array([row]) for row in itertools.product(range(-reach, reach + 1), repeat=dimension)
+    ]
+
+
 VECTORS = [
     np.array(entries, dtype=np.float32)
     for entries in itertools.product((-1.0, 0.0, 2.0), repeat=5)
     if sum(entries) in (-5.0, 0.0, 1.0, 10.0)
 ]
+CODES = np.array([[0.9, 0.05, 0.05], [0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.4, 0.1, 0.5]])
+CORNERS = np.concatenate([np.eye(3), np.full((1, 3), 1 / 3), [[0.5, 0.25, 0.25]]])
+NUMBERS = [np.array([number]) for number in range(len(CODES))]
+SIMPLEX_ROWS = [np.array([row]) for row in ([1.0, 0.0], [0.0, 1.0], [0.25, 0.75])]
 ROWS = [
     *(Row(BinaryResponse(epsilon), (0, 1), (0, 1)) for epsilon in (1e-3, 1.0, 30.0)),
+    *(
+        Row(KaryResponse(epsilon, k), range(k), range(k))
+        for epsilon, k in ((1e-3, 2), (0.5, 10), (1.0, 3), (30.0, 17))
+    ),
+    *(
+        Row(GivenPrior(RRWithPrior(epsilon, len(prior)), prior), range(len(prior)), sizes)
+        for epsilon, prior, sizes in (
+            (1.0, (0.6, 0.3, 0.1), (0, 1)),
+            (0.5, (0.0, 0.0, 0.0, 0.0), range(4)),
+            (3.0, (1e-3, 7.0, 0.0, 5.0, 6.0), (1, 3, 4)),
+        )
+    ),
+    *(
+        Row(CodebookResponse(CODES, epsilon, rows=1), [row[None] for row in CORNERS], NUMBERS)
+        for epsilon in (0.1, 4.0, 30.0)
+    ),
     *(Row(MagRR(epsilon), (False, True), (0, 1)) for epsilon in (0.1, 5.0)),
     *(
         Row(SignDS(epsilon, 0.25, dim_out=size), VECTORS, selections(5, size))
         for epsilon, size in ((0.2, 1), (2.0, 2), (9.0, 3))
     ),
+    *(
+        Row(Laplace(epsilon, classes=2, grid_bits=1), SIMPLEX_ROWS, lattice(2, reach))
+        for epsilon, reach in ((4.0, 40), (20.0, 12))
+    ),
+    Row(BoundedMean(6.0, -1.0, 1.0, grid_bits=3), (-1.0, 0.3, 1.0), range(-60, 60)),
 ]
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
@@ -90,7 +144,7 @@ def test_the_sampler_stays_within_the_outputs_and_reaches_the_likely_ones(row: R
     def key(report: Any) -> Any:
         if isinstance(report, Selection):
             return report.sign, tuple(report.indices.tolist())
-        return report
+        return tuple(report.ravel().tolist()) if isinstance(report, np.ndarray) else report
 
     seen = {key(row.mechanism.randomize(value, rng)) for _ in range(600)}
     probabilities = {key(o): math.exp(row.mechanism.log_prob(o, value)) for o in row.outputs}
