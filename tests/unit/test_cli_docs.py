@@ -1,9 +1,14 @@
-"""docs/cli.md shows what the commands print, and names every key of their JSON."""
+"""docs/cli.md shows what the commands print, and names every key of their JSON.
+
+``python -m tests.unit.test_cli_docs`` puts into the page what they print now.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,3 +115,20 @@ def test_the_page_names_every_key_of_the_json(
 def test_the_page_states_the_exit_codes() -> None:
     rows = re.findall(r"^\| (\d) \| ([^|]*) \|", TEXT, flags=re.MULTILINE)
     assert f"Exit codes: {'; '.join(f'{code} {words}' for code, words in rows)}." == EXIT_CODES
+
+
+def rewrite() -> None:
+    """Replace what the page shows beneath each command."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.chdir(folder)
+        (folder / "signds.yaml").write_bytes((ROOT / "configs" / "signds.yaml").read_bytes())
+        text = TEXT
+        for command, old in shown():
+            new = output_of(command, folder).rstrip("\n")
+            text = text.replace(f"$ {command}\n{old}", f"$ {command}\n{new}\n".rstrip() + "\n", 1)
+    (ROOT / "docs" / "cli.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rewrite()
