@@ -99,7 +99,8 @@ class Report:
             # As Text: names of the user's must not be read as markup.
             drawn.add_row(*(Text(cell) for cell in row))
         # Outside of a terminal rich assumes 80 columns and would break names that are searched for.
-        console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+        terminal = sys.stdout.isatty()
+        console = Console(width=None if terminal else 160, force_terminal=terminal, highlight=False)
         with console.capture() as captured:
             console.print(drawn)
         if not self._ended_blank:
@@ -159,13 +160,12 @@ def reporting(as_json: bool) -> Iterator[Report]:
 @contextmanager
 def working(text: str) -> Iterator[None]:
     """Show on a terminal's stderr that something takes its time."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         yield
         return
-    with console.status(text):
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
         yield
 
 

@@ -106,7 +106,7 @@ def _budgets(policy: Policy, report: Report) -> None:
         for name, n in row["full_releases"].items():
             if n == 0:
                 report.warn(
-                    f"a {name} release at its largest cost exceeds the budget per {row['unit']} "
+                    f"one {name} release at its largest cost exceeds the budget per {row['unit']} "
                     f"and {row['scope']}"
                 )
     worth = {

@@ -89,4 +89,4 @@ def as_float(units: int) -> float:
 
 def shuffle_needs(epsilon: float, delta: float) -> float:
     """Return how many reports a round the theorem of :mod:`..accounting.shuffle` asks for."""
-    return math.exp(epsilon) * 16.0 * math.log(2.0 / delta)
+    return float(math.ceil(math.exp(epsilon) * 16.0 * math.log(2.0 / delta)))

@@ -211,7 +211,8 @@ def _cost(wishes: Wishes, events: tuple[PrivacyEvent, ...], report: Report) -> N
     ]
     second, smaller = _second_bound(wishes, planned, report)
     if second is not None:
-        rows.append(("   by loss distributions", f"{number(second.epsilon)}, {_at(second)}"))
+        gain = "" if second.epsilon < pure.epsilon else "no less: "
+        rows.append(("   by loss distributions", f"{gain}{number(second.epsilon)}, {_at(second)}"))
     chosen = f"{smaller.epsilon:.15g}, the pure sum"
     if smaller.delta > 0:
         chosen = f"{number(smaller.epsilon)}, {_at(smaller)}"

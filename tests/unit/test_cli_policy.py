@@ -100,8 +100,8 @@ def test_a_policy_that_others_can_write_is_said(file: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "warning"),
     [
-        ("run: {epsilon: 9.0}", "run: {epsilon: 0.89}", "a train release at its largest cost"),
-        ("delta: 3.0e-6", "delta: 1.0e-7", "a evaluate release at its largest cost"),
+        ("run: {epsilon: 9.0}", "run: {epsilon: 0.89}", "one train release at its largest cost"),
+        ("delta: 3.0e-6", "delta: 1.0e-7", "one evaluate release at its largest cost"),
         ("mode: deployment", "mode: deployment\nunlisted_messages: answer", "any mechanism"),
         (POLICY[POLICY.index("messages") : POLICY.index("budgets")], "messages: {}\n", "nothing"),
     ],
