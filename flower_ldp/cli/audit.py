@@ -51,6 +51,8 @@ def audit(
 ) -> None:
     """Draw from a shipped sampler and bound its epsilon from below, beside the claim.
 
+    MECHANISM is binary-response, magrr, signds, or all.
+
     The inputs are the worst pair of each mechanism. The bound is Clopper-Pearson's, on an
     event that was chosen on the other half of the draws. Three releases in a row, each with
     fresh operating-system entropy, are checked for repeated noise.
