@@ -108,7 +108,8 @@ class Ledger:
                 if not create:
                     raise LedgerError(
                         f"ledger {path} does not exist: correct the path, restore a backup, or "
-                        "create it if this data was never released from (flower-ldp ledger create)"
+                        "create it if this data was never released from: flower-ldp ledger create "
+                        f"{path}"
                     )
                 file.create(path, lambda db: rows.insert_empty(db, os.urandom(16).hex()))
         session = Session(

@@ -149,8 +149,7 @@ def _ledger(policy: Policy, report: Report) -> None:
         with Ledger.open(path) as ledger:
             mark = ledger.mark()
     except LedgerError as error:
-        hint = "" if path.exists() else f" (flower-ldp ledger create {path})"
-        report.problem(f"{error}{hint}")
+        report.problem(str(error))
         return
     facts["entries"] = mark.entries
     report.line(f"Ledger {path}: usable, {mark.entries:,} entries.")
