@@ -139,7 +139,7 @@ def test_a_ledger_that_cannot_be_used_ends_with_1(file: Path) -> None:
     ledger.chmod(0o600)
     assert flower_ldp("policy", "check", file).code == 1
     ledger.unlink()
-    assert f"(flower-ldp ledger create {ledger})" in flower_ldp("policy", "check", file).err
+    assert f"flower-ldp ledger create {ledger}" in flower_ldp("policy", "check", file).err
     assert not ledger.exists()
 
 
