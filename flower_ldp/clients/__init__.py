@@ -9,6 +9,7 @@ from flower_ldp.clients.admission import (
     ReleaseRequest,
     UnrecordedPermit,
 )
+from flower_ldp.clients.evaluation import LaplaceEvalRelease
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
@@ -17,6 +18,7 @@ from flower_ldp.clients.signds import SignDSRelease
 
 __all__ = [
     "Admission",
+    "LaplaceEvalRelease",
     "LdpMod",
     "NoLimits",
     "OpenRelease",
