@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from flower_ldp.strategies.codebooks import ProxySupport, confidence_codebook, kmeans_codebook
+from flower_ldp.strategies.eval_rows import ProxyCodebook
+from flower_ldp.strategies.evaluation import LaplaceEvalStrategy
 from flower_ldp.strategies.score_trust import (
     ScoreTrust,
     UntrustedScoreWarning,
@@ -24,8 +26,10 @@ __all__ = [
     "ClusterScore",
     "FixedLength",
     "FixedStep",
+    "LaplaceEvalStrategy",
     "LearnedStep",
     "Momentum",
+    "ProxyCodebook",
     "ProxySupport",
     "ScoreTrust",
     "ServerOptimizer",
