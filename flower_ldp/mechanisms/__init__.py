@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
@@ -11,6 +12,7 @@ from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarni
 
 __all__ = [
     "BinaryResponse",
+    "Gaussian",
     "MagRR",
     "Mechanism",
     "RandomSource",
