@@ -32,6 +32,8 @@ MODEL = {"w": np.zeros((30, 20), dtype=np.float32)}
 TRAINING = SignDS(epsilon=20.0, k=0.2)
 PRECISE = Laplace(100.0, classes=4, rows=2)
 CLIENTS = 40
+_numbers = itertools.count()
+pytestmark = pytest.mark.usefixtures("simulation_policy")
 
 
 def clustered_rows(count: int, seed: int) -> np.ndarray:
@@ -84,7 +86,7 @@ class LocalGrid:
 def _messages_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
         return [
-            message(RecordDict(dict(content)), node=node, kind=kind, message_id=f"{kind}-{node}")
+            message(RecordDict(dict(content)), node=node, kind=kind, message_id=f"m-{next(_numbers)}")
             for node in nodes
         ]
 
