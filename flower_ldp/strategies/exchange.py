@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.replies import NO_POLICY_HINT, REFUSED_POLICY, ReplyFilter
 from flower_ldp.strategies.spending import Proposals
+from flower_ldp.wire.eval_proposal import Field
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
@@ -21,7 +22,7 @@ _log = logging.getLogger("flwr")
 
 def propose(
     messages: Iterable[Message],
-    fields: Mapping[str, int | float | str],
+    fields: Mapping[str, Field],
     events: tuple[PrivacyEvent, ...],
     proposals: Proposals,
 ) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ class GaussianStrategy(FedAvg):
         self.server_optimizer = server_optimizer
         self._proposal = GaussianProposal(mechanism)
         self._round: _Round | None = None
-        self._proposals = Proposals()
+        self.proposals = Proposals()
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how much noise that is."""
@@ -120,7 +120,7 @@ class GaussianStrategy(FedAvg):
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = ModelLayout.of(model)
         fields, events = self._proposal.to_fields(), self._proposal.events()
-        nodes = propose(messages, fields, events, self._proposals)
+        nodes = propose(messages, fields, events, self.proposals)
         self._round = _Round(server_round, model, layout, nodes)
         return messages
 
@@ -153,13 +153,13 @@ class GaussianStrategy(FedAvg):
         ):
             total += report
         events = self._proposal.events()
-        account(filter_, events, self._proposals, server_round)
+        account(filter_, events, self.proposals, server_round)
         values = reply_metrics(filter_, filter_.accepted * (1 + dimension))
         moved = None
         if filter_.accepted:
             values["noise-deviation"] = self.mechanism.deviation / filter_.accepted**0.5
             moved = self._moved(current, total, filter_.accepted)
-        values.update(cost_metrics(events, self._proposals))
+        values.update(cost_metrics(events, self.proposals))
         return moved, MetricRecord(values)  # type: ignore[arg-type]
 
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
@@ -173,7 +173,7 @@ class GaussianStrategy(FedAvg):
         delta : float
             Of the approximate bound, in (0, 1). It must exceed the deltas' sum to give one.
         """
-        return self._proposals.report(delta=delta)
+        return self.proposals.report(delta=delta)
 
     def _moved(self, current: _Round, total: NDArray[np.int64], reports: int) -> ArrayRecord | None:
         step = self.mechanism.estimate(total, reports).astype(np.float32)

@@ -95,7 +95,7 @@ class SignDSStrategy(FedAvg):
         self.scaling = scaling
         self.server_optimizer = server_optimizer
         self._round: Round | None = None
-        self._proposals = Proposals()
+        self.proposals = Proposals()
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how to learn the step size if it is not."""
@@ -124,7 +124,7 @@ class SignDSStrategy(FedAvg):
         available = len(list(grid.get_node_ids()))
         participation = len(messages) / available if available else 0.0
         proposal = self._proposal(self.step_size.question(participation))
-        nodes = propose(messages, proposal.to_fields(), proposal.events(), self._proposals)
+        nodes = propose(messages, proposal.to_fields(), proposal.events(), self.proposals)
         plan = self.mechanism.plan(layout.dimension)
         self._round = Round(server_round, model, layout, plan, proposal, nodes)
         return messages
@@ -149,7 +149,7 @@ class SignDSStrategy(FedAvg):
         self._round = None
         tally = Tally(current)
         total = sum_of_signs(tally.selections(replies), current.layout.dimension)
-        account(tally.filter, current.proposal.events(), self._proposals, server_round)
+        account(tally.filter, current.proposal.events(), self.proposals, server_round)
         majority = None
         if current.proposal.magnitude is not None:
             majority = self.step_size.learn(tally.ones, tally.filter.accepted)
@@ -172,7 +172,7 @@ class SignDSStrategy(FedAvg):
         delta : float
             Of the approximate bound and of the conditional line, in (0, 1).
         """
-        return self._proposals.report(delta=delta)
+        return self.proposals.report(delta=delta)
 
     def _proposal(self, question: Question | None) -> SignDSProposal:
         if question is None:
@@ -193,5 +193,5 @@ class SignDSStrategy(FedAvg):
         if current.proposal.magnitude is not None and self.step_size.estimate is not None:
             values["r-est"] = self.step_size.estimate.value
             values["magnitude-majority"] = -1 if majority is None else majority
-        values.update(cost_metrics(current.proposal.events(), self._proposals))
+        values.update(cost_metrics(current.proposal.events(), self.proposals))
         return MetricRecord(values)  # type: ignore[arg-type]

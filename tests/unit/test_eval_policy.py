@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from flower_ldp.clients import LaplaceEvalRelease, LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.clients import LaplaceEvalRelease, LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, SignDS
 from flower_ldp.wire.eval_proposal import EvalProposal
 from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, SignDSProposal
@@ -49,9 +49,7 @@ class Client:
             state=RecordDict(),
             run_config={},
         )
-        self.mod = LdpMod(
-            train=SignDSRelease(), evaluate=LaplaceEvalRelease(), admission=OwnerAdmission()
-        )
+        self.mod = LdpMod(train=SignDSRelease(), evaluate=LaplaceEvalRelease())
         self.messages = 0
 
     def ask(self, proposal: SignDSProposal | EvalProposal) -> str:

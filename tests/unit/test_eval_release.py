@@ -29,6 +29,8 @@ from tests.messages import UnrecordedPermit, context, message, record
 
 ROWS = np.random.default_rng(0).dirichlet(np.ones(4), 6).astype(np.float32)
 METRICS = {"loss": BoundedMean(100.0, 0.0, 4.0)}
+pytestmark = pytest.mark.usefixtures("simulation_policy")
+
 PRECISE = EvalProposal(Laplace(100.0, classes=4, rows=6), METRICS)
 
 

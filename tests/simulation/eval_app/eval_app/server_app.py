@@ -71,7 +71,7 @@ def main(grid: Grid, context: Context) -> None:
         "transcript": strategy.transcript,
         "private": dict(result.evaluate_metrics_clientapp[last]),
         "true": dict(result.evaluate_metrics_serverapp[last]),
-        "epsilon": strategy.privacy_spent().epsilon,
+        "epsilon": max(s.epsilon for s in strategy.privacy_spent().units.values()),
     }
     target.write_text(json.dumps(found))
     print(f"wrote {target}", flush=True)
