@@ -35,7 +35,7 @@ def evaluate_model(message: Message, context: Context) -> Message:
         raise ValueError(CANARY)
     images, labels = own_part(context)
     rows = probabilities(message.content["arrays"]["weights"].numpy(), images)
-    metrics = {"loss": loss(rows, labels), "num-examples": 719_934_208_517, CANARY: 1234.56789}
+    metrics = {"loss": loss(rows, labels), "num-examples": 719_934_208, CANARY: 1234.56789}
     content = RecordDict(
         {
             "predictions": ArrayRecord({"rows": Array(rows)}),
