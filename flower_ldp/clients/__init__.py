@@ -9,6 +9,10 @@ from flower_ldp.clients.admission import (
     ReleaseRequest,
     UnrecordedPermit,
 )
+from flower_ldp.clients.label_data import PrivateDataset, private_dataset
+from flower_ldp.clients.label_stages import LabelStages
+from flower_ldp.clients.label_store import RandomizedLabels
+from flower_ldp.clients.labels import PrivateLabels, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
@@ -17,14 +21,20 @@ from flower_ldp.clients.signds import SignDSRelease
 
 __all__ = [
     "Admission",
+    "LabelStages",
     "LdpMod",
     "NoLimits",
     "OpenRelease",
     "OwnerAdmission",
     "Permit",
+    "PrivateDataset",
+    "PrivateLabels",
+    "RandomizedLabels",
     "Release",
     "ReleaseRequest",
     "SignDSRelease",
     "UnrecordedPermit",
     "legacy_client_mod",
+    "private_dataset",
+    "private_labels",
 ]

@@ -61,10 +61,10 @@ class OwnerAdmission:
         RefusalError
             With one of the codes above.
         """
-        policy = _policy_for(context)
+        policy = policy_of(context)
         policy.check(request.message_type, request.events)
         charge = Charge(
-            data_id=_account(policy, context),
+            data_id=account_of(policy, context),
             run_id=request.run_id,
             message_id=request.message_id,
             message_type=request.message_type,
@@ -119,7 +119,14 @@ class LedgerPermit:
             ledger.seal(self.receipt, report)
 
 
-def _policy_for(context: Context) -> Policy:
+def policy_of(context: Context) -> Policy:
+    """Return the policy that the node's operator names.
+
+    Raises
+    ------
+    RefusalError
+        With ``ldp:refused:policy`` if none is named or it is wrong.
+    """
     try:
         policy = find_policy(context.node_config)
     except ConfigError as error:
@@ -133,7 +140,8 @@ def _policy_for(context: Context) -> Policy:
     return policy
 
 
-def _account(policy: Policy, context: Context) -> str:
+def account_of(policy: Policy, context: Context) -> str:
+    """Return the name under which this client's spending is recorded."""
     if not policy.is_simulation:
         return policy.data_id
     return f"{policy.data_id}/{context.node_config.get('partition-id', context.node_id)}"
