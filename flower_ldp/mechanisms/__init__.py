@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
+from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
@@ -13,9 +16,13 @@ from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarni
 
 __all__ = [
     "BinaryResponse",
+    "BoundedMean",
     "KaryResponse",
+    "Laplace",
+    "LaplacePlan",
     "MagRR",
     "Mechanism",
+    "NoProtectionWarning",
     "RRWithPrior",
     "RandomSource",
     "Selection",

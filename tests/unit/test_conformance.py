@@ -17,7 +17,9 @@ import pytest
 
 from flower_ldp.mechanisms import (
     BinaryResponse,
+    BoundedMean,
     KaryResponse,
+    Laplace,
     MagRR,
     Mechanism,
     RandomSource,
@@ -66,11 +68,19 @@ class GivenPrior:
         return self.mechanism.log_prob(report, value, self.prior)
 
 
+def lattice(dimension: int, reach: int) -> list[np.ndarray]:
+    """Return the integer rows that hold all but a probability below 1e-15."""
+    return [
+        np.array([row]) for row in itertools.product(range(-reach, reach + 1), repeat=dimension)
+    ]
+
+
 VECTORS = [
     np.array(entries, dtype=np.float32)
     for entries in itertools.product((-1.0, 0.0, 2.0), repeat=5)
     if sum(entries) in (-5.0, 0.0, 1.0, 10.0)
 ]
+SIMPLEX_ROWS = [np.array([row]) for row in ([1.0, 0.0], [0.0, 1.0], [0.25, 0.75])]
 ROWS = [
     *(Row(BinaryResponse(epsilon), (0, 1), (0, 1)) for epsilon in (1e-3, 1.0, 30.0)),
     *(
@@ -90,6 +100,11 @@ ROWS = [
         Row(SignDS(epsilon, 0.25, dim_out=size), VECTORS, selections(5, size))
         for epsilon, size in ((0.2, 1), (2.0, 2), (9.0, 3))
     ),
+    *(
+        Row(Laplace(epsilon, classes=2, grid_bits=1), SIMPLEX_ROWS, lattice(2, reach))
+        for epsilon, reach in ((4.0, 40), (20.0, 12))
+    ),
+    Row(BoundedMean(6.0, -1.0, 1.0, grid_bits=3), (-1.0, 0.3, 1.0), range(-60, 60)),
 ]
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
@@ -121,7 +136,7 @@ def test_the_sampler_stays_within_the_outputs_and_reaches_the_likely_ones(row: R
     def key(report: Any) -> Any:
         if isinstance(report, Selection):
             return report.sign, tuple(report.indices.tolist())
-        return report
+        return tuple(report.ravel().tolist()) if isinstance(report, np.ndarray) else report
 
     seen = {key(row.mechanism.randomize(value, rng)) for _ in range(600)}
     probabilities = {key(o): math.exp(row.mechanism.log_prob(o, value)) for o in row.outputs}
