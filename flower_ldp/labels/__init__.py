@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from flower_ldp.labels.central import CentralHistograms
+from flower_ldp.labels.clusters import cluster_sums, moved, nearest
 from flower_ldp.labels.priors import group_counts, posterior, priors_from_counts
 
-__all__ = ["group_counts", "posterior", "priors_from_counts"]
+__all__ = [
+    "CentralHistograms",
+    "cluster_sums",
+    "group_counts",
+    "moved",
+    "nearest",
+    "posterior",
+    "priors_from_counts",
+]

@@ -30,6 +30,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "accounting": frozenset({"privacy", "errors", "mechanisms"}),
     "policy": frozenset({"privacy", "errors", "mechanisms", "accounting", "yaml_source"}),
     "wire": frozenset({"privacy", "errors", "mechanisms"}),
+    "labels": frozenset({"privacy", "errors", "mechanisms"}),
     "clients": frozenset(
         {"privacy", "errors", "mechanisms", "accounting", "policy", "yaml_source", "wire"}
     ),
@@ -57,12 +58,16 @@ FOREIGN: dict[str, frozenset[str]] = {
     "accounting": frozenset({"numpy", "dp_accounting"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
+    "labels": frozenset({"numpy"}),
     "clients": frozenset({"numpy", "flwr"}),
     "strategies": frozenset({"numpy", "flwr"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
 }
 #: What single modules may import beyond that.
-EXCEPTIONS = {f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"})}
+EXCEPTIONS = {
+    f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
+    f"{PACKAGE}.labels.losses": frozenset({"torch"}),
+}
 #: Generators that can be predicted or repeated, or that bypass RandomSource.
 OTHER_RANDOMNESS = ("random", "secrets", "numpy.random")
 NUMPY_NAMES = ("np", "numpy")
@@ -178,6 +183,8 @@ def test_layers_have_no_cycle() -> None:
         ("strategies.signds", "from flower_ldp.clients import LdpMod"),
         ("strategies.signds", "from sklearn.metrics import silhouette_score"),
         ("strategies.signds", "import matplotlib.pyplot as plt"),
+        ("labels.priors", "import torch"),
+        ("labels.losses", "import flwr"),
         ("config", "import torch"),
         ("config", "import yaml"),
         ("accounting.ledger", "from flower_ldp.policy import Policy"),
@@ -209,6 +216,7 @@ def test_what_a_layer_may_not_do_is_noticed(module: str, source: str) -> None:
         ("accounting.ledger", "import sqlite3\nfrom flower_ldp.privacy import Unit"),
         ("policy.files", "import os\nfrom flower_ldp.yaml_source import YamlFormat"),
         ("clients.signds", "from flwr.app import RecordDict\nimport logging"),
+        ("labels.losses", "from torch.nn import functional"),
     ],
 )
 def test_what_a_layer_may_do_is_not(module: str, source: str) -> None:
@@ -237,7 +245,7 @@ def loaded(heavy: tuple[str, ...], *modules: str) -> str:
 
 
 def test_importing_clients_and_strategies_does_not_import_torch() -> None:
-    names = [f"{PACKAGE}.{name}" for name in ("clients", "strategies", "config")]
+    names = [f"{PACKAGE}.{name}" for name in ("clients", "strategies", "config", "labels")]
     assert loaded(HEAVY, *names) == "[]"
 
 
