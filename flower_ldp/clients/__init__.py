@@ -10,7 +10,6 @@ from flower_ldp.clients.admission import (
     UnrecordedPermit,
 )
 from flower_ldp.clients.label_data import PrivateDataset, private_dataset
-from flower_ldp.clients.label_stages import LabelStages
 from flower_ldp.clients.label_store import RandomizedLabels
 from flower_ldp.clients.labels import PrivateLabels, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
@@ -18,6 +17,7 @@ from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
+from flower_ldp.labels.stages import LabelStages
 
 __all__ = [
     "Admission",

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.clients.label_stages import LabelMechanism
 from flower_ldp.errors import LedgerError
+from flower_ldp.labels.stages import LabelMechanism
 from flower_ldp.mechanisms import RandomSource, RRWithPrior
 
 _KEY_BYTES = 32

@@ -33,7 +33,6 @@ from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
-from flower_ldp.clients.label_stages import LabelMechanism, LabelStages, canonical
 from flower_ldp.clients.label_store import (
     RandomizedLabels,
     keyed_digest,
@@ -43,6 +42,7 @@ from flower_ldp.clients.label_store import (
 )
 from flower_ldp.clients.owner import account_of, policy_of
 from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
 from flower_ldp.mechanisms.kary_response import check_labels
 from flower_ldp.policy import Policy
