@@ -62,14 +62,13 @@ class RandomizedLabels:
 
 def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: bytes) -> bytes:
     """Return what the ledger stores."""
-    arrays: dict[str, NDArray[np.generic]] = {
-        "reports": reports.astype(np.min_scalar_type(int(reports.max(initial=0)))),
-        "digest": np.frombuffer(digest, dtype=np.uint8),
-    }
-    if prior is not None:
-        arrays["prior"] = prior
+    small = reports.astype(np.min_scalar_type(int(reports.max(initial=0))))
+    mark = np.frombuffer(digest, dtype=np.uint8)
     archive = io.BytesIO()
-    np.savez_compressed(archive, allow_pickle=False, **arrays)
+    if prior is None:
+        np.savez_compressed(archive, reports=small, digest=mark)
+    else:
+        np.savez_compressed(archive, reports=small, digest=mark, prior=prior)
     return archive.getvalue()
 
 
@@ -105,7 +104,7 @@ def locked_key(ledger: Path) -> Iterator[bytes]:
     """
     import fcntl  # here, since only POSIX has it
 
-    path = ledger.with_name(ledger.name + ".labels-key")
+    path = Path(os.path.realpath(ledger) + ".labels-key")
     file = -1
     try:
         try:

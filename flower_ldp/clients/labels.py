@@ -131,14 +131,14 @@ class PrivateLabels:
         prior: ArrayLike | None = None,
     ) -> RandomizedLabels:
         """Randomize one stage once, or return its stored reports. See :func:`private_labels`."""
-        true = _check_labels(labels, stages.categories)
         if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
             raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
-        members = stages.members(stage, len(true))
-        mechanism = stages.mechanisms[stage]
-        known = _check_prior(mechanism, prior, len(members))
+        mechanism = stages.mechanism(stage)
         for events in (stages.events(), mechanism.events()):
             self.policy.check(MESSAGE_TYPE, events)
+        true = _check_labels(labels, stages.categories)
+        members = stages.members(stage, len(true))
+        known = _check_prior(mechanism, prior, len(members))
         # The lock is held until the reports are stored: a second process waits for them.
         with locked_key(self.policy.ledger) as key, self._ledger() as ledger:
             shelf = _Shelf(ledger, name, keyed_digest(key, true))
@@ -175,7 +175,7 @@ class PrivateLabels:
             shelf.store(receipt, np.zeros(0, dtype=np.int64), None)
         else:
             shelf.stored(receipt)
-        mechanism = stages.mechanisms[stage]
+        mechanism = stages.mechanism(stage)
         return shelf.charge(
             f"{self.account}#{shelf.name}/{stage}",
             mechanism.events(),

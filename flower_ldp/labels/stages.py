@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms import KaryResponse, RRWithPrior
 from flower_ldp.privacy import PrivacyEvent, Unit
 
+#: What can randomize a label.
 LabelMechanism = KaryResponse | RRWithPrior
 
 #: What a ledger and a policy call the reservation of several stages.
@@ -27,7 +28,7 @@ STAGES_NAME = "label_stages"
 
 @dataclass(frozen=True)
 class LabelStages:
-    """Mechanisms for disjoint parts of a label set; example i is in part i mod ``period``.
+    """Mechanisms for disjoint parts of a label set; the place of an example decides.
 
     Parameters
     ----------
@@ -68,8 +69,8 @@ class LabelStages:
         """How many labels there are."""
         return self.mechanisms[0].categories
 
-    def members(self, stage: int, n: int) -> NDArray[np.int64]:
-        """Return which of ``n`` examples are in a stage, in ascending order.
+    def mechanism(self, stage: int) -> LabelMechanism:
+        """Return what randomizes a stage.
 
         Raises
         ------
@@ -78,6 +79,17 @@ class LabelStages:
         """
         if not 0 <= stage < len(self.mechanisms):
             raise ValueError(f"stage must be in [0, {len(self.mechanisms)}), got {stage}")
+        return self.mechanisms[stage]
+
+    def members(self, stage: int, n: int) -> NDArray[np.int64]:
+        """Return which of ``n`` examples are in a stage, in ascending order.
+
+        Raises
+        ------
+        ValueError
+            If there is no such stage.
+        """
+        self.mechanism(stage)
         place = np.arange(n) % sum(self.shares)
         start = sum(self.shares[:stage])
         return np.flatnonzero((start <= place) & (place < start + self.shares[stage]))
@@ -94,7 +106,7 @@ class LabelStages:
         return {
             "labels": n,
             "categories": self.categories,
-            "mechanisms": [[m.name, m.epsilon] for m in self.mechanisms],
+            "mechanisms": [[type(m).__name__, m.name, m.epsilon] for m in self.mechanisms],
             "shares": list(self.shares),
         }
 
