@@ -30,7 +30,6 @@ from typing import Any
 import torch
 from flwr.app import Context
 from opacus import GradSampleModule
-from opacus.data_loader import wrap_collate_with_empty
 from opacus.validators import ModuleValidator
 from torch.utils.data import DataLoader
 
@@ -149,7 +148,19 @@ def make_private(
         events=(event,),
         terms=json.dumps(terms, sort_keys=True, separators=(",", ":")),
     )
-    (OwnerAdmission() if admission is None else admission).admit(request, context)
+    wrapped = GradSampleModule(model)
+    try:
+        private = ExactDPOptimizer(
+            optimizer,
+            noise_multiplier=noise,
+            max_grad_norm=max_grad_norm,
+            expected_batch_size=expected,
+            steps=steps,
+        )
+        (OwnerAdmission() if admission is None else admission).admit(request, context)
+    except BaseException:
+        wrapped.to_standard_module()  # the model is as it was
+        raise
     _log.info(
         "DP-SGD: noise multiplier %.4f, %d steps, sampling rate %.4g: epsilon %g, delta %g per "
         "example",
@@ -160,14 +171,8 @@ def make_private(
         delta,
     )
     return PrivateTraining(
-        model=GradSampleModule(model),
-        optimizer=ExactDPOptimizer(
-            optimizer,
-            noise_multiplier=noise,
-            max_grad_norm=max_grad_norm,
-            expected_batch_size=expected,
-            steps=steps,
-        ),
+        model=wrapped,
+        optimizer=private,
         loader=_poisson_loader(loader, PoissonBatches(examples, expected, batches)),
         event=event,
         plan=SampledGaussian(noise, rate, steps),
@@ -189,19 +194,32 @@ def _sizes(loader: DataLoader[Any]) -> tuple[int, int]:
 
 
 def _poisson_loader(loader: DataLoader[Any], batches: PoissonBatches) -> DataLoader[Any]:
-    first = loader.dataset[0]
-    if not isinstance(first, (tuple, list)):
-        raise ValueError("loader must have a data set of tuples, as (image, label)")
-    parts = [torch.as_tensor(part) for part in first]
-    collate = wrap_collate_with_empty(
-        collate_fn=loader.collate_fn,
-        sample_empty_shapes=[(0, *part.shape) for part in parts],
-        dtypes=[part.dtype for part in parts],
-    )
     return DataLoader(
         loader.dataset,
         batch_sampler=batches,
-        collate_fn=collate,
+        collate_fn=_CollateAlsoNone(loader.dataset, loader.collate_fn),
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
     )
+
+
+@dataclass(frozen=True)
+class _CollateAlsoNone:
+    """Collates as the given function does; an empty batch looks like a full one of length 0."""
+
+    dataset: Any
+    collate: Any
+
+    def __call__(self, items: list[Any]) -> Any:
+        return self.collate(items) if items else _emptied(self.collate([self.dataset[0]]))
+
+
+def _emptied(batch: Any) -> Any:
+    """Cut a batch of tensors, or a list or mapping of such, to length 0."""
+    if isinstance(batch, torch.Tensor):
+        return batch[:0]
+    if isinstance(batch, (list, tuple)):
+        return [_emptied(part) for part in batch]
+    if isinstance(batch, dict):
+        return {name: _emptied(part) for name, part in batch.items()}
+    raise TypeError(f"batches must consist of tensors, got {type(batch).__name__}")

@@ -109,6 +109,15 @@ def test_a_second_training_is_charged_again_and_the_budget_ends(owner: Context) 
     assert caught.value.code == "ldp:refused:budget"
 
 
+def test_a_refused_training_leaves_the_model_as_it_was(owner: Context) -> None:
+    model = nn.Sequential(nn.Linear(64, 10))
+    with pytest.raises(RefusalError):
+        prepared(owner, model=model, epsilon=9.0)
+    prepared(owner, model=model)
+    with pytest.raises(ValueError, match="hooks"):
+        prepared(owner, model=model)
+
+
 def test_without_a_policy_there_is_no_training(owner: Context) -> None:
     owner.node_config.pop("ldp-policy")
     with pytest.raises(RefusalError) as caught:
@@ -213,6 +222,7 @@ def test_an_empty_batch_is_noise_alone(owner: Context) -> None:
     training = prepared(owner)
     features, labels = training.loader.collate_fn([])  # type: ignore[misc]
     assert features.shape == (0, 64)
+    assert labels.dtype == torch.int64
     before = [p.detach().clone() for p in training.model.parameters()]
     training.optimizer.zero_grad()
     nn.functional.cross_entropy(training.model(features), labels).backward()
