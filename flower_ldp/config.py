@@ -274,6 +274,35 @@ class TrainConfig(Section):
     unsupervised: UnsupervisedConfig = UnsupervisedConfig()
 
 
+class DPSGDConfig(Section):
+    """The ``dpsgd`` section: arguments of :func:`flower_ldp.training.make_private`.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Of the whole training, for one example replaced.
+    epochs : int
+        Passes over the data, on average.
+    batch_size : int
+        Mean number of examples in a step.
+    max_grad_norm : float
+        Length to which an example's gradient is clipped.
+    """
+
+    epsilon: Annotated[float, interval("[0.01, 30]")]
+    delta: Annotated[float, interval("[1e-10, 0.5]")]
+    epochs: Annotated[int, interval("[1, inf)", int)] = 3
+    batch_size: Annotated[int, interval("[1, inf)", int)] = 250
+    max_grad_norm: Annotated[float, interval("(0, inf)")] = 1.0
+
+
+class DPSGDFile(Section):
+    """A configuration file of DP-SGD: one ``dpsgd`` section."""
+
+    dpsgd: DPSGDConfig
+
+
+_DPSGD_FORMAT = YamlFormat(DPSGDFile)
 _FORMAT = YamlFormat(
     TrainConfig,
     synonyms={"encrypt_type": "encrypt_train_type"},
@@ -301,3 +330,8 @@ def load_config(path: str | Path) -> TrainConfig:
 def parse_config(text: str, *, source: str = "<text>") -> TrainConfig:
     """Parse a YAML configuration; see :func:`load_config`."""
     return _FORMAT.parse(text, source=source)
+
+
+def load_dpsgd_config(path: str | Path) -> DPSGDConfig:
+    """Read the ``dpsgd`` section of a YAML file; raises as :func:`load_config` does."""
+    return _DPSGD_FORMAT.load(path).dpsgd

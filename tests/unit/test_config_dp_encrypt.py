@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from flower_ldp.config import parse_config
+from flower_ldp.config import load_dpsgd_config, parse_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import Gaussian
 
@@ -51,3 +53,33 @@ def test_beside_signds_the_published_intervals_hold() -> None:
     assert section is not None
     with pytest.raises(ValueError, match="epsilon must be in"):
         section.mechanism()
+
+
+def test_the_shipped_dpsgd_configuration_loads() -> None:
+    path = Path(__file__).resolve().parents[2] / "configs" / "dpsgd.yaml"
+    assert load_dpsgd_config(path).model_dump() == {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "epochs": 3,
+        "batch_size": 250,
+        "max_grad_norm": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("epsilon: 50.0", r"line 2: dpsgd.epsilon must be a number in \[0.01, 30\]"),
+        ("delta: 0", r"line 3: dpsgd.delta must be a number in \[1e-10, 0.5\]"),
+        ("epochs: 1.5", "line 4: dpsgd.epochs must be a"),
+        ("batch_size: 0", "line 4: dpsgd.batch_size must be a"),
+        ("noise: 1.0", "line 4: dpsgd.noise is not a known field"),
+    ],
+)
+def test_dpsgd_errors_name_line_and_field(line: str, wanted: str, tmp_path: Path) -> None:
+    fields = {"epsilon": "epsilon: 1.0", "delta": "delta: 1.0e-5"}
+    fields[line.split(":")[0]] = line
+    path = tmp_path / "dpsgd.yaml"
+    path.write_text("dpsgd:\n" + "".join(f"  {text}\n" for text in fields.values()))
+    with pytest.raises(ConfigError, match=wanted):
+        load_dpsgd_config(path)

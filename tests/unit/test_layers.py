@@ -1,8 +1,9 @@
 """Who may import whom: the layers of the package, read from its source.
 
 privacy, errors <- mechanisms <- accounting <- policy, and wire, <- clients | strategies <- config
-<- cli; yaml_source is beneath policy and config; labels is beneath clients. A new module at the
-top of the package fails these tests until it is given a layer.
+<- cli; yaml_source is beneath policy and config; labels is beneath clients; training (torch,
+Opacus) is above clients and beneath nothing. A new module at the top of the package fails these
+tests until it is given a layer.
 """
 
 from __future__ import annotations
@@ -41,6 +42,19 @@ LAYERS: dict[str, frozenset[str]] = {
             "yaml_source",
             "wire",
             "labels",
+        }
+    ),
+    "training": frozenset(
+        {
+            "privacy",
+            "errors",
+            "mechanisms",
+            "accounting",
+            "policy",
+            "yaml_source",
+            "wire",
+            "labels",
+            "clients",
         }
     ),
     "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
@@ -89,6 +103,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "labels": frozenset({"numpy"}),
     "clients": frozenset({"numpy", "flwr"}),
     "strategies": frozenset({"numpy", "flwr", "sklearn"}),
+    "training": frozenset({"numpy", "flwr", "torch", "opacus"}),
     "audit": frozenset({"numpy", "scipy"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
     "cli": frozenset({"typer", "click", "rich"}),
@@ -216,6 +231,10 @@ def test_layers_have_no_cycle() -> None:
         ("clients.ldp_mod", "import torch"),
         ("strategies.signds", "from flower_ldp.clients import LdpMod"),
         ("clients.signds", "from sklearn.metrics import silhouette_score"),
+        ("training.dpsgd", "from flower_ldp.strategies import Momentum"),
+        ("training.dpsgd", "import numpy as np\nx = np.random.default_rng()"),
+        ("config", "from flower_ldp.training import make_private"),
+        ("clients.ldp_mod", "from flower_ldp.training import make_private"),
         ("strategies.signds", "import matplotlib.pyplot as plt"),
         ("labels.priors", "import torch"),
         ("labels.losses", "import flwr"),

@@ -1,0 +1,225 @@
+r"""DP-SGD on a client's own data: paid for in the owner's ledger before it begins.
+
+Abadi et al., "Deep Learning with Differential Privacy" (2016): each example's gradient is
+clipped, their sum is noised, and only that moves the model. So the trained model, every step
+of it and all that is made of it are (epsilon, delta)-differentially private for **one example
+of the client's data, replaced by any other**. Nothing is promised about a client's data as
+a whole: it is another unit, on its own line of the ledger.
+
+The owner's policy governs, by the name ``dpsgd`` at unit example::
+
+    messages:
+      train:
+        dpsgd: {epsilon: 1.0, delta: 1.0e-5, unit: example}
+    budgets:
+      example:
+        life: {epsilon: 1.0, delta: 1.0e-5}
+
+Each call is another training and is charged anew. docs/dpsgd.md says what is proved, what is
+taken on trust and which accounting gives which noise.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from flwr.app import Context
+from opacus import GradSampleModule
+from opacus.validators import ModuleValidator
+from torch.utils.data import DataLoader
+
+from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
+from flower_ldp.clients.admission import Admission, ReleaseRequest
+from flower_ldp.clients.owner import OwnerAdmission
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.training.optimizer import ExactDPOptimizer
+from flower_ldp.training.sampling import PoissonBatches
+
+_log = logging.getLogger("flower_ldp")
+
+#: The policy's section for train messages governs.
+MESSAGE_TYPE = "train"
+
+
+@dataclass(frozen=True)
+class PrivateTraining:
+    """What to train with instead of what was given, and what was charged for it.
+
+    Parameters
+    ----------
+    model : GradSampleModule
+        The model, with the gradient of each example. Its parameters are the given model's.
+    optimizer : ExactDPOptimizer
+        Takes as many steps as were paid for.
+    loader : DataLoader
+        Poisson batches, some of which may be empty.
+    event : PrivacyEvent
+        The charge.
+    plan : SampledGaussian
+        Noise multiplier, sampling rate and number of steps.
+    """
+
+    model: Any
+    optimizer: ExactDPOptimizer
+    loader: DataLoader[Any]
+    event: PrivacyEvent
+    plan: SampledGaussian
+
+
+def make_private(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader[Any],
+    *,
+    context: Context,
+    epsilon: float,
+    delta: float,
+    epochs: int,
+    max_grad_norm: float,
+    admission: Admission | None = None,
+) -> PrivateTraining:
+    """Charge a training to the owner's ledger and return what to train with.
+
+    Train as usual: ``zero_grad``, loss (a mean over the batch), ``backward``, ``step``.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        In training mode, without layers that mix examples (BatchNorm).
+    optimizer : torch.optim.Optimizer
+        Of the model's parameters.
+    loader : DataLoader
+        Its data set, batch size (the mean size of a batch), workers and collating are used.
+    context : Context
+        The client app's. The node's operator names the policy and with it the ledger.
+    epsilon, delta : float
+        Of the whole training, per example, in [0.01, 30] and [1e-10, 0.5].
+    epochs : int
+        How many times round(n / batch size) steps are paid for; at least 1.
+    max_grad_norm : float
+        Length that an example's gradient is clipped to; positive.
+    admission : Admission, optional
+        By default the data owner's policy and ledger.
+
+    Returns
+    -------
+    PrivateTraining
+
+    Raises
+    ------
+    RefusalError
+        If the policy does not allow it or the budget is gone.
+    ValueError
+        If a parameter is wrong or the model cannot be trained so. Nothing was charged.
+    """
+    examples, expected = _sizes(loader)
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+        raise ValueError(f"epochs must be an integer of at least 1, got {epochs!r}")
+    if not 0 < max_grad_norm < math.inf:
+        raise ValueError(f"max_grad_norm must be in (0, inf), got {max_grad_norm}")
+    errors = ModuleValidator.validate(model, strict=False)
+    if errors:
+        raise ValueError("the model cannot be trained so: " + "; ".join(map(str, errors)))
+    batches = max(1, round(examples / expected))
+    steps, rate = batches * epochs, expected / examples
+    noise = noise_multiplier(epsilon, delta, sample_rate=rate, steps=steps)
+    event = PrivacyEvent("dpsgd", epsilon, delta, Unit.EXAMPLE)
+    terms = {
+        "mechanism": "dpsgd",
+        "epsilon": float(epsilon),
+        "delta": float(delta),
+        "examples": examples,
+        "batch-size": expected,
+        "steps": steps,
+        "max-grad-norm": float(max_grad_norm),
+        "noise-multiplier": noise,
+    }
+    # A name of its own: the same message delivered again would train again, and pays again.
+    request = ReleaseRequest(
+        run_id=context.run_id,
+        message_id=f"dpsgd:{RandomSource.from_os().random_bytes(16).hex()}",
+        message_type=MESSAGE_TYPE,
+        events=(event,),
+        terms=json.dumps(terms, sort_keys=True, separators=(",", ":")),
+    )
+    wrapped = GradSampleModule(model)
+    try:
+        private = ExactDPOptimizer(
+            optimizer,
+            noise_multiplier=noise,
+            max_grad_norm=max_grad_norm,
+            expected_batch_size=expected,
+            steps=steps,
+        )
+        (OwnerAdmission() if admission is None else admission).admit(request, context)
+    except BaseException:
+        wrapped.to_standard_module()  # the model is as it was
+        raise
+    _log.info(
+        "DP-SGD: noise multiplier %.4f, %d steps, sampling rate %.4g: epsilon %g, delta %g per "
+        "example",
+        noise,
+        steps,
+        rate,
+        epsilon,
+        delta,
+    )
+    return PrivateTraining(
+        model=wrapped,
+        optimizer=private,
+        loader=_poisson_loader(loader, PoissonBatches(examples, expected, batches)),
+        event=event,
+        plan=SampledGaussian(noise, rate, steps),
+    )
+
+
+def _sizes(loader: DataLoader[Any]) -> tuple[int, int]:
+    """Return the number of examples and the mean size of a batch."""
+    if loader.batch_size is None:
+        raise ValueError("loader must have a batch size")
+    if not hasattr(loader.dataset, "__len__"):
+        raise ValueError("loader must have a data set of known length")
+    examples = len(loader.dataset)
+    if not 1 <= loader.batch_size <= examples:
+        raise ValueError(
+            f"loader must have a batch size in [1, {examples}], got {loader.batch_size}"
+        )
+    return examples, loader.batch_size
+
+
+def _poisson_loader(loader: DataLoader[Any], batches: PoissonBatches) -> DataLoader[Any]:
+    return DataLoader(
+        loader.dataset,
+        batch_sampler=batches,
+        collate_fn=_CollateAlsoNone(loader.dataset, loader.collate_fn),
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+    )
+
+
+@dataclass(frozen=True)
+class _CollateAlsoNone:
+    """Collates as the given function does; an empty batch looks like a full one of length 0."""
+
+    dataset: Any
+    collate: Any
+
+    def __call__(self, items: list[Any]) -> Any:
+        return self.collate(items) if items else _emptied(self.collate([self.dataset[0]]))
+
+
+def _emptied(batch: Any) -> Any:
+    """Cut a batch of tensors, or a list or mapping of such, to length 0."""
+    if isinstance(batch, torch.Tensor):
+        return batch[:0]
+    if isinstance(batch, (list, tuple)):
+        return [_emptied(part) for part in batch]
+    if isinstance(batch, dict):
+        return {name: _emptied(part) for name, part in batch.items()}
+    raise TypeError(f"batches must consist of tensors, got {type(batch).__name__}")

@@ -1,0 +1,140 @@
+r"""DP-SGD's step, with the sum in double precision and noise that is exact.
+
+Opacus computes the gradient of each example; this replaces what follows. Opacus adds up in
+single precision and draws noise in floating point from torch's generator, which is no
+cryptographic one (its ``secure_mode`` needs the package torchcsprng, which has no release for
+current torch). Here
+
+1. each example's gradient, over all parameters together, is scaled to length C at most and the
+   scaled gradients are added up, all in double precision. An example whose gradient is not finite
+   counts as zero, so that it neither spoils the model nor stops the training;
+2. the sum is put on a grid of 2^-33 standard deviations, and whole normal numbers from
+   :mod:`flower_ldp.mechanisms.gaussian_noise` are added as integers. So low-order bits of a
+   noisy gradient tell nothing about the sum (Mironov, "On Significance of the Least Significant
+   Bits for Differential Privacy", 2012).
+
+**Roundings.** Removing an example moves the rounded sum by at most
+:math:`C (1 + 10^{-9}) + \sqrt{d}\, 2^{-33} \sigma C` for d parameters. The noise is
+:math:`1 + 10^{-5}` times what is accounted for, which covers that up to d = 10^8 with
+:math:`\sigma \le 8`, or d = 10^6 with :math:`\sigma \le 80`; otherwise a larger factor is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+import torch
+from opacus.optimizers import DPOptimizer
+
+from flower_ldp.errors import ReleaseError
+from flower_ldp.mechanisms.gaussian_noise import DEVIATION_BITS, normal
+from flower_ldp.mechanisms.random import RandomSource
+
+_MARGIN = 1e-5
+
+
+class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no types
+    """Opacus's optimizer with exact noise, for a stated number of steps.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        What takes the noisy gradients.
+    noise_multiplier : float
+        Standard deviation of the noise over ``max_grad_norm``.
+    max_grad_norm : float
+        C, the length that examples' gradients are clipped to.
+    expected_batch_size : int
+        What the noisy sum is divided by.
+    steps : int
+        How many steps are paid for. A further one is refused.
+    rng : RandomSource, optional
+        A fresh one if left out.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        noise_multiplier: float,
+        max_grad_norm: float,
+        expected_batch_size: int,
+        steps: int,
+        rng: RandomSource | None = None,
+    ) -> None:
+        super().__init__(
+            optimizer,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+            expected_batch_size=expected_batch_size,
+        )
+        self.steps_left = steps
+        dimension = sum(p.numel() for p in self.params)
+        margin = max(
+            _MARGIN, 2e-9 + 2.0 * math.sqrt(dimension) * noise_multiplier * 2.0**-DEVIATION_BITS
+        )
+        #: Grid of the noisy sum: 2^-33 of the noise's standard deviation.
+        self.unit = math.ldexp(noise_multiplier * max_grad_norm * (1 + margin), -DEVIATION_BITS)
+        self._rng = RandomSource.from_os() if rng is None else rng
+
+    def signal_skip_step(self, do_skip: bool = True) -> NoReturn:
+        """Refuse: a step sums one batch, in which no example occurs twice."""
+        raise NotImplementedError("a batch cannot be cut into several here: use smaller batches")
+
+    def step(self, closure: Any = None) -> Any:
+        """Take one noisy step.
+
+        Raises
+        ------
+        ReleaseError
+            If all steps that were paid for have been taken.
+        ValueError
+            If gradients of several batches have gathered (``zero_grad`` was left out).
+        """
+        if self.steps_left < 1:
+            raise ReleaseError("all steps that were paid for have been taken")
+        return super().step(closure)
+
+    def clip_and_accumulate(self) -> None:
+        """Clip each example's gradient and add them up, in double precision."""
+        if any(isinstance(p.grad_sample, list) for p in self.params):
+            raise ValueError("gradients of several batches: call zero_grad() before each batch")
+        samples = [self._get_flat_grad_sample(p) for p in self.params]
+        if len({len(sample) for sample in samples}) != 1:
+            raise ValueError("every parameter must see the same examples")
+        norms = self._norms(samples)
+        factors = (self.max_grad_norm / norms.clamp(min=self.max_grad_norm)).nan_to_num(nan=0.0)
+        finite = norms.isfinite()
+        for p, sample in zip(self.params, samples, strict=True):
+            rows = _rows(sample)
+            if not finite.all():
+                # a factor of zero is not enough: 0 * inf is not a number
+                rows = rows.where(finite.to(rows.device)[:, None], 0.0)
+            total = factors.to(rows.device) @ rows.to(torch.float64)
+            p.summed_grad = total.reshape(p.shape)
+
+    @staticmethod
+    def _norms(samples: list[torch.Tensor]) -> torch.Tensor:
+        """Return each example's norm over all parameters; infinite or NaN if an entry is."""
+        parts = [
+            torch.linalg.vector_norm(_rows(sample), dim=1, dtype=torch.float64)
+            for sample in samples
+        ]
+        gathered = torch.stack([part.to(parts[0].device) for part in parts])
+        norms: torch.Tensor = torch.linalg.vector_norm(gathered, dim=0)
+        return norms
+
+    def add_noise(self) -> None:
+        """Add exact noise to the sum on its grid, as integers."""
+        self.steps_left -= 1
+        for p in self.params:
+            whole = (p.summed_grad / self.unit).round().to("cpu", torch.int64)
+            noise = torch.from_numpy(normal(whole.numel(), self._rng)).reshape(whole.shape)
+            noisy = (whole + noise).to(torch.float64) * self.unit
+            p.grad = noisy.to(p.device, p.dtype)
+
+
+def _rows(sample: torch.Tensor) -> torch.Tensor:
+    """Return gradients as rows, one for an example, also if there are none."""
+    return sample.reshape(len(sample), math.prod(sample.shape[1:]))
