@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ from tests.network.processes import (
 
 START_SECONDS = 90.0
 _CONNECTED = re.compile(r"SuperNode ID: (\d+)")
+
+#: The command of the guarded node, as it runs without being installed.
+GUARDED = (sys.executable, "-m", "flower_ldp.node")
 
 #: Settings of a node: what ``--node-config`` can hold.
 NodeConfig = Mapping[str, str | int | float | bool]
@@ -193,7 +197,8 @@ class Federation:
         config: NodeConfig | None = None,
         *,
         policy: str | None = None,
-        command: str = "flower-supernode",
+        command: tuple[str, ...] = ("flower-supernode",),
+        port: int | None = None,
         options: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
         register: bool = True,
@@ -210,8 +215,10 @@ class Federation:
         policy : str, optional
             Text of a policy: written to ``policy.yaml`` in the folder and named by
             ``--node-config 'ldp-policy="..."'``. A ledger is a path relative to the folder.
-        command : str
-            What to run.
+        command : tuple of str
+            What to run; :data:`GUARDED` for the guarded node.
+        port : int, optional
+            Where it finds the SuperLink, if not at the SuperLink's own port.
         options : tuple of str
             More options of the command.
         environment : mapping, optional
@@ -227,7 +234,7 @@ class Federation:
         if policy is not None:
             (folder / "policy.yaml").write_text(policy, encoding="utf-8")
             settings["ldp-policy"] = str(folder / "policy.yaml")
-        arguments = [command, "--superlink", f"127.0.0.1:{self.port}", *options]
+        arguments = [*command, "--superlink", f"127.0.0.1:{port or self.port}", *options]
         arguments += ["--host", "127.0.0.1", "--port", str(free_port())]
         if settings:
             arguments += ["--node-config", " ".join(f"{k}={_toml(v)}" for k, v in settings.items())]

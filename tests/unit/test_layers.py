@@ -34,6 +34,18 @@ LAYERS: dict[str, frozenset[str]] = {
         {"privacy", "errors", "mechanisms", "accounting", "policy", "yaml_source", "wire"}
     ),
     "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
+    "node": frozenset(
+        {
+            "privacy",
+            "errors",
+            "mechanisms",
+            "accounting",
+            "policy",
+            "yaml_source",
+            "wire",
+            "clients",
+        }
+    ),
     "config": frozenset(
         {
             "privacy",
@@ -59,6 +71,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "wire": frozenset({"numpy"}),
     "clients": frozenset({"numpy", "flwr"}),
     "strategies": frozenset({"numpy", "flwr"}),
+    "node": frozenset({"flwr"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
 }
 #: What single modules may import beyond that.
