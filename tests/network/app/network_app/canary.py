@@ -12,7 +12,7 @@ def text(part: int) -> str:
 
 def number(part: int) -> float:
     """Return a float32 that is in no other client."""
-    return float(struct.unpack("<f", struct.pack("<f", 1234.5678 + 7.77 * part))[0])
+    return float(struct.unpack("<f", struct.pack("<f", 1234.5678 + 107.7713 * (part + 1)))[0])
 
 
 def count(part: int) -> int:

@@ -74,8 +74,9 @@ def made_up_report(message: Message, context: Context, part: int) -> Message:
 def metadata(message: Message, context: Context, part: int) -> Message:
     """Put data into the reply's own metadata."""
     reply = Message(RecordDict({canary.text(part): ConfigRecord({"a": 1})}), reply_to=message)
-    for name in ("_group_id", "_message_type"):
-        reply.metadata.__dict__[name] = canary.text(part)
+    reply.metadata.__dict__["_group_id"] = canary.text(part)
+    reply.metadata.__dict__["_message_type"] = "query"
+    reply.metadata.__dict__["_dst_node_id"] = canary.count(part)
     reply.metadata.__dict__["_created_at"] = canary.number(part)
     reply.metadata.__dict__["_ttl"] = canary.number(part)
     return reply

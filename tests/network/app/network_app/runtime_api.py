@@ -52,7 +52,7 @@ def call_everything(message: Message, text: str) -> None:
         ),
         "PushTaskMessage": runtime_pb2.PushTaskMessageRequest(message=one),
         "PushTaskEvents": runtime_pb2.PushTaskEventsRequest(
-            events=[task_pb2.TaskEvent(event_type=text)]
+            events=[task_pb2.TaskEvent(event=text, data=text)]
         ),
         "CreateTask": runtime_pb2.CreateTaskRequest(type=text),
         "PushTaskOutput": runtime_pb2.PushTaskOutputRequest(sub_status=text, details=text),
