@@ -202,6 +202,7 @@ class Federation:
         options: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
         register: bool = True,
+        secure: bool = True,
         connect: bool = True,
     ) -> Node:
         """Start a SuperNode in a folder of its own.
@@ -225,6 +226,8 @@ class Federation:
             Variables besides those of the federation.
         register : bool
             With TLS: register the node's key before it starts.
+        secure : bool
+            With TLS: give the node the authority's certificate and a key.
         connect : bool
             Wait until it has joined.
         """
@@ -238,7 +241,8 @@ class Federation:
         arguments += ["--host", "127.0.0.1", "--port", str(free_port())]
         if settings:
             arguments += ["--node-config", " ".join(f"{k}={_toml(v)}" for k, v in settings.items())]
-        arguments += self._security(folder, name, register)
+        if secure:
+            arguments += self._security(folder, name, register)
         variables = {
             **self.environment,
             "FLWR_HOME": str(folder / "flower"),

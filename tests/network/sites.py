@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -51,15 +52,24 @@ def add_site(
     port: int | None = None,
     connect: bool = True,
     options: tuple[str, ...] = (),
+    behaviour: dict[int, str] | None = None,
 ) -> Node:
-    """Start a node that holds one part of the digits, with a new ledger."""
+    """Start a node that holds one part of the digits, with a new ledger.
+
+    ``behaviour`` is what the app ``faulty_client`` does in which round.
+    """
     name = f"ward-{part}"
     folder = federation.folder / name
     folder.mkdir()
     Ledger.open(folder / "ledger.sqlite", create=True).close()
+    (folder / "behaviour.json").write_text(json.dumps(behaviour or {}), encoding="utf-8")
     return federation.add_node(
         name,
-        {"partition-id": part, "num-partitions": PARTS},
+        {
+            "partition-id": part,
+            "num-partitions": PARTS,
+            "behaviour": str(folder / "behaviour.json"),
+        },
         policy=policy(name, budget),
         command=command,
         port=port,

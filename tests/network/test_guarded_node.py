@@ -77,7 +77,7 @@ def test_nothing_that_a_hostile_app_plants_arrives(
         assert canary.text(part) in logs[part]
         assert found_forms(part, *places) == set()
     assert len(set(re.findall(r"trying (\w+)", "".join(logs)))) == 9
-    for call in ("PushLogs", "PushMessages", "PushTaskOutput"):
+    for call in ("PushLogs", "PushTaskEvents", "PushTaskOutput"):
         assert f"{call} was taken" in "".join(logs)
     # Every message was charged. Two ways hold a model of the right form: a report leaves.
     charged = [(now[0] - then[0]) for then, now in zip(before, accounts(federation), strict=True)]

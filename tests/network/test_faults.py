@@ -1,0 +1,107 @@
+"""What a run does when nodes, clients or the SuperLink fail, and how long it takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from tests.network.federation import GUARDED, Federation, Run
+from tests.network.processes import wait_for
+from tests.network.sites import add_site, make_app, sealed, spent
+
+ROUND_SECONDS = 45.0
+#: Starting to send, fetching replies and evaluating take a little on top of the timeout.
+SLACK = 15.0
+
+
+def seconds(run: Run) -> dict[int, float]:
+    """Return how long each round took, from the run's log."""
+    found = re.findall(r"^round (\d+): accuracy \S+ after (\S+) s", run.output, re.MULTILINE)
+    return {int(number): float(took) for number, took in found}
+
+
+def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gone(
+    tmp_path: Path,
+) -> None:
+    best = tmp_path / "best.npz"
+    with Federation.start(tmp_path / "federation", tls=True) as federation:
+        killed, faulty, poor = [
+            add_site(federation, part, command=GUARDED, connect=False, **how)
+            for part, how in enumerate(
+                (
+                    {"behaviour": {1: "hangs"}},
+                    {"behaviour": {3: "sends garbage", 4: "dies", 5: "hangs"}},
+                    {"budget": 63.0},
+                )
+            )
+        ]
+        for node in federation.nodes.values():
+            node.wait_until_connected()
+        run = federation.submit(
+            make_app(tmp_path, "faulty_client"),
+            {
+                "num-server-rounds": 20,
+                "nodes": 3,
+                "timeout": ROUND_SECONDS,
+                "patience": 15.0,
+                "best": str(best),
+            },
+        )
+        # 1: killed in the middle of its work, and started again.
+        wait_for(
+            lambda: "round 1: hangs" in killed.log,
+            "the app's start",
+            timeout=120,
+            shown=lambda: killed.log[-4_000:] + run.output[-4_000:],
+        )
+        killed.process.kill()
+        assert (spent(killed), sealed(killed)) == (21.0, 0)
+        killed.restart()
+        # 2: all answer again. 3: garbage. 4: an app that dies, a budget that is spent.
+        run.wait_for("^round 4: accuracy", timeout=400)
+        assert (spent(killed), sealed(killed)) == (84.0, 3)
+        assert (spent(poor), sealed(poor)) == (63.0, 3)
+        # 5: an app that hangs. Then two nodes are gone for good.
+        run.wait_for("^round 5: accuracy", timeout=200)
+        killed.process.kill()
+        poor.process.kill()
+        run.wait_for("NodesGone", timeout=400)
+        assert spent(faulty) <= 21.0 * (len(seconds(run)) + 1)
+    took = seconds(run)
+    print("seconds per round:", took)
+    assert all(value < ROUND_SECONDS + SLACK for value in took.values())
+    assert took[1] > ROUND_SECONDS - 5  # its message is lost with the node
+    assert took[5] > ROUND_SECONDS - 5
+    # Refusals and garbage are answered at once: such rounds do not wait.
+    accepted = re.findall(r"aggregate_train: accepted (\d+) reports, rejected (\d+)", run.output)
+    assert accepted[:3] == [("2", "0"), ("3", "0"), ("2", "1")]
+    assert "ldp:refused:budget" in run.output
+    with np.load(best) as file:
+        assert np.isfinite(file["weights"]).all()
+
+
+def test_a_superlink_that_is_killed_goes_on_with_its_database(tmp_path: Path) -> None:
+    received = tmp_path / "received.json"
+    app = make_app(tmp_path)
+    with Federation.start(tmp_path / "federation", tls=True) as federation:
+        nodes = [add_site(federation, part, connect=False) for part in (0, 1)]
+        for node in nodes:
+            node.wait_until_connected()
+        first = federation.submit(app, {"num-server-rounds": 50})
+        first.wait_for("^round 1: accuracy", timeout=200)
+        federation.superlink.kill()
+        before = [(spent(node), sealed(node)) for node in nodes]
+        assert all(cost >= 21.0 for cost, _ in before)
+        federation.restart_superlink()
+        # The nodes come back by themselves, with the keys that the database holds.
+        second = federation.submit(app, {"num-server-rounds": 1, "received": str(received)})
+        second.wait_for("^finished", timeout=300)
+        after = [(spent(node), sealed(node)) for node in nodes]
+    for (cost, reports), (cost_before, reports_before) in zip(after, before, strict=True):
+        assert cost >= cost_before + 21.0
+        assert reports > reports_before
+    found = json.loads(received.read_text())
+    assert found["metrics"]["1"]["accepted"] == 2
