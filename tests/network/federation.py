@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -108,12 +109,26 @@ class Node:
         )
         assert self.process.is_running, f"{self.folder.name} ended:\n{self.log[-4_000:]}"
 
-    def restart(self) -> None:
-        """Start it again, with the same command, key, policy and ledger; wait until it joins."""
-        before = len(_CONNECTED.findall(self.log))
-        log = self.process.log
-        self.process = Process.start(self.command, self.environment, log, self.folder)
-        self.wait_until_connected(before + 1)
+    def restart(self, timeout: float = 150.0) -> None:
+        """Start it again until it joins, as systemd does: same command, key, policy, ledger.
+
+        The SuperLink refuses a registered node that it believes to be there, so after a
+        SIGKILL the first attempts fail, until heartbeats have been missing for a minute.
+        """
+        before, log = len(_CONNECTED.findall(self.log)), self.process.log
+
+        def has_joined() -> bool:
+            if not self.process.is_running:
+                time.sleep(3)
+                self.process = Process.start(self.command, self.environment, log, self.folder)
+            return len(_CONNECTED.findall(self.log)) > before
+
+        wait_for(
+            has_joined,
+            f"{self.folder.name} joining again",
+            timeout=timeout,
+            shown=lambda: self.log[-4_000:],
+        )
 
 
 @dataclass

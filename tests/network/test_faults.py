@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.network.federation import GUARDED, Federation, Run
+from tests.network.federation import GUARDED, Federation, Node, Run
 from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
 
 ROUND_SECONDS = 45.0
+PATIENCE_SECONDS = 30.0
 #: Starting to send, fetching replies and evaluating take a little on top of the timeout.
 SLACK = 15.0
 
@@ -33,8 +34,8 @@ def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gon
             for part, how in enumerate(
                 (
                     {"behaviour": {1: "hangs"}},
-                    {"behaviour": {3: "sends garbage", 4: "dies", 5: "hangs"}},
-                    {"budget": 63.0},
+                    {"behaviour": {2: "sends garbage", 3: "dies", 4: "hangs"}},
+                    {"budget": 42.0},
                 )
             )
         ]
@@ -46,41 +47,46 @@ def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gon
                 "num-server-rounds": 20,
                 "nodes": 3,
                 "timeout": ROUND_SECONDS,
-                "patience": 15.0,
+                "patience": PATIENCE_SECONDS,
                 "best": str(best),
             },
         )
-        # 1: killed in the middle of its work, and started again.
-        wait_for(
-            lambda: "round 1: hangs" in killed.log,
-            "the app's start",
-            timeout=120,
-            shown=lambda: killed.log[-4_000:] + run.output[-4_000:],
-        )
+        # 1: a node is killed in the middle of its work, and started again.
+        wait_for_log(killed, "round 1: hangs", run)
         killed.process.kill()
         assert (spent(killed), sealed(killed)) == (21.0, 0)
         killed.restart()
-        # 2: all answer again. 3: garbage. 4: an app that dies, a budget that is spent.
-        run.wait_for("^round 4: accuracy", timeout=400)
-        assert (spent(killed), sealed(killed)) == (84.0, 3)
-        assert (spent(poor), sealed(poor)) == (63.0, 3)
-        # 5: an app that hangs. Then two nodes are gone for good.
-        run.wait_for("^round 5: accuracy", timeout=200)
+        # 2: all are there, one sends garbage. 3: an app dies, a budget is spent.
+        run.wait_for("^round 3: accuracy", timeout=400)
+        # One charge went with the node. Every other one has its report, and none has two.
+        assert sealed(killed) >= 1
+        assert spent(killed) == 21.0 * (sealed(killed) + 1)
+        assert (spent(poor), sealed(poor)) == (42.0, 2)
+        # 4: an app hangs, and the two other nodes are gone for good.
+        wait_for_log(faulty, "round 4: hangs", run)
         killed.process.kill()
         poor.process.kill()
         run.wait_for("NodesGone", timeout=400)
-        assert spent(faulty) <= 21.0 * (len(seconds(run)) + 1)
+        assert (spent(faulty), sealed(faulty)) == (84.0, 1)
     took = seconds(run)
     print("seconds per round:", took)
-    assert all(value < ROUND_SECONDS + SLACK for value in took.values())
+    longest = ROUND_SECONDS + PATIENCE_SECONDS + SLACK
+    assert all(value < longest for value in took.values())
     assert took[1] > ROUND_SECONDS - 5  # its message is lost with the node
-    assert took[5] > ROUND_SECONDS - 5
-    # Refusals and garbage are answered at once: such rounds do not wait.
-    accepted = re.findall(r"aggregate_train: accepted (\d+) reports, rejected (\d+)", run.output)
-    assert accepted[:3] == [("2", "0"), ("3", "0"), ("2", "1")]
-    assert "ldp:refused:budget" in run.output
+    assert "aggregate_train: accepted 2 reports, rejected 0" in run.output
+    assert "'ldp:failed': 1" in run.output
+    assert "'ldp:refused:budget': 1" in run.output
     with np.load(best) as file:
         assert np.isfinite(file["weights"]).all()
+
+
+def wait_for_log(node: Node, text: str, run: Run) -> None:
+    wait_for(
+        lambda: text in node.log,
+        text,
+        timeout=200,
+        shown=lambda: node.log[-4_000:] + run.output[-4_000:],
+    )
 
 
 def test_a_superlink_that_is_killed_goes_on_with_its_database(tmp_path: Path) -> None:
