@@ -14,6 +14,7 @@ from tests.network.sites import add_site, make_app, sealed, spent
 
 ROUND_SECONDS = 45.0
 PATIENCE_SECONDS = 30.0
+HANGS_LATER = dict.fromkeys(range(4, 21), "hangs")
 #: Starting to send, fetching replies and evaluating take a little on top of the timeout.
 SLACK = 15.0
 
