@@ -8,7 +8,8 @@ passing of every object through the guard. With and without alternate.
 
 The app's process, which Flower starts anew for each message, costs far more than either: the
 least that it costs, the import of Flower's own code, is measured too, and the ratio that
-counts holds it on both sides.
+counts holds it on both sides. Ratios are of processor time, which other work on the machine
+changes little.
 
     python benchmarks/guard.py --output benchmarks/results/guard.json
 """
@@ -16,6 +17,7 @@ counts holds it on both sides.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -113,37 +115,49 @@ def train_message(number: int, arrays: ArrayRecord) -> Message:
     return message
 
 
-def handle(channel: Channel, reply: RecordDict) -> tuple[float, float]:
-    """Take one message through a node; return the seconds before and after the app."""
-    start = time.perf_counter()
+def handle(channel: Channel, reply: RecordDict) -> tuple[float, float, float]:
+    """Take one message through a node.
+
+    Returns
+    -------
+    before, after, cpu : float
+        Seconds before and after the app, and processor seconds of both.
+    """
+    start, cpu_start = time.perf_counter(), time.process_time()
     received = channel.receive()
     if received is None:
         raise RuntimeError("the message was refused")
     message, tree = received
     kept = {name: channel.pull_object(1, name) for name in object_ids(tree)}
     channel.confirm_message_received(1, message.metadata.message_id)
-    before = time.perf_counter() - start
+    before, cpu = time.perf_counter() - start, time.process_time() - cpu_start
     if not kept:
         raise RuntimeError("the message has no objects")
     answer = Message(reply, reply_to=message)
     answer.metadata.__dict__["_message_id"] = answer.object_id
     tree = get_object_tree(answer)
     objects = {name: one.deflate() for name, one in get_all_nested_objects(answer).items()}
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     wanted, session = channel.send(answer, tree, 1.0)
     for name in wanted:
         channel.push_object(1, session, name, objects[name])
-    return before, time.perf_counter() - start
+    return before, time.perf_counter() - start, cpu + time.process_time() - cpu_start
 
 
-def app_start_seconds(repeats: int) -> float:
-    """Return the least time that Flower's process for one message takes to start."""
+def app_start_cpu_seconds(repeats: int) -> float:
+    """Return the least processor time that Flower's process for one message takes to start."""
     seconds = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        before = os.times()
         command = [sys.executable, "-c", "import flwr.supernode.runtime.run_clientapp"]
         subprocess.run(command, check=True)
-        seconds.append(time.perf_counter() - start)
+        after = os.times()
+        seconds.append(
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
+        )
     return min(seconds)
 
 
@@ -160,7 +174,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
     rng = np.random.default_rng(1)
     arrays, reply = model(rng), RecordDict({"arrays": model(rng)})
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in channels}
+    seconds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in channels}
     sent: dict[str, int] = {}
     for number in range(options.warm_up + options.repeats):
         for name in list(channels)[:: 1 if number % 2 else -1]:
@@ -173,19 +187,19 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         name: {
             "before_the_app": statistics.median(one[0] for one in values),
             "after_the_app": statistics.median(one[1] for one in values),
-            "both": statistics.median(sum(one) for one in values),
+            "cpu": statistics.median(one[2] for one in values),
         }
         for name, values in seconds.items()
     }
-    start = app_start_seconds(options.starts)
-    with_guard, without = (medians[name]["both"] for name in ("with_guard", "without_guard"))
+    start = app_start_cpu_seconds(options.starts)
+    with_guard, without = (medians[name]["cpu"] for name in ("with_guard", "without_guard"))
     return {
         "repeats": options.repeats,
         "median_seconds": medians,
-        "least_app_start_seconds": start,
+        "least_app_start_cpu_seconds": start,
         "bytes_sent": sent,
-        "ratio_of_the_connection": with_guard / without,
-        "ratio_with_the_app_start": (start + with_guard) / (start + without),
+        "cpu_ratio_of_the_connection": with_guard / without,
+        "cpu_ratio_with_the_app_start": (start + with_guard) / (start + without),
     }
 
 
@@ -204,12 +218,13 @@ def main(arguments: list[str] | None = None) -> int:
         print(
             f"{name:<14} before the app {1e3 * medians['before_the_app']:.2f} ms, "
             f"after {1e3 * medians['after_the_app']:.2f} ms, "
+            f"processor {1e3 * medians['cpu']:.2f} ms, "
             f"{result['bytes_sent'][name]} bytes sent"
         )
     print(
-        f"ratio {result['ratio_of_the_connection']:.1f} of the connection alone, "
-        f"{result['ratio_with_the_app_start']:.3f} with the least start of an app's process "
-        f"({result['least_app_start_seconds']:.2f} s)"
+        f"processor time: ratio {result['cpu_ratio_of_the_connection']:.1f} of the connection "
+        f"alone, {result['cpu_ratio_with_the_app_start']:.3f} with the least start of an app's "
+        f"process ({result['least_app_start_cpu_seconds']:.2f} s)"
     )
     if options.output is not None:
         write_report(options.output, "benchmarks/guard.py", arguments, result)

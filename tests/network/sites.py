@@ -8,7 +8,8 @@ from pathlib import Path
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
-from tests.network.federation import Federation, Node
+from tests.network.federation import Federation
+from tests.network.nodes import Node
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The app's digits are split into this many parts; the last is the server's.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.network.federation import GUARDED, Federation, Node, Run
+from tests.network.federation import GUARDED, Federation
+from tests.network.nodes import Node, Run
 from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
 
