@@ -13,11 +13,11 @@ from tests.network.nodes import Node, Run
 from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
 
-ROUND_SECONDS = 45.0
-PATIENCE_SECONDS = 30.0
-HANGS_LATER = dict.fromkeys(range(4, 21), "hangs")
+ROUND_SECONDS = 30.0
+PATIENCE_SECONDS = 20.0
+HANGS_LATER = dict.fromkeys(range(3, 21), "hangs")
 #: Starting to send, fetching replies and evaluating take a little on top of the timeout.
-SLACK = 15.0
+SLACK = 20.0
 
 
 def seconds(run: Run) -> dict[int, float]:
@@ -36,13 +36,7 @@ def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gon
             for part, how in enumerate(
                 (
                     {"behaviour": {1: "hangs"}},
-                    {
-                        "behaviour": {
-                            2: "sends garbage",
-                            3: "dies",
-                            **dict.fromkeys(range(4, 21), "hangs"),
-                        }
-                    },
+                    {"behaviour": {2: "sends garbage", **HANGS_LATER}},
                     {"budget": 42.0},
                 )
             )
@@ -67,7 +61,7 @@ def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gon
         wait_for(lambda: sealed(killed) >= 1, "a report", timeout=300, shown=lambda: run.output)
         # One charge went with the node. Every other one has its report, and none has two.
         assert spent(killed) / 21.0 - sealed(killed) in (1.0, 2.0)  # 2: one is being worked on
-        # An app sends garbage, an app dies, a budget is spent.
+        # A budget is spent. (An app has sent garbage meanwhile.)
         wait_for_log(poor, "ldp:refused:budget", run)
         assert spent(poor) == 42.0
         # An app hangs, and the two other nodes are gone for good.
