@@ -27,6 +27,7 @@ from flower_ldp.node.channel import (
     unpack,
 )
 from flower_ldp.node.held import HeldMessage, failure
+from flower_ldp.wire.proposal import REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 
@@ -170,6 +171,8 @@ class Guard:
 
     def _answer(self, found: _Open, reply: Message | None) -> None:
         answer = found.held.finish(reply)
+        if answer.has_error() and reply is not None and _has_report(reply):
+            _log.warning("the app made a report of its own: if it has LdpMod, see --ldp-gate")
         wait = found.since + self._hold_seconds - time.monotonic()
         if wait > 0:
             time.sleep(wait)
@@ -187,6 +190,10 @@ def _readable(outgoing: _Outgoing) -> Message | None:
     except Exception:
         _log.exception("the app's reply cannot be read")
         return None
+
+
+def _has_report(reply: Message) -> bool:
+    return reply.has_content() and REPORT_KEY in reply.content
 
 
 def _made_now(answer: Message, message: Message) -> Message:

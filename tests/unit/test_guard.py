@@ -197,6 +197,19 @@ def test_a_reply_that_is_no_message_fails(tmp_path: Path) -> None:
     assert link.sent[0].error.reason == "ldp:failed"
 
 
+def test_the_log_says_what_to_do_about_an_app_with_a_gate_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    link, channel = node(tmp_path)
+    link.waiting.append(ask())
+    received = channel.receive()
+    assert received is not None
+    report = ConfigRecord({PAYLOAD_KEY: b"report"})
+    reply(channel, Message(RecordDict({REPORT_KEY: report}), reply_to=received[0]))
+    assert link.sent[0].error.reason == "ldp:failed"
+    assert "--ldp-gate" in caplog.text
+
+
 def test_a_gate_that_breaks_lets_nothing_out(tmp_path: Path) -> None:
     def broken(one: Message, context: Context, call_next: ClientAppCallable) -> Message:
         call_next(one, context)
