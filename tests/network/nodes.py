@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.network.processes import Process, wait_for
 
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 _CONNECTED = re.compile(r"SuperNode ID: (\d+)")
 
 

@@ -29,7 +29,7 @@ def test_three_sites_train_and_one_of_them_stops_when_its_budget_is_spent(tmp_pa
         run = federation.submit(
             make_app(tmp_path), {"num-server-rounds": 3, "nodes": 3, "received": str(received)}
         )
-        run.wait_for("^finished", timeout=400)
+        run.wait_for("^finished", timeout=580)
         assert [(spent(node), sealed(node)) for node in nodes] == [
             (42.0, 2),
             (63.0, 3),

@@ -68,7 +68,7 @@ def test_nothing_that_a_hostile_app_plants_arrives(
         make_app(tmp_path, "hostile_client"),
         {"num-server-rounds": 3, "nodes": 4, "received": str(received)},
     )
-    run.wait_for("^finished", timeout=400)
+    run.wait_for("^finished", timeout=580)
     places = (tap.sent, federation.stored(), received.read_bytes(), run.output.encode())
     # The search finds what the same app sends from a node without the guard.
     assert found_forms(CONTROL, *places) >= set(canary.forms(CONTROL)) - {"count as varint"}
@@ -96,7 +96,7 @@ def test_an_unmodified_app_trains_and_only_reports_leave(
     before = accounts(federation)
     app = make_app(tmp_path, "plain_client")
     run = federation.submit(app, {"num-server-rounds": 2, "nodes": 4, "received": str(received)})
-    run.wait_for("^finished", timeout=300)
+    run.wait_for("^finished", timeout=580)
     after = accounts(federation)
     assert [(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, after, strict=True)] == [
         (42.0, 2)
@@ -112,7 +112,7 @@ def test_an_unmodified_app_trains_and_only_reports_leave(
         app,
         {"strategy": "fedavg", "num-server-rounds": 1, "nodes": 4, "received": str(unasked)},
     )
-    plain.wait_for("^finished", timeout=200)
+    plain.wait_for("^finished", timeout=400)
     assert accounts(federation) == after
     assert starts == [federation.nodes[f"ward-{part}"].log.count(STARTED) for part in GUARDED_PARTS]
     replies = json.loads(unasked.read_text())["transcript"]
