@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from flower_ldp.strategies.best_model import BestModel
 from flower_ldp.strategies.codebooks import ProxySupport, confidence_codebook, kmeans_codebook
 from flower_ldp.strategies.eval_rows import ProxyCodebook
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy
 from flower_ldp.strategies.gaussian import GaussianStrategy
+from flower_ldp.strategies.patience import NodesGone, patient_grid
 from flower_ldp.strategies.score_trust import (
     ScoreTrust,
     UntrustedScoreWarning,
@@ -24,6 +26,7 @@ from flower_ldp.strategies.step_size import FixedStep, LearnedStep
 __all__ = [
     "CALINSKI_HARABASZ_SCORE",
     "SILHOUETTE_SCORE",
+    "BestModel",
     "ClusterScore",
     "FixedLength",
     "FixedStep",
@@ -31,6 +34,7 @@ __all__ = [
     "LaplaceEvalStrategy",
     "LearnedStep",
     "Momentum",
+    "NodesGone",
     "ProxyCodebook",
     "ProxySupport",
     "ScoreTrust",
@@ -39,6 +43,7 @@ __all__ = [
     "UntrustedScoreWarning",
     "confidence_codebook",
     "kmeans_codebook",
+    "patient_grid",
     "score_trust",
     "warn_if_near_uniform",
 ]

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.network.certificates import Certificates, make_certificates, make_node_key
+from tests.network.nodes import START_SECONDS, Node, Run
 from tests.network.processes import (
     TAG,
     Process,
@@ -30,86 +31,11 @@ from tests.network.processes import (
     wait_for,
 )
 
-START_SECONDS = 90.0
-_CONNECTED = re.compile(r"SuperNode ID: (\d+)")
+#: The command of the guarded node, as it runs without being installed.
+GUARDED = (sys.executable, "-m", "flower_ldp.node")
 
 #: Settings of a node: what ``--node-config`` can hold.
 NodeConfig = Mapping[str, str | int | float | bool]
-
-
-@dataclass
-class Run:
-    """A run that was submitted and whose log is being streamed."""
-
-    process: Process
-    environment: dict[str, str]
-    folder: Path
-
-    @property
-    def output(self) -> str:
-        """The run's log so far."""
-        return self.process.output
-
-    @property
-    def run_id(self) -> str:
-        """Flower's identity of the run; empty until it was accepted."""
-        return "".join(re.findall(r"started run (\d+)", self.output)[:1])
-
-    def wait_for(self, pattern: str, *, timeout: float) -> re.Match[str]:
-        """Wait until the log holds a line that matches a regular expression."""
-        compiled = re.compile(pattern, re.MULTILINE)
-        wait_for(
-            lambda: bool(compiled.search(self.output)) or not self.process.is_running,
-            f"{pattern!r} in the run's log",
-            timeout=timeout,
-            shown=lambda: self.output[-8_000:],
-        )
-        found = compiled.search(self.output)
-        assert found is not None, f"the run ended without {pattern!r}:\n{self.output[-8_000:]}"
-        return found
-
-    def stop(self) -> None:
-        """Have Flower stop the run, and end the stream of its log."""
-        command = ["flwr", "stop", self.run_id, "here"]
-        subprocess.run(command, env=self.environment, capture_output=True, check=False)
-        self.process.kill()
-
-
-@dataclass
-class Node:
-    """A SuperNode with a folder of its own."""
-
-    folder: Path
-    command: list[str]
-    environment: dict[str, str]
-    process: Process
-
-    @property
-    def ledger(self) -> Path:
-        """Where the policies of this module's users keep their ledger."""
-        return self.folder / "ledger.sqlite"
-
-    @property
-    def log(self) -> str:
-        """What the SuperNode and its app have printed, over all its starts."""
-        return self.process.output
-
-    def wait_until_connected(self, times: int = 1, timeout: float = START_SECONDS) -> None:
-        """Wait until it has joined the federation so many times."""
-        wait_for(
-            lambda: len(_CONNECTED.findall(self.log)) >= times or not self.process.is_running,
-            f"{self.folder.name} joining",
-            timeout=timeout,
-            shown=lambda: self.log[-4_000:],
-        )
-        assert self.process.is_running, f"{self.folder.name} ended:\n{self.log[-4_000:]}"
-
-    def restart(self) -> None:
-        """Start it again, with the same command, key, policy and ledger; wait until it joins."""
-        before = len(_CONNECTED.findall(self.log))
-        log = self.process.log
-        self.process = Process.start(self.command, self.environment, log, self.folder)
-        self.wait_until_connected(before + 1)
 
 
 @dataclass
@@ -193,10 +119,12 @@ class Federation:
         config: NodeConfig | None = None,
         *,
         policy: str | None = None,
-        command: str = "flower-supernode",
+        command: tuple[str, ...] = ("flower-supernode",),
+        port: int | None = None,
         options: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
         register: bool = True,
+        secure: bool = True,
         connect: bool = True,
     ) -> Node:
         """Start a SuperNode in a folder of its own.
@@ -210,14 +138,18 @@ class Federation:
         policy : str, optional
             Text of a policy: written to ``policy.yaml`` in the folder and named by
             ``--node-config 'ldp-policy="..."'``. A ledger is a path relative to the folder.
-        command : str
-            What to run.
+        command : tuple of str
+            What to run; :data:`GUARDED` for the guarded node.
+        port : int, optional
+            Where it finds the SuperLink, if not at the SuperLink's own port.
         options : tuple of str
             More options of the command.
         environment : mapping, optional
             Variables besides those of the federation.
         register : bool
             With TLS: register the node's key before it starts.
+        secure : bool
+            With TLS: give the node the authority's certificate and a key.
         connect : bool
             Wait until it has joined.
         """
@@ -227,11 +159,12 @@ class Federation:
         if policy is not None:
             (folder / "policy.yaml").write_text(policy, encoding="utf-8")
             settings["ldp-policy"] = str(folder / "policy.yaml")
-        arguments = [command, "--superlink", f"127.0.0.1:{self.port}", *options]
+        arguments = [*command, "--superlink", f"127.0.0.1:{port or self.port}", *options]
         arguments += ["--host", "127.0.0.1", "--port", str(free_port())]
         if settings:
             arguments += ["--node-config", " ".join(f"{k}={_toml(v)}" for k, v in settings.items())]
-        arguments += self._security(folder, name, register)
+        if secure:
+            arguments += self._security(folder, name, register)
         variables = {
             **self.environment,
             "FLWR_HOME": str(folder / "flower"),

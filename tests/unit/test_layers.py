@@ -59,6 +59,19 @@ LAYERS: dict[str, frozenset[str]] = {
     ),
     "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
     "audit": frozenset({"privacy", "errors", "mechanisms"}),
+    "node": frozenset(
+        {
+            "privacy",
+            "errors",
+            "mechanisms",
+            "accounting",
+            "policy",
+            "yaml_source",
+            "wire",
+            "labels",
+            "clients",
+        }
+    ),
     "config": frozenset(
         {
             "privacy",
@@ -105,6 +118,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "strategies": frozenset({"numpy", "flwr", "sklearn"}),
     "training": frozenset({"numpy", "flwr", "torch", "opacus"}),
     "audit": frozenset({"numpy", "scipy"}),
+    "node": frozenset({"flwr"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
     "cli": frozenset({"typer", "click", "rich"}),
     "__main__": frozenset(),

@@ -1,6 +1,7 @@
 """The server: trains, evaluates on examples that no client has, and writes all it received."""
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.mechanisms import MagRR, SignDS
-from flower_ldp.strategies import LearnedStep, SignDSStrategy
+from flower_ldp.strategies import BestModel, LearnedStep, SignDSStrategy, patient_grid
 from network_app import task
 
 #: The digits are split into this many parts; the last is the server's.
@@ -58,10 +59,14 @@ def main(grid: Grid, context: Context) -> None:
         "min_available_nodes": nodes,
     }
 
+    ends = [time.monotonic()]
+
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         accuracy = task.accuracy(task.weights_of(arrays), PARTS - 1, PARTS)
-        print(f"round {server_round}: accuracy {accuracy:.4f}", flush=True)
-        return MetricRecord({"accuracy": accuracy})
+        ends.append(time.monotonic())
+        took = ends[-1] - ends[-2]
+        print(f"round {server_round}: accuracy {accuracy:.4f} after {took:.1f} s", flush=True)
+        return MetricRecord({"accuracy": accuracy, "seconds": took})
 
     if config["strategy"] == "fedavg":
         strategy = CuriousFedAvg(**sampling)
@@ -70,16 +75,16 @@ def main(grid: Grid, context: Context) -> None:
         sampling.pop("fraction_evaluate")
         strategy = CuriousSignDS(selection, LearnedStep(MagRR(epsilon=1.0)), **sampling)
     result = strategy.start(
-        grid,
+        patient_grid(grid, float(config["patience"])),
         task.initial_model(),
         num_rounds=int(config["num-server-rounds"]),
         timeout=float(config["timeout"]),
-        evaluate_fn=evaluate,
+        evaluate_fn=BestModel(str(config["best"]), evaluate) if config["best"] else evaluate,
     )
     found: dict[str, object] = {
         "transcript": transcript,
         "metrics": {n: dict(m) for n, m in result.train_metrics_clientapp.items()},
-        "accuracy": {n: m["accuracy"] for n, m in result.evaluate_metrics_serverapp.items()},
+        "evaluation": {n: dict(m) for n, m in result.evaluate_metrics_serverapp.items()},
     }
     if isinstance(strategy, SignDSStrategy):
         report = strategy.privacy_spent()

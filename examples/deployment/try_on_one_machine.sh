@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# The whole guide on this machine, with three sites: try_on_one_machine.sh [ROUNDS]
+# Everything goes into a new folder below, and ends with this script.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+rounds=${1:-5}
+work=$(mktemp -d "${TMPDIR:-/tmp}/flower-ldp-deployment.XXXXXX")
+# Every process is in a group of its own; end the groups, whatever happens.
+groups=()
+trap 'for one in "${groups[@]}"; do kill -TERM -- "-$one" 2>/dev/null || true; done; wait' EXIT
+start() { # NAME COMMAND...
+  local name=$1
+  shift
+  (cd "$work" && exec setsid "$@") >"$work/$name.log" 2>&1 &
+  groups+=($!)
+}
+free_port() { python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+wait_for() { # TEXT FILE [SECONDS]
+  for _ in $(seq $((5 * ${3:-120}))); do
+    if grep -q "$1" "$2" 2>/dev/null; then return; fi
+    sleep 0.2
+  done
+  echo "no '$1' in $2:" >&2
+  tail -n 30 "$2" >&2
+  exit 1
+}
+export FLWR_HOME="$work/user" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+echo "folder $work"
+
+echo "== the SuperLink's machine: certificates, SuperLink"
+port=$(free_port)
+python "$here/prepare.py" certificates "$work/certificates" localhost 127.0.0.1
+start superlink "$here/superlink.sh" "$work/certificates" 127.0.0.1 "$port"
+wait_for "Uvicorn running" "$work/superlink.log"
+mkdir -p "$FLWR_HOME"
+cat >"$FLWR_HOME/config.toml" <<TOML
+[superlink]
+default = "federation"
+[superlink.federation]
+address = "127.0.0.1:$port"
+root-certificates = "$work/certificates/ca.crt"
+TOML
+
+for number in 0 1 2; do
+  echo "== site $number: folder, registration, node, app"
+  site="$work/ward-$number"
+  python "$here/prepare.py" site "$site" --data-id "ward-$number-images"
+  flwr supernode register "$site/node-key.pub" federation --name "ward-$number"
+  runtime=$(free_port)
+  start "node-$number" "$here/node.sh" "$site" "$work/certificates/ca.crt" "127.0.0.1:$port" \
+    "$runtime" --node-config "partition-id=$number num-partitions=3"
+  wait_for "SuperNode ID" "$work/node-$number.log"
+  start "app-$number" "$here/app.sh" "$work/app-home-$number" "$site/superexec-secret" "$runtime"
+done
+
+echo "== a user: the app, without a gate of its own, is submitted"
+cp -r "$here/../signds" "$work/signds"
+sed -i.bak 's/signds_example.client_app:app/signds_example.unprotected_client_app:app/' \
+  "$work/signds/pyproject.toml"
+start run flwr run "$work/signds" federation --stream \
+  --run-config "num-server-rounds=$rounds" --run-config "output-dir=\"$work/outputs\""
+wait_for "^wrote " "$work/run.log" $((120 + 120 * rounds))
+grep "^round " "$work/run.log"
+
+echo "== the sites: what was spent"
+for number in 0 1 2; do
+  python - "$work/ward-$number/ledger.sqlite" <<'PYTHON'
+import sys
+
+from flower_ldp.accounting.ledger import Ledger
+
+with Ledger.open(sys.argv[1]) as ledger:
+    found = ledger.verify()
+    for name in ledger.data_ids():
+        for unit, total in ledger.totals(name).items():
+            print(f"{name}: {found.sealed} reports, epsilon {total.epsilon / 1e12:g} per {unit.value}")
+PYTHON
+done

@@ -1,0 +1,199 @@
+"""All that the guarded node knows of Flower's internals, and a check that they are still so.
+
+A SuperNode has one connection to the SuperLink. Flower opens it in one place, as a context
+manager that yields eight things (:class:`Channel`), and the SuperNode's loop uses nothing
+else to reach the SuperLink. :func:`run_supernode` starts Flower's own SuperNode with that
+connection wrapped. docs/guarded_node.md says why this seam and no other.
+
+If a name, a parameter or the version is not what this module was written for, the node does
+not start: an unknown Flower might have a second way out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import flwr.supernode.start_client_internal as worker
+from flwr.app import Message
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+from flwr.supernode.cli import flower_supernode
+
+__all__ = ["Channel", "FlowerChanged", "NodeConfig", "Setup", "run_supernode"]
+
+#: Flower releases whose SuperNode was read and tested: from the first, below the second.
+FIRST_VERSION = (1, 40)
+UNKNOWN_VERSION = (1, 43)
+
+NodeConfig = dict[str, bool | float | int | str]
+
+# The module, which has the same name as its function and is hidden by it.
+_command: Any = sys.modules[flower_supernode.__module__]
+
+_PARAMETERS = {
+    "receive": (),
+    "send": ("message", "object_tree", "clientapp_runtime"),
+    "get_run": ("run_id",),
+    "get_fab": ("fab_hash", "run_id"),
+    "pull_object": ("run_id", "object_id"),
+    "push_object": ("run_id", "session_id", "object_id", "contents"),
+    "confirm_message_received": ("run_id", "object_id"),
+}
+
+
+class FlowerChanged(RuntimeError):  # noqa: N818  # a state of the installation
+    """The installed Flower is not one that the guarded node knows."""
+
+
+class Channel(NamedTuple):
+    """The SuperNode's connection to the SuperLink, in the order in which Flower unpacks it.
+
+    Trees are Flower's ``ObjectTree``; a message travels as its metadata (``send``) and a
+    tree of objects (``push_object``), one for each record and array.
+    """
+
+    node_id: int
+    receive: Callable[[], tuple[Message, Any] | None]
+    send: Callable[[Message, Any, float], tuple[set[str], str]]
+    get_run: Callable[[int], Any]
+    get_fab: Callable[[str, int], Any]
+    pull_object: Callable[[int, str], bytes]
+    push_object: Callable[[int, str, str, bytes], None]
+    confirm_message_received: Callable[[int, str], None]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a node is to be run.
+
+    Parameters
+    ----------
+    guard : callable
+        Wraps the connection.
+    app_config : NodeConfig
+        The node's configuration as the app sees it.
+    """
+
+    guard: Callable[[Channel], Channel]
+    app_config: NodeConfig
+
+
+def run_supernode(prepare: Callable[[NodeConfig], Setup], stop: Callable[[str], NoReturn]) -> None:
+    """Run Flower's SuperNode, with the arguments in ``sys.argv``, behind a guard.
+
+    Parameters
+    ----------
+    prepare : callable
+        Is given the node's configuration when it is known, before anything is connected.
+    stop : callable
+        Ends the process at once, with a reason. An exception would not: Flower catches it.
+
+    Raises
+    ------
+    FlowerChanged
+        If the installed Flower is not one that this module knows.
+    """
+    check_flower()
+    start = _command.start_client_internal
+    connect = worker._init_connection
+
+    def guarded_start(*, node_config: NodeConfig, **rest: Any) -> None:
+        setup = prepare(dict(node_config))
+
+        @contextlib.contextmanager
+        def guarded_connect(*args: Any, **kwargs: Any) -> Iterator[Channel]:
+            with connect(*args, **kwargs) as found:
+                try:
+                    channel = checked_channel(found)
+                except FlowerChanged as error:
+                    stop(str(error))
+                yield setup.guard(channel)
+
+        worker._init_connection = guarded_connect
+        start(node_config=setup.app_config, **rest)
+
+    _command.start_client_internal = guarded_start
+    _command.flower_supernode()
+
+
+def check_flower() -> None:
+    """Raise FlowerChanged unless the installed Flower is one that this module knows."""
+    text = importlib.metadata.version("flwr")
+    numbers = tuple(int(part) for part in text.split(".")[:2])
+    if not FIRST_VERSION <= numbers < UNKNOWN_VERSION:
+        raise FlowerChanged(
+            f"flwr {text} is installed; the guarded node knows versions from "
+            f"{_dotted(FIRST_VERSION)} on and below {_dotted(UNKNOWN_VERSION)}"
+        )
+    if getattr(_command, "start_client_internal", None) is not worker.start_client_internal:
+        raise FlowerChanged("the command flower-supernode does not call start_client_internal")
+    parameters = inspect.signature(worker.start_client_internal).parameters
+    if "node_config" not in parameters:
+        raise FlowerChanged("start_client_internal has no parameter node_config")
+    if "_init_connection" not in worker.start_client_internal.__code__.co_names:
+        raise FlowerChanged("start_client_internal does not call _init_connection")
+
+
+def checked_channel(found: Any) -> Channel:
+    """Return what Flower's connection yielded as a Channel, or raise FlowerChanged."""
+    if not isinstance(found, tuple) or len(found) != len(Channel._fields):
+        raise FlowerChanged(f"the SuperNode's connection yields {found!r}")
+    channel = Channel(*found)
+    for name, expected in _PARAMETERS.items():
+        names = tuple(inspect.signature(getattr(channel, name)).parameters)
+        if names != expected:
+            raise FlowerChanged(f"the connection's {name} has parameters {names}")
+    return channel
+
+
+def object_ids(tree: Any) -> set[str]:
+    """Return the identities of all objects of a tree."""
+    return {one.object_id for one in iterate_object_tree(tree)}
+
+
+def pull_contents(channel: Channel, run_id: int, tree: Any) -> dict[str, bytes]:
+    """Fetch all objects of a message from the SuperLink."""
+    return pull_objects(sorted(object_ids(tree)), lambda one: channel.pull_object(run_id, one))
+
+
+def unpack(tree: Any, contents: dict[str, bytes]) -> Message:
+    """Build a message from its objects.
+
+    Raises
+    ------
+    Exception
+        Of any kind, if they are no message.
+    """
+    message = inflate_object_from_contents(tree.object_id, dict(contents))
+    if not isinstance(message, Message):
+        raise TypeError(f"expected a message, got {type(message).__name__}")
+    # As Flower's own receivers do: a message does not hold its own identity.
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message
+
+
+def transmit(channel: Channel, message: Message) -> None:
+    """Send a whole message to the SuperLink, with a run time of zero."""
+    message.metadata.__dict__["_message_id"] = message.object_id
+    run_id = message.metadata.run_id
+    with no_object_id_recompute():
+        tree = get_object_tree(message)
+        objects = {name: one.deflate() for name, one in get_all_nested_objects(message).items()}
+        wanted, session = channel.send(message, tree, 0.0)
+        for name in sorted(wanted):
+            channel.push_object(run_id, session, name, objects[name])
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,202 @@
+"""The guard: a SuperNode's connection that lets only the gate's answers out.
+
+Nothing that the app produced is sent. What the SuperNode wants to send is collected here;
+its content is given to the gate; the gate's answer, a new message built from the server's
+own, is sent in its place. The run time is sent as zero. A reply to no open message is
+dropped, and a message that got no reply is answered with the constant failure, so each
+message gets one answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp.typing import Mod
+
+from flower_ldp.node.channel import (
+    Channel,
+    NodeConfig,
+    object_ids,
+    pull_contents,
+    transmit,
+    unpack,
+)
+from flower_ldp.node.held import HeldMessage, failure
+from flower_ldp.wire.proposal import REPORT_KEY
+
+_log = logging.getLogger("flower_ldp")
+
+
+@dataclass
+class _Outgoing:
+    """A reply that the SuperNode is sending: collected until all its objects are there."""
+
+    reply_to: str
+    tree: Any
+    missing: set[str]
+    contents: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A message that the app has, and when it came."""
+
+    held: HeldMessage
+    since: float
+
+
+class Guard:
+    """Wraps a connection. Flower's SuperNode handles one message at a time.
+
+    Parameters
+    ----------
+    inner : Channel
+        The connection to the SuperLink.
+    gate : Mod
+        Judges messages and builds the answers, usually an
+        :class:`~flower_ldp.clients.LdpMod`.
+    node_config : NodeConfig
+        For the gate's context: names the policy.
+    hold_seconds : float
+        An answer to an admitted message leaves at the earliest this long after the message
+        came, so that the time of an answer tells less about the app's work.
+    """
+
+    def __init__(
+        self, inner: Channel, gate: Mod, node_config: NodeConfig, *, hold_seconds: float = 0.0
+    ) -> None:
+        self._inner = inner
+        self._gate = gate
+        self._node_config = node_config
+        self._hold_seconds = hold_seconds
+        self._lock = threading.Lock()
+        self._open: dict[str, _Open] = {}
+        self._incoming: dict[str, bytes] = {}
+        self._outgoing: dict[str, _Outgoing] = {}
+
+    def channel(self) -> Channel:
+        """Return the guarded connection, for Flower's SuperNode to use."""
+        return self._inner._replace(
+            receive=self._receive,
+            send=self._send,
+            pull_object=self._pull_object,
+            push_object=self._push_object,
+            confirm_message_received=self._confirm,
+        )
+
+    def _receive(self) -> tuple[Message, Any] | None:
+        """Fetch the next message, and have it judged before the SuperNode sees it."""
+        self._fail_unanswered()
+        received = self._inner.receive()
+        if received is None:
+            return None
+        message, tree = received
+        run_id, message_id = message.metadata.run_id, message.metadata.message_id
+        since = time.monotonic()
+        try:
+            contents = pull_contents(self._inner, run_id, tree)
+            held = self._hold(unpack(tree, contents))
+            answer = held.admit()
+            if answer is None:
+                self._incoming.update(contents)
+                self._open[message_id] = _Open(held, since)
+                return received
+            self._inner.confirm_message_received(run_id, message_id)
+            transmit(self._inner, answer)
+        except Exception:
+            # A run that was stopped, a broken connection, a message that is none: the server
+            # gets no answer, and the node goes on with the next message.
+            _log.exception("message %s could not be received or refused", message_id)
+        return None
+
+    def _hold(self, message: Message) -> HeldMessage:
+        context = Context(
+            run_id=message.metadata.run_id,
+            node_id=self._inner.node_id,
+            node_config=dict(self._node_config),
+            state=RecordDict(),
+            run_config={},
+        )
+        return HeldMessage(self._gate, message, context)
+
+    def _pull_object(self, run_id: int, object_id: str) -> bytes:
+        kept = self._incoming.get(object_id)
+        return self._inner.pull_object(run_id, object_id) if kept is None else kept
+
+    def _confirm(self, run_id: int, object_id: str) -> None:
+        self._incoming.clear()
+        self._inner.confirm_message_received(run_id, object_id)
+
+    def _send(self, message: Message, object_tree: Any, _: float) -> tuple[set[str], str]:
+        """Ask the SuperNode for all objects of a reply; send nothing yet."""
+        reply_to, wanted = message.metadata.reply_to_message_id, object_ids(object_tree)
+        with self._lock:
+            self._outgoing[reply_to] = _Outgoing(reply_to, object_tree, set(wanted))
+        return wanted, reply_to
+
+    def _push_object(self, _: int, session_id: str, object_id: str, contents: bytes) -> None:
+        """Collect an object; with the last one, answer. Flower calls this from threads."""
+        with self._lock:
+            outgoing = self._outgoing[session_id]
+            outgoing.contents[object_id] = contents
+            outgoing.missing.discard(object_id)
+            if outgoing.missing:
+                return
+            del self._outgoing[session_id]
+            found = self._open.pop(outgoing.reply_to, None)
+        if found is None:
+            _log.warning("a reply to no open message was dropped")
+            return
+        self._answer(found, _readable(outgoing))
+
+    def _fail_unanswered(self) -> None:
+        """Answer the messages that the SuperNode is done with and that have no answer."""
+        self._incoming.clear()
+        with self._lock:
+            left, self._open = list(self._open.values()), {}
+            self._outgoing.clear()
+        for one in left:
+            self._fail(one)
+
+    def _fail(self, found: _Open) -> None:
+        try:
+            self._answer(found, None)
+        except Exception:
+            _log.exception("a message stays without an answer")
+
+    def _answer(self, found: _Open, reply: Message | None) -> None:
+        answer = found.held.finish(reply)
+        if answer.has_error() and reply is not None and _has_report(reply):
+            _log.warning("the app made a report of its own: if it has LdpMod, see --ldp-gate")
+        wait = found.since + self._hold_seconds - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        elif self._hold_seconds:
+            _log.warning("an answer leaves %.1f s after the time it should be held to", -wait)
+        if self._hold_seconds:  # its metadata holds the time at which it was made
+            answer = _made_now(answer, found.held.message)
+        transmit(self._inner, answer)
+
+
+def _readable(outgoing: _Outgoing) -> Message | None:
+    """Return the app's reply, or None if its objects are no message."""
+    try:
+        return unpack(outgoing.tree, outgoing.contents)
+    except Exception:
+        _log.exception("the app's reply cannot be read")
+        return None
+
+
+def _has_report(reply: Message) -> bool:
+    return reply.has_content() and REPORT_KEY in reply.content
+
+
+def _made_now(answer: Message, message: Message) -> Message:
+    if answer.has_error():
+        return Message(answer.error, reply_to=message)
+    return Message(answer.content, reply_to=message) if answer.has_content() else failure(message)

@@ -1,0 +1,113 @@
+"""What a run does when nodes, clients or the SuperLink fail, and how long it takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from tests.network.federation import GUARDED, Federation
+from tests.network.nodes import Node, Run
+from tests.network.processes import wait_for
+from tests.network.sites import add_site, make_app, sealed, spent
+
+ROUND_SECONDS = 30.0
+PATIENCE_SECONDS = 20.0
+HANGS_LATER = dict.fromkeys(range(3, 21), "hangs")
+#: Starting to send, fetching replies and evaluating take a little on top of the timeout.
+SLACK = 20.0
+
+
+def seconds(run: Run) -> dict[int, float]:
+    """Return how long each round took, from the run's log."""
+    found = re.findall(r"^round (\d+): accuracy \S+ after (\S+) s", run.output, re.MULTILINE)
+    return {int(number): float(took) for number, took in found}
+
+
+def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gone(
+    tmp_path: Path,
+) -> None:
+    best = tmp_path / "best.npz"
+    with Federation.start(tmp_path / "federation", tls=True) as federation:
+        killed, faulty, poor = [
+            add_site(federation, part, command=GUARDED, connect=False, **how)
+            for part, how in enumerate(
+                (
+                    {"behaviour": {1: "hangs"}},
+                    {"behaviour": {2: "sends garbage", **HANGS_LATER}},
+                    {"budget": 42.0},
+                )
+            )
+        ]
+        for node in federation.nodes.values():
+            node.wait_until_connected()
+        run = federation.submit(
+            make_app(tmp_path, "faulty_client"),
+            {
+                "num-server-rounds": 20,
+                "nodes": 3,
+                "timeout": ROUND_SECONDS,
+                "patience": PATIENCE_SECONDS,
+                "best": str(best),
+            },
+        )
+        # A node is killed in the middle of its work, and started again.
+        wait_for_log(killed, "round 1: hangs", run)
+        killed.process.kill()
+        assert (spent(killed), sealed(killed)) == (21.0, 0)
+        killed.restart()
+        wait_for(lambda: sealed(killed) >= 1, "a report", timeout=300, shown=lambda: run.output)
+        # One charge went with the node. Every other one has its report, and none has two.
+        assert spent(killed) / 21.0 - sealed(killed) in (1.0, 2.0)  # 2: one is being worked on
+        # A budget is spent. (An app has sent garbage meanwhile.)
+        wait_for_log(poor, "ldp:refused:budget", run)
+        assert spent(poor) == 42.0
+        # An app hangs, and the two other nodes are gone for good.
+        wait_for_log(faulty, ": hangs", run)
+        killed.process.kill()
+        poor.process.kill()
+        run.wait_for("NodesGone", timeout=500)
+        assert spent(poor) == 42.0
+    took = seconds(run)
+    print("seconds per round:", took)
+    longest = ROUND_SECONDS + PATIENCE_SECONDS + SLACK
+    assert all(value < longest for value in took.values())
+    assert took[1] > ROUND_SECONDS - 5  # its message is lost with the node
+    assert "'ldp:refused:budget': 1" in run.output
+    with np.load(best) as file:
+        assert np.isfinite(file["weights"]).all()
+
+
+def wait_for_log(node: Node, text: str, run: Run) -> None:
+    wait_for(
+        lambda: text in node.log,
+        text,
+        timeout=400,
+        shown=lambda: node.log[-4_000:] + run.output[-4_000:],
+    )
+
+
+def test_a_superlink_that_is_killed_goes_on_with_its_database(tmp_path: Path) -> None:
+    received = tmp_path / "received.json"
+    app = make_app(tmp_path)
+    with Federation.start(tmp_path / "federation", tls=True) as federation:
+        nodes = [add_site(federation, part, connect=False) for part in (0, 1)]
+        for node in nodes:
+            node.wait_until_connected()
+        first = federation.submit(app, {"num-server-rounds": 50})
+        first.wait_for("^round 1: accuracy", timeout=200)
+        federation.superlink.kill()
+        before = [(spent(node), sealed(node)) for node in nodes]
+        assert all(cost >= 21.0 for cost, _ in before)
+        federation.restart_superlink()
+        # The nodes come back by themselves, with the keys that the database holds.
+        second = federation.submit(app, {"num-server-rounds": 1, "received": str(received)})
+        second.wait_for("^finished", timeout=300)
+        after = [(spent(node), sealed(node)) for node in nodes]
+    for (cost, reports), (cost_before, reports_before) in zip(after, before, strict=True):
+        assert cost >= cost_before + 21.0
+        assert reports > reports_before
+    found = json.loads(received.read_text())
+    assert found["metrics"]["1"]["accepted"] == 2

@@ -1,0 +1,151 @@
+"""The guarded node between real processes: what a hostile app tries, and what arrives."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.network.federation import GUARDED, Federation
+from tests.network.processes import free_port
+from tests.network.sites import ROOT, add_site, make_app, policy, sealed, spent
+from tests.network.tap import Tap, tapped
+
+sys.path.insert(0, str(ROOT / "tests" / "network" / "app"))
+from network_app import canary
+
+GUARDED_PARTS = (0, 1, 2)
+#: Runs the same apps on a node without the guard: what it sends must be found.
+CONTROL = 3
+#: A SuperNode's words when it reads data: nothing else tells whether the app was started.
+STARTED = "Start `flwr-clientapp` process"
+
+
+@pytest.fixture(scope="module")
+def tapped_federation(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Federation, Tap]]:
+    """Three guarded nodes and a plain one; all that they send is written down."""
+    folder = tmp_path_factory.mktemp("guarded")
+    with (
+        Federation.start(folder / "federation") as federation,
+        tapped(federation.port, folder / "sent") as tap,
+    ):
+        for part in GUARDED_PARTS:
+            add_site(federation, part, command=GUARDED, port=tap.port, connect=False)
+        add_site(federation, CONTROL, port=tap.port, connect=False)
+        for node in federation.nodes.values():
+            node.wait_until_connected()
+        yield federation, tap
+
+
+def accounts(federation: Federation) -> list[tuple[float, int]]:
+    """Return what each guarded site has spent, and how many reports it has released."""
+    nodes = [federation.nodes[f"ward-{part}"] for part in GUARDED_PARTS]
+    return [(spent(node), sealed(node)) for node in nodes]
+
+
+def found_forms(part: int, *places: bytes) -> set[str]:
+    """Return in which forms a client's canary is in any of the places."""
+    return {
+        name for name, form in canary.forms(part).items() if any(form in place for place in places)
+    }
+
+
+def test_nothing_that_a_hostile_app_plants_arrives(
+    tapped_federation: tuple[Federation, Tap], tmp_path: Path
+) -> None:
+    federation, tap = tapped_federation
+    received = tmp_path / "received.json"
+    before = accounts(federation)
+    run = federation.submit(
+        make_app(tmp_path, "hostile_client"),
+        {"num-server-rounds": 3, "nodes": 4, "received": str(received)},
+    )
+    run.wait_for("^finished", timeout=580)
+    places = (tap.sent, federation.stored(), received.read_bytes(), run.output.encode())
+    # The search finds what the same app sends from a node without the guard.
+    assert found_forms(CONTROL, *places) >= set(canary.forms(CONTROL)) - {"count as varint"}
+    logs = [federation.nodes[f"ward-{part}"].log for part in GUARDED_PARTS]
+    for part in GUARDED_PARTS:
+        assert canary.text(part) in logs[part]
+        assert found_forms(part, *places) == set()
+    assert len(set(re.findall(r"trying (\w+)", "".join(logs)))) == 9
+    for call in ("PushLogs", "PushTaskEvents", "PushTaskOutput"):
+        assert f"{call} was taken" in "".join(logs)
+    # Every message was charged. Two ways hold a model of the right form: a report leaves.
+    charged = [(now[0] - then[0]) for then, now in zip(before, accounts(federation), strict=True)]
+    assert charged == [63.0] * 3
+    found = json.loads(received.read_text())
+    assert len(found["transcript"]) == 4 * 3
+    assert sum("ldp.report" in one for one in found["transcript"]) == 1
+    assert sum("ldp:failed" in one for one in found["transcript"]) == 8
+
+
+def test_an_unmodified_app_trains_and_only_reports_leave(
+    tapped_federation: tuple[Federation, Tap], tmp_path: Path
+) -> None:
+    federation, tap = tapped_federation
+    received, unasked = tmp_path / "received.json", tmp_path / "unasked.json"
+    before = accounts(federation)
+    app = make_app(tmp_path, "plain_client")
+    run = federation.submit(app, {"num-server-rounds": 2, "nodes": 4, "received": str(received)})
+    run.wait_for("^finished", timeout=580)
+    after = accounts(federation)
+    assert [(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, after, strict=True)] == [
+        (42.0, 2)
+    ] * 3
+    found = json.loads(received.read_text())
+    # The plain node sends its raw model, which SignDSStrategy does not take.
+    assert [(found["metrics"][n]["accepted"], found["metrics"][n]["rejected"]) for n in "12"] == [
+        (3, 1)
+    ] * 2
+    # FedAvg proposes nothing: refused before the app is started.
+    starts = [federation.nodes[f"ward-{part}"].log.count(STARTED) for part in GUARDED_PARTS]
+    plain = federation.submit(
+        app,
+        {"strategy": "fedavg", "num-server-rounds": 1, "nodes": 4, "received": str(unasked)},
+    )
+    plain.wait_for("^finished", timeout=400)
+    assert accounts(federation) == after
+    assert starts == [federation.nodes[f"ward-{part}"].log.count(STARTED) for part in GUARDED_PARTS]
+    replies = json.loads(unasked.read_text())["transcript"]
+    assert sum("ldp:refused:proposal" in one for one in replies) == 3
+    places = (tap.sent, federation.stored(), received.read_bytes(), unasked.read_bytes())
+    assert "count as zigzag varint" in found_forms(CONTROL, *places)
+    for part in GUARDED_PARTS:
+        assert found_forms(part, *places) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "no policy is named"),
+        (["--ldp-policy", "/nowhere/policy.yaml"], "/nowhere/policy.yaml"),
+        (["--ldp-policy", "policy.yaml"], "ledger.sqlite does not exist"),
+        (["--node-config", 'ldp-policy="other.yaml"', "--ldp-policy", "policy.yaml"], "two pol"),
+    ],
+)
+def test_the_node_does_not_start_without_policy_and_ledger(
+    arguments: list[str], complaint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text(policy("ward-0"))
+    (tmp_path / "other.yaml").write_text(policy("ward-0"))
+    done = subprocess.run(
+        [*GUARDED, "--insecure", "--port", str(free_port()), *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "FLWR_HOME": str(tmp_path), "FLWR_DISABLE_UPDATE_CHECK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "not started" in done.stderr
+    assert complaint in done.stderr

@@ -1,0 +1,86 @@
+"""The parts of Flower that the guarded node rests on, pinned.
+
+A failure here means that Flower has changed: read its SuperNode again as
+docs/guarded_node.md says, before anything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import flwr.supernode.start_client_internal as worker
+import pytest
+
+from flower_ldp.node import channel
+
+#: Digests of the SuperNode's source (loop and connection), for the releases that were read.
+READ = {
+    "1.40.0": "120c0824005f5a14",
+    "1.41.0": "8299678fb3e7301a",
+    "1.42.0": "8299678fb3e7301a",
+}
+FILES = ("start_client_internal.py", "fleet_http_connection.py", "fleet_http_client.py")
+
+
+def digest(folder: Path) -> str:
+    """Return one digest over the files by which a SuperNode reaches the SuperLink."""
+    whole = hashlib.sha256()
+    for name in FILES:
+        whole.update((folder / name).read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def test_the_supernode_is_one_that_was_read() -> None:
+    version = importlib.metadata.version("flwr")
+    assert digest(Path(worker.__file__).parent) == READ.get(version), (
+        f"flwr {version} has another SuperNode than those that were read"
+    )
+
+
+def test_the_installed_flower_is_known() -> None:
+    channel.check_flower()
+
+
+@pytest.mark.parametrize("version", ["1.39.1", "1.43.0", "2.0.0"])
+def test_an_unknown_version_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    with pytest.raises(channel.FlowerChanged, match=version):
+        channel.check_flower()
+
+
+def test_another_start_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "start_client_internal", lambda node_config: None)
+    with pytest.raises(channel.FlowerChanged, match="start_client_internal"):
+        channel.check_flower()
+
+
+def known() -> list[Any]:
+    return [
+        7,
+        lambda: None,
+        lambda message, object_tree, clientapp_runtime: None,
+        lambda run_id: None,
+        lambda fab_hash, run_id: None,
+        lambda run_id, object_id: None,
+        lambda run_id, session_id, object_id, contents: None,
+        lambda run_id, object_id: None,
+    ]
+
+
+def test_the_known_connection_is_taken() -> None:
+    assert channel.checked_channel(tuple(known())).node_id == 7
+
+
+def test_a_connection_of_another_form_is_refused() -> None:
+    with pytest.raises(channel.FlowerChanged, match="yields"):
+        channel.checked_channel((*known(), print))
+    with pytest.raises(channel.FlowerChanged, match="yields"):
+        channel.checked_channel(known())
+    for place in range(1, 8):
+        other = known()
+        other[place] = lambda something: None
+        with pytest.raises(channel.FlowerChanged, match="parameters"):
+            channel.checked_channel(tuple(other))
