@@ -8,6 +8,7 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
+from flower_ldp.mechanisms.unary import UnaryEncoding
 
 __all__ = [
     "BinaryResponse",
@@ -19,4 +20,5 @@ __all__ = [
     "SignDS",
     "SmallTopSetWarning",
     "StepEstimate",
+    "UnaryEncoding",
 ]

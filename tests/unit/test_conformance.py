@@ -22,6 +22,7 @@ from flower_ldp.mechanisms import (
     RandomSource,
     Selection,
     SignDS,
+    UnaryEncoding,
 )
 from flower_ldp.privacy import compose
 
@@ -52,6 +53,7 @@ VECTORS = [
     for entries in itertools.product((-1.0, 0.0, 2.0), repeat=5)
     if sum(entries) in (-5.0, 0.0, 1.0, 10.0)
 ]
+RECORDS = [np.array(bits) for bits in itertools.product((0, 1), repeat=3)]
 ROWS = [
     *(Row(BinaryResponse(epsilon), (0, 1), (0, 1)) for epsilon in (1e-3, 1.0, 30.0)),
     *(Row(MagRR(epsilon), (False, True), (0, 1)) for epsilon in (0.1, 5.0)),
@@ -59,6 +61,8 @@ ROWS = [
         Row(SignDS(epsilon, 0.25, dim_out=size), VECTORS, selections(5, size))
         for epsilon, size in ((0.2, 1), (2.0, 2), (9.0, 3))
     ),
+    *(Row(UnaryEncoding(epsilon, 3), RECORDS, RECORDS) for epsilon in (0.1, 2.0, 20.0)),
+    *(Row(UnaryEncoding(eps, 3, one_hot=True), list(np.eye(3)), RECORDS) for eps in (0.1, 9.0)),
 ]
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
@@ -90,6 +94,8 @@ def test_the_sampler_stays_within_the_outputs_and_reaches_the_likely_ones(row: R
     def key(report: Any) -> Any:
         if isinstance(report, Selection):
             return report.sign, tuple(report.indices.tolist())
+        if isinstance(report, np.ndarray):
+            return tuple(report.tolist())
         return report
 
     seen = {key(row.mechanism.randomize(value, rng)) for _ in range(600)}
