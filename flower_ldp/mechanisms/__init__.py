@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
@@ -12,6 +13,7 @@ from flower_ldp.mechanisms.unary import UnaryEncoding
 
 __all__ = [
     "BinaryResponse",
+    "CodebookEmbedding",
     "MagRR",
     "Mechanism",
     "RandomSource",
@@ -21,4 +23,5 @@ __all__ = [
     "SmallTopSetWarning",
     "StepEstimate",
     "UnaryEncoding",
+    "best_accuracy",
 ]

@@ -17,6 +17,7 @@ import pytest
 
 from flower_ldp.mechanisms import (
     BinaryResponse,
+    CodebookEmbedding,
     MagRR,
     Mechanism,
     RandomSource,
@@ -62,6 +63,7 @@ ROWS = [
         for epsilon, size in ((0.2, 1), (2.0, 2), (9.0, 3))
     ),
     *(Row(UnaryEncoding(epsilon, 3), RECORDS, RECORDS) for epsilon in (0.1, 2.0, 20.0)),
+    *(Row(CodebookEmbedding(eps, 4), list(np.eye(4)), range(4)) for eps in (0.1, 4.0)),
     *(Row(UnaryEncoding(eps, 3, one_hot=True), list(np.eye(3)), RECORDS) for eps in (0.1, 9.0)),
 ]
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -95,7 +97,7 @@ def test_the_sampler_stays_within_the_outputs_and_reaches_the_likely_ones(row: R
         if isinstance(report, Selection):
             return report.sign, tuple(report.indices.tolist())
         if isinstance(report, np.ndarray):
-            return tuple(report.tolist())
+            return report.tolist() if report.ndim == 0 else tuple(report.tolist())
         return report
 
     seen = {key(row.mechanism.randomize(value, rng)) for _ in range(600)}

@@ -34,6 +34,19 @@ LAYERS: dict[str, frozenset[str]] = {
         {"privacy", "errors", "mechanisms", "accounting", "policy", "yaml_source", "wire"}
     ),
     "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
+    "split": frozenset(
+        {
+            "privacy",
+            "errors",
+            "mechanisms",
+            "accounting",
+            "policy",
+            "yaml_source",
+            "wire",
+            "clients",
+            "strategies",
+        }
+    ),
     "config": frozenset(
         {
             "privacy",
@@ -59,6 +72,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "wire": frozenset({"numpy"}),
     "clients": frozenset({"numpy", "flwr"}),
     "strategies": frozenset({"numpy", "flwr"}),
+    "split": frozenset({"numpy", "torch"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
 }
 #: What single modules may import beyond that.
@@ -179,6 +193,9 @@ def test_layers_have_no_cycle() -> None:
         ("strategies.signds", "from sklearn.metrics import silhouette_score"),
         ("strategies.signds", "import matplotlib.pyplot as plt"),
         ("config", "import torch"),
+        ("config", "from flower_ldp.split import EmbeddingDP"),
+        ("clients.embedding", "from flower_ldp.split import EmbeddingDP"),
+        ("strategies.split", "import torch"),
         ("config", "import yaml"),
         ("accounting.ledger", "from flower_ldp.policy import Policy"),
         ("accounting.ledger", "import flwr"),
