@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
+from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
 from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.unary import UnaryEncoding
@@ -14,8 +16,10 @@ from flower_ldp.mechanisms.unary import UnaryEncoding
 __all__ = [
     "BinaryResponse",
     "CodebookEmbedding",
+    "KaryResponse",
     "MagRR",
     "Mechanism",
+    "RRWithPrior",
     "RandomSource",
     "Selection",
     "SelectionPlan",

@@ -18,14 +18,16 @@ import pytest
 from flower_ldp.mechanisms import (
     BinaryResponse,
     CodebookEmbedding,
+    KaryResponse,
     MagRR,
     Mechanism,
     RandomSource,
+    RRWithPrior,
     Selection,
     SignDS,
     UnaryEncoding,
 )
-from flower_ldp.privacy import compose
+from flower_ldp.privacy import PrivacyEvent, compose
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
 
@@ -49,6 +51,23 @@ def selections(dimension: int, size: int) -> list[Selection]:
     ]
 
 
+@dataclass(frozen=True)
+class GivenPrior:
+    """RRWithPrior under one prior; neighbours have different values and the same prior."""
+
+    mechanism: RRWithPrior
+    prior: tuple[float, ...]
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        return self.mechanism.events()
+
+    def randomize(self, value: int, rng: RandomSource) -> int:
+        return self.mechanism.randomize(value, rng, self.prior)
+
+    def log_prob(self, report: int, value: int) -> float:
+        return self.mechanism.log_prob(report, value, self.prior)
+
+
 VECTORS = [
     np.array(entries, dtype=np.float32)
     for entries in itertools.product((-1.0, 0.0, 2.0), repeat=5)
@@ -57,6 +76,18 @@ VECTORS = [
 RECORDS = [np.array(bits) for bits in itertools.product((0, 1), repeat=3)]
 ROWS = [
     *(Row(BinaryResponse(epsilon), (0, 1), (0, 1)) for epsilon in (1e-3, 1.0, 30.0)),
+    *(
+        Row(KaryResponse(epsilon, k), range(k), range(k))
+        for epsilon, k in ((1e-3, 2), (0.5, 10), (1.0, 3), (30.0, 17))
+    ),
+    *(
+        Row(GivenPrior(RRWithPrior(epsilon, len(prior)), prior), range(len(prior)), sizes)
+        for epsilon, prior, sizes in (
+            (1.0, (0.6, 0.3, 0.1), (0, 1)),
+            (0.5, (0.0, 0.0, 0.0, 0.0), range(4)),
+            (3.0, (1e-3, 7.0, 0.0, 5.0, 6.0), (1, 3, 4)),
+        )
+    ),
     *(Row(MagRR(epsilon), (False, True), (0, 1)) for epsilon in (0.1, 5.0)),
     *(
         Row(SignDS(epsilon, 0.25, dim_out=size), VECTORS, selections(5, size))

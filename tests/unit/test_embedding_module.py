@@ -55,7 +55,7 @@ def test_noise_is_drawn_in_both_modes_and_no_seed_repeats_it() -> None:
         torch.manual_seed(1)
         assert not torch.equal(first, module(h))
         # of 4096 bits a share of 0.378 is flipped, with a standard deviation of 0.0076
-        assert abs(float(first.mean()) - 1 / (1 + math.exp(-0.5))) < 0.05
+        assert abs(first.mean().item() - 1 / (1 + math.exp(-0.5))) < 0.05
 
 
 def test_a_state_dict_is_the_same_with_and_without_it() -> None:
@@ -80,7 +80,7 @@ def test_a_bottom_trains_through_it() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert sum(losses[-20:]) / 20 < 0.5 < 0.6 < losses[0]
     assert not torch.equal(start["0.weight"], bottom.state_dict()["0.weight"])
 

@@ -1,0 +1,44 @@
+"""k-ary response and RRWithPrior, one by one and in arrays, against their exact law."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
+from tests.statistical.test_signds_sampler import assert_follows
+
+PRIORS = [(0.6, 0.3, 0.1, 0.0), (0.1, 0.2, 0.3, 0.4), (0.0, 0.0, 0.0, 0.0)]
+
+
+@pytest.mark.parametrize("categories", [2, 5, 10])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.0])
+def test_kary_response(epsilon: float, categories: int) -> None:
+    mechanism, rng = KaryResponse(epsilon, categories), RandomSource.seeded(2027)
+    for value in (0, categories - 1):
+        law = [math.exp(mechanism.log_prob(report, value)) for report in range(categories)]
+        many = mechanism.randomize_array(np.full(200_000, value), rng)
+        assert_follows(np.bincount(many, minlength=categories).tolist(), law)
+        single = [mechanism.randomize(value, rng) for _ in range(20_000)]
+        assert_follows(np.bincount(single, minlength=categories).tolist(), law)
+
+
+@pytest.mark.parametrize("categories", [3, 7])
+def test_neighbouring_reports_of_one_array_are_independent(categories: int) -> None:
+    mechanism, rng = KaryResponse(0.7, categories), RandomSource.seeded(2028)
+    reports = mechanism.randomize_array(np.zeros(400_000, dtype=np.int64), rng)
+    pairs = np.bincount(reports[::2] * categories + reports[1::2], minlength=categories**2)
+    one = np.exp([mechanism.log_prob(report, 0) for report in range(categories)])
+    assert_follows(pairs.tolist(), np.outer(one, one).ravel().tolist())
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("epsilon", [0.8, 1.0, 3.0])
+def test_rr_with_prior(epsilon: float, prior: tuple[float, ...]) -> None:
+    mechanism, rng = RRWithPrior(epsilon, 4), RandomSource.seeded(2029)
+    for value in range(4):
+        law = [math.exp(mechanism.log_prob(report, value, prior)) for report in range(4)]
+        many = mechanism.randomize_array(np.full(100_000, value), rng, prior)
+        assert_follows(np.bincount(many, minlength=4).tolist(), law)
