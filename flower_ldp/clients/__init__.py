@@ -9,22 +9,28 @@ from flower_ldp.clients.admission import (
     ReleaseRequest,
     UnrecordedPermit,
 )
+from flower_ldp.clients.embedding import EmbeddingRelease, Party
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
-from flower_ldp.clients.release import OpenRelease, Release
+from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
+from flower_ldp.clients.split_app import split_client_app
 
 __all__ = [
     "Admission",
+    "EmbeddingRelease",
+    "KeptRelease",
     "LdpMod",
     "NoLimits",
     "OpenRelease",
     "OwnerAdmission",
+    "Party",
     "Permit",
     "Release",
     "ReleaseRequest",
     "SignDSRelease",
     "UnrecordedPermit",
     "legacy_client_mod",
+    "split_client_app",
 ]

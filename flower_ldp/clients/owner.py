@@ -29,6 +29,7 @@ from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
 from flower_ldp.clients.admission import Permit, ReleaseRequest
+from flower_ldp.clients.parts import account_name, charge_kept, check_parts
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
 from flower_ldp.policy import REFUSED_POLICY, Policy, find_policy
 from flower_ldp.privacy import compose
@@ -63,8 +64,9 @@ class OwnerAdmission:
         """
         policy = _policy_for(context)
         policy.check(request.message_type, request.events)
+        account = _account(policy, context)
         charge = Charge(
-            data_id=_account(policy, context),
+            data_id=account_name(account, request.part),
             run_id=request.run_id,
             message_id=request.message_id,
             message_type=request.message_type,
@@ -75,12 +77,14 @@ class OwnerAdmission:
         limits = [Limit(**limit._asdict()) for limit in policy.limits()]
         try:
             with Ledger.open(policy.ledger, create=policy.is_simulation) as ledger:
-                receipt = ledger.charge(charge, limits)
+                check_parts(ledger, account, request)
+                receipt = charge_kept(ledger, charge, limits, request.memo)
         except LedgerError as error:
             raise RefusalError(REFUSED_LEDGER, str(error)) from error
         _log.info(
-            "%scharged to %s: %s",
+            "%s%s %s: %s",
             "simulation: " if policy.is_simulation else "",
+            "charged to" if receipt.report is None else "given again, at no charge to",
             charge.data_id,
             ", ".join(str(total) for total in compose(request.events).values()),
         )

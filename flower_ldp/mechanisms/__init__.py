@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
@@ -15,6 +16,7 @@ from flower_ldp.mechanisms.unary import UnaryEncoding
 
 __all__ = [
     "BinaryResponse",
+    "BottomClaim",
     "CodebookEmbedding",
     "KaryResponse",
     "MagRR",
