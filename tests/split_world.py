@@ -17,7 +17,7 @@ from torch import nn
 
 from flower_ldp.clients import Admission, split_client_app
 from flower_ldp.mechanisms import BottomClaim
-from flower_ldp.split import TorchParty
+from flower_ldp.split import ForwardCorrected, TorchParty
 from flower_ldp.strategies import LocalExchange
 from flower_ldp.wire.records import Records, RecordTables
 
@@ -65,6 +65,16 @@ def bottom(width: int, seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, width))
 
 
+def train(
+    module: nn.Module, features: NDArray[Any], labels: torch.Tensor, loss: ForwardCorrected
+) -> None:
+    optimizer = torch.optim.Adam(module.parameters(), 0.01)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss(module(torch.tensor(features).float()), labels).backward()
+        optimizer.step()
+
+
 @dataclass
 class Side:
     """What it takes to load a party anew for each message, as a deployment does."""
@@ -86,6 +96,7 @@ class Side:
             self.claim,
             self.folder / self.side,
             lambda parameters: torch.optim.Adam(parameters, 0.01),
+            train,
         )
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
+from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms, encode_embeddings, width_of
@@ -51,6 +52,12 @@ class Party(Protocol):
 
     def digest(self) -> str:
         """Return a digest of the bottom's weights; equal only for equal bottoms."""
+
+    def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
+        """Train the bottom on labels that went through ``response``, one for each own row.
+
+        Labels that it was trained on before change nothing.
+        """
 
     def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
         """Return the bottom's outputs for these rows of a table, shape (rows, width)."""
@@ -94,7 +101,7 @@ class EmbeddingRelease:
         self.party.tables.rows(proposal.terms.table, proposal.block)
         claim = self.party.claim
         events = claim.events(proposal.mechanism.events())
-        _log.info("epsilon covers %s", claim.covers)
+        _log.info("epsilon is about %s", claim.covers)
         part = f"{self.party.tables.layout[:16]}/{proposal.terms.table}/{proposal.block}"
         return OpenEmbedding(proposal, events, part, self.party.digest(), claim)
 

@@ -4,13 +4,15 @@
 type of message        answer
 =====================  ==================================================================
 ``query.align``        the party's name and its claim, if the ids agree: public facts
+``train.prepare``      empty; the bottom was trained on the randomized labels that were sent
 ``train.forward``      randomized embeddings of a block
 ``evaluate.forward``   the same, for records that are only predicted
 ``train.backward``     empty; the bottom has moved by the gradient that was sent
 =====================  ==================================================================
 
-Embeddings pass the gate (:class:`~flower_ldp.clients.LdpMod`). A bottom is moved only where its
-claim is ``conditional``: under the other two it is frozen, and gradients are refused.
+Embeddings pass the gate (:class:`~flower_ldp.clients.LdpMod`). What a bottom may take in follows
+from its claim: gradients only if it is ``conditional``, labels unless it is ``public``, when it is
+frozen altogether. How the labels are used under ``dp`` is the party's own promise.
 """
 
 from __future__ import annotations
@@ -30,12 +32,17 @@ from flower_ldp.clients.admission import Admission
 from flower_ldp.clients.embedding import EMBEDDING_KEY, EmbeddingRelease, Party, check_table
 from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_PROPOSAL, LdpMod
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
+from flower_ldp.privacy import Unit
 from flower_ldp.wire.embedding import (
     ALIGN,
     BACKWARD,
+    CHANNEL_KEY,
     EVALUATE,
     FORWARD,
     GRADIENT_KEY,
+    LABELS_KEY,
+    PREPARE,
     STEP_KEY,
     EmbeddingProposal,
     TableTerms,
@@ -43,6 +50,13 @@ from flower_ldp.wire.embedding import (
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
+
+
+_TAKEN_IN: dict[str, tuple[str, ...]] = {
+    "public": (),
+    "dp": (PREPARE,),
+    "conditional": (PREPARE, BACKWARD),
+}
 
 
 def split_client_app(
@@ -81,12 +95,13 @@ def split_client_app(
         gate = LdpMod(
             admission=admission,
             actions={FORWARD: release, EVALUATE: release},
-            acknowledged=(BACKWARD,) if party.claim.kind == "conditional" else (),
+            acknowledged=_TAKEN_IN[party.claim.kind],
         )
         return gate(message, context, partial(_compute, party))
 
     app = ClientApp(mods=list(mods))
     app.query("align")(answer)
+    app.train("prepare")(answer)
     app.train("forward")(answer)
     app.train("backward")(answer)
     app.evaluate("forward")(answer)
@@ -118,11 +133,31 @@ def _compute(party: Party, message: Message, _: Context) -> Message:
     if message.metadata.message_type == BACKWARD:
         _learn(party, message.content)
         return Message(RecordDict(), reply_to=message)
+    if message.metadata.message_type == PREPARE:
+        _prepare(party, message.content)
+        return Message(RecordDict(), reply_to=message)
     proposal = EmbeddingProposal.from_fields(message.content.config_records[PROPOSAL_KEY])
     table = proposal.terms.table
     found = party.embed(table, party.tables.rows(table, proposal.block))
     record = ArrayRecord({EMBEDDING_KEY: Array(np.asarray(found))})
     return Message(RecordDict({EMBEDDING_KEY: record}), reply_to=message)
+
+
+def _prepare(party: Party, content: RecordDict) -> None:
+    terms = TableTerms.from_fields(content.config_records[PROPOSAL_KEY])
+    check_table(party, terms)
+    channel = content.config_records[CHANNEL_KEY]
+    epsilon, categories = channel["epsilon"], channel["categories"]
+    if type(epsilon) is not float or type(categories) is not int:
+        raise WireError("fields", f"no channel of labels: {dict(channel)!r}")
+    response = KaryResponse(epsilon, categories, "label", Unit.LABEL)
+    sent = content.array_records[LABELS_KEY][LABELS_KEY].numpy()
+    sent = check_labels("labels", sent, categories)
+    if sent.shape != (terms.records,):
+        raise WireError("length", f"{sent.shape} labels for {terms.records} records")
+    own = np.empty_like(sent)
+    own[party.tables.tables[terms.table].order] = sent
+    party.prepare(terms.table, own, response)
 
 
 def _learn(party: Party, content: RecordDict) -> None:

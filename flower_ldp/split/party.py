@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
+from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.split.top import ForwardCorrected
 from flower_ldp.wire.records import RecordTables
+
+#: Trains a bottom: module, features as numpy has them, labels, loss.
+Train = Callable[[nn.Module, NDArray[Any], Tensor, "ForwardCorrected"], None]
 
 _FILE = "bottom.pt"
 
@@ -44,7 +49,11 @@ class TorchParty:
     folder : path-like
         The party's own. Made if it is missing.
     optimizer : callable, optional
-        Makes the optimizer from the parameters; for ``conditional``.
+        Makes the optimizer from the parameters; for gradients from the server.
+    train : callable, optional
+        ``train(bottom, features, labels, loss)`` trains the bottom on labels that the server
+        randomized, with the loss that corrects for it. Under a ``dp`` claim it must be a
+        training that has the claimed epsilon and delta.
 
     Raises
     ------
@@ -61,6 +70,7 @@ class TorchParty:
         claim: BottomClaim,
         folder: str | os.PathLike[str],
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.Adam,
+        train: Train | None = None,
     ) -> None:
         if not name:
             raise ValueError("name must not be empty")
@@ -73,12 +83,37 @@ class TorchParty:
         self._path = Path(folder) / _FILE
         learns = claim.kind == "conditional"
         self._optimizer = optimizer(bottom.parameters()) if learns else None
-        self._last = ""
+        self._train = train
+        self._last = self._prepared = ""
         self._load()
 
     def digest(self) -> str:
         """Return the SHA-256 of the bottom's weights: names, types, shapes and bytes."""
         return weights_digest(self.bottom.state_dict())
+
+    def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
+        """Train the bottom on randomized labels, unless it was trained on the same before.
+
+        Raises
+        ------
+        ValueError
+            If the bottom is public, so frozen; no training was given; or it was trained on
+            other labels before, which under a claim ``dp`` would cost its epsilon again.
+        """
+        if self.claim.kind == "public" or self._train is None:
+            raise ValueError("this bottom takes no labels: it is public, or has no training")
+        question = f"{table}|{response.epsilon!r}|{response.categories}|".encode()
+        digest = hashlib.sha256(question + labels.astype("<i8").tobytes()).hexdigest()
+        if digest == self._prepared:
+            return
+        if self._prepared and self.claim.kind == "dp":
+            raise ValueError("a bottom is trained once at its epsilon; use another folder")
+        features = self._table(table)
+        self.bottom.train()
+        self._train(self.bottom, features, torch.from_numpy(labels), ForwardCorrected(response))
+        self.bottom.eval()
+        self._prepared = digest
+        self.save()
 
     def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the bottom's outputs for these rows, shape (rows, width)."""
@@ -121,6 +156,7 @@ class TorchParty:
             "bottom": self.bottom.state_dict(),
             "optimizer": optimizer,
             "last": self._last,
+            "prepared": self._prepared,
         }
         with new.open("wb") as file:
             torch.save(state, file)
@@ -144,15 +180,18 @@ class TorchParty:
                 self._optimizer.load_state_dict(state["optimizer"])
         except RuntimeError as error:
             raise ValueError(f"{self._path} holds another bottom: {error}") from error
-        self._last = state["last"]
+        self._last, self._prepared = state["last"], state["prepared"]
 
     def _inputs(self, table: str, rows: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(np.asarray(self._table(table)[rows], dtype=np.float32))
+
+    def _table(self, table: str) -> NDArray[Any]:
         if table not in self._loaded:
             found = self._features(table)
             if len(found) != len(self.tables.tables[table]):
                 raise ValueError(f"features of {table!r}: one row for each id, got {len(found)}")
             self._loaded[table] = found
-        return torch.from_numpy(np.asarray(self._loaded[table][rows], dtype=np.float32))
+        return self._loaded[table]
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:

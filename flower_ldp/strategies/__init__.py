@@ -8,6 +8,7 @@ from flower_ldp.strategies.signds import SignDSStrategy
 from flower_ldp.strategies.split import SplitResult, SplitStrategy
 from flower_ldp.strategies.split_align import AlignedParty
 from flower_ldp.strategies.split_exchange import GridExchange, LocalExchange, PartyError
+from flower_ldp.strategies.split_labels import ToldLabels
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "SignDSStrategy",
     "SplitResult",
     "SplitStrategy",
+    "ToldLabels",
 ]

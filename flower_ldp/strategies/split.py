@@ -25,6 +25,7 @@ from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.strategies.split_align import AlignedParty, align
 from flower_ldp.strategies.split_exchange import Exchange, GridExchange, PartyError, payloads
+from flower_ldp.strategies.split_labels import ToldLabels, tell
 from flower_ldp.wire.embedding import (
     BACKWARD,
     EVALUATE,
@@ -99,6 +100,9 @@ class SplitStrategy:
         How many feature parties there are; at least 1.
     train_table : str
         The table that is learned from. The others are evaluated.
+    told : ToldLabels, optional
+        Labels of the training table, randomized once, that parties train their bottoms on
+        before anything is released.
 
     Raises
     ------
@@ -115,6 +119,7 @@ class SplitStrategy:
         *,
         parties: int = 2,
         train_table: str = "train",
+        told: ToldLabels | None = None,
     ) -> None:
         if parties < 1:
             raise ValueError(f"parties must be at least 1, got {parties}")
@@ -128,6 +133,9 @@ class SplitStrategy:
         self.labels = _checked_labels(tables, labels)
         self.parties = parties
         self.train_table = train_table
+        self.told = told
+        if told is not None:
+            told.check(len(tables.tables[train_table]))
         self._session, self._step = "", 0
 
     def start(
@@ -166,6 +174,9 @@ class SplitStrategy:
         result = SplitResult(align(exchange, terms, self.parties))
         for party in result.parties:
             _log.info("%s", party.statement(self.mechanism.record_epsilon))
+        if self.told is not None:
+            records = self.tables.tables[self.train_table]
+            tell(exchange, result.parties, self._terms(self.train_table), records, self.told)
         self._session = rng.random_bytes(8).hex()
         for epoch in range(1, epochs + 1):
             losses = self._epoch(exchange, result.parties, rng)

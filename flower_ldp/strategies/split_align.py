@@ -44,10 +44,10 @@ class AlignedParty:
 
     def statement(self, epsilon: float) -> str:
         """Say what a release of ``epsilon`` per record covers, and how often it is paid."""
-        again = "again in each epoch" if self.claim.kind == "conditional" else "once"
+        again = "for each state of its bottom" if self.claim.kind == "conditional" else "once"
         return (
             f"party {self.name}: epsilon {epsilon:g} per record and release, paid {again}; "
-            f"it covers {self.claim.covers}"
+            f"it is about {self.claim.covers}"
         )
 
 

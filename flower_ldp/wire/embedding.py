@@ -21,9 +21,14 @@ from flower_ldp.mechanisms.unary import UnaryEncoding
 #: Keys of a message's records: where in the training it is, and its gradient.
 STEP_KEY = "ldp.step"
 GRADIENT_KEY = "ldp.gradient"
-#: Types of message: is it the same data; embeddings of a block; gradients for a block.
-ALIGN, FORWARD, BACKWARD, EVALUATE = (
+#: Keys of randomized labels: the channel that they went through, and the labels.
+CHANNEL_KEY = "ldp.channel"
+LABELS_KEY = "ldp.labels"
+#: Types of message: is it the same data; randomized labels to train a bottom on; embeddings of
+#: a block; gradients for a block; embeddings of a block that is only predicted.
+ALIGN, PREPARE, FORWARD, BACKWARD, EVALUATE = (
     "query.align",
+    "train.prepare",
     "train.forward",
     "train.backward",
     "evaluate.forward",
