@@ -93,6 +93,6 @@ class BottomClaim:
             "public": "all that this party's embeddings tell about a record",
             "dp": f"all that this party's embeddings tell about a record, its training at "
             f"epsilon {self.epsilon:g}, delta {self.delta:g} included",
-            "conditional": "what a record's own embedding tells, conditional on the bottom model: what its training on the records "
-            "lets other records' embeddings tell is not covered",
+            "conditional": "what a record's own embedding tells, conditional on the bottom model: "
+            "what its training on the records lets other embeddings tell is not covered",
         }[self.kind]

@@ -54,6 +54,9 @@ class TorchParty:
         ``train(bottom, features, labels, loss)`` trains the bottom on labels that the server
         randomized, with the loss that corrects for it. Under a ``dp`` claim it must be a
         training that has the claimed epsilon and delta.
+    save_every : int
+        Steps between writes of the folder. More than 1 only where one object handles all
+        messages; call :meth:`save` at the end.
 
     Raises
     ------
@@ -71,9 +74,12 @@ class TorchParty:
         folder: str | os.PathLike[str],
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.Adam,
         train: Train | None = None,
+        save_every: int = 1,
     ) -> None:
         if not name:
             raise ValueError("name must not be empty")
+        if save_every < 1:
+            raise ValueError(f"save_every must be at least 1, got {save_every}")
         self.name = name
         self.tables = tables
         self.claim = claim
@@ -84,6 +90,7 @@ class TorchParty:
         learns = claim.kind == "conditional"
         self._optimizer = optimizer(bottom.parameters()) if learns else None
         self._train = train
+        self._save_every, self._unsaved = save_every, 0
         self._last = self._prepared = ""
         self._load()
 
@@ -144,7 +151,9 @@ class TorchParty:
         h.backward(torch.tensor(gradient).to(h) * (h.detach().abs() <= 1))
         self._optimizer.step()
         self._last = step
-        self.save()
+        self._unsaved += 1
+        if self._unsaved >= self._save_every:
+            self.save()
 
     def save(self) -> None:
         """Write the bottom to the folder: the old file stays until the new one is complete."""
@@ -163,6 +172,7 @@ class TorchParty:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)
+        self._unsaved = 0
 
     def _load(self) -> None:
         if not self._path.exists():
