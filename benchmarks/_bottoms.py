@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import dp_accounting
@@ -84,6 +85,7 @@ def _clipped_sum(weights: Tensor, inputs: Tensor, labels: Tensor, loss: ForwardC
     return (gradient / (length / CLIP).clamp(min=1)[:, None]).T @ inputs
 
 
+@cache
 def epsilon_of(noise: float, records: int, relation: dp_accounting.NeighboringRelation) -> float:
     """Return what the training costs at delta 1e-5, by privacy loss distributions."""
     accountant = PLDAccountant(relation)
@@ -92,10 +94,11 @@ def epsilon_of(noise: float, records: int, relation: dp_accounting.NeighboringRe
     return float(accountant.get_epsilon(DELTA))
 
 
+@cache
 def noise_for(epsilon: float, records: int, relation: dp_accounting.NeighboringRelation) -> float:
-    """Return the least noise multiplier, to one part in a thousand, that costs at most epsilon."""
+    """Return the least noise multiplier, to half a percent, that costs at most epsilon."""
     low, high = 0.5, 20.0
-    while high / low > 1.001:
+    while high / low > 1.005:
         middle = math.sqrt(low * high)
         if epsilon_of(middle, records, relation) > epsilon:
             low = middle

@@ -6,9 +6,10 @@ bottom is a linear layer over fixed wavelet features (``benchmarks/_wavelets.py`
 
     python benchmarks/embedding.py /path/to/mnist.npz
 
-Settings were chosen on a tenth of the training images that was held out (``--held-out``
-trains on the other nine and evaluates there); the test images are read for the reported
-figures only. ``--only codes`` runs one part. Each part is written as soon as it is done.
+Settings were chosen in trials of the bottoms alone on a tenth of the training images that was
+held out, one run a setting (``--held-out`` trains on the other nine and evaluates there); the
+test images are read for the reported figures only. ``--only codes`` runs one part. Each part
+is written as soon as it is done.
 """
 
 from __future__ import annotations
