@@ -35,7 +35,7 @@ from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 from torch import nn
 
-from flower_ldp.clients import split_client_app
+from flower_ldp.clients import ReleaseRequest, split_client_app
 from flower_ldp.mechanisms import (
     BottomClaim,
     CodebookEmbedding,
@@ -176,8 +176,23 @@ def exchange(parties: list[TorchParty]) -> LocalExchange:
         context = Context(
             run_id=1, node_id=number, node_config={}, state=RecordDict(), run_config={}
         )
-        apps[number] = (split_client_app(lambda _, party=party: party), context)
+        app = split_client_app(lambda _, party=party: party, admission=Uncounted())
+        apps[number] = (app, context)
     return LocalExchange(apps)
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """Admits everything and keeps nothing: what is measured has no ledger in it."""
+
+    stored: None = None
+
+    def admit(self, request: ReleaseRequest, context: Context) -> Uncounted:
+        """Admit."""
+        return self
+
+    def seal(self, report: bytes) -> None:
+        """Keep nothing."""
 
 
 Row = dict[str, Any]

@@ -4,7 +4,8 @@ The app is ``examples/signds`` with LeNet-5 (d = 61,706): the client trains on r
 then either its weights leave as they are or the gate turns them into a SignDS report.
 
 * **In process**: the client app answers one train message, in alternation with the gate
-  and without it, from the same model and data. No network, no engine: the bare cost.
+  and without it, from the same model and data. No network, no engine: the bare cost, with a
+  policy as in a deployment and a ledger that waits for the disk.
 * ``--engine``: ``flwr run`` on a copy of the app, private clients under the SignDS
   strategy against unprotected ones under FedAvg, in alternation. A round time is the time
   from one call of the server's ``evaluate_fn`` to the next; nothing is evaluated. It holds
@@ -22,6 +23,8 @@ npz in MNIST's layout.
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -37,7 +40,9 @@ from flwr.clientapp import ClientApp
 from gate_engine import EXAMPLE, Config, engine
 from sklearn.datasets import load_digits
 
+from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.policy import load_policy
 from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
 
 if sys.version_info >= (3, 11):
@@ -46,6 +51,7 @@ else:
     import tomli as tomllib
 
 GOAL = 1.1
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def enlarged_digits(path: Path) -> None:
@@ -61,6 +67,23 @@ def enlarged_digits(path: Path) -> None:
         x_test=large[:held_out],
         y_test=labels[:held_out],
     )
+
+
+def deployed(folder: Path) -> Path:
+    """Write a policy as in a deployment, with a ledger that is on disk before all else."""
+    text = (ROOT / "configs" / "simulation_policy.yaml").read_text()
+    path = folder / "policy.yaml"
+    path.write_text(text.replace("mode: simulation", "mode: deployment"))
+    path.chmod(0o600)
+    Ledger.open(load_policy(path).ledger, create=True).close()
+    return path
+
+
+def simulated(folder: Path) -> Path:
+    """Copy the policy for simulations, so that its ledger lies in ``folder``."""
+    target = folder / "simulation"
+    target.mkdir()
+    return Path(shutil.copy(ROOT / "configs" / "simulation_policy.yaml", target))
 
 
 def app_config() -> Config:
@@ -200,8 +223,10 @@ def main(arguments: list[str] | None = None) -> int:
         data = folder / "digits.npz" if options.data is None else options.data.resolve()
         if options.data is None:
             enlarged_digits(data)
+        os.environ["FLOWER_LDP_POLICY"] = str(deployed(folder))
         result: dict[str, Any] = {"in_process": in_process(options, str(data))}
         if options.engine:
+            os.environ["FLOWER_LDP_POLICY"] = str(simulated(folder))
             result["engine"] = engine(
                 run_config(options, str(data)),
                 epsilon=options.epsilon,

@@ -22,7 +22,11 @@ from typing import Annotated
 
 import typer
 
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.policy import load_policy
+
 APP = Path(__file__).resolve().parent
+POLICY = APP / "simulation_policy.yaml"
 _START_SECONDS = 60
 
 
@@ -37,8 +41,11 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def local_superlink(home: Path) -> Iterator[dict[str, str]]:
-    """Run a simulation SuperLink; yield the environment that ``flwr run`` needs to find it."""
+def local_superlink(home: Path, policy: Path) -> Iterator[dict[str, str]]:
+    """Run a simulation SuperLink whose clients obey a policy.
+
+    Yields the environment that ``flwr run`` needs to find it.
+    """
     port, control = _free_ports(2)
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(
@@ -49,6 +56,7 @@ def local_superlink(home: Path) -> Iterator[dict[str, str]]:
     environment = {
         **os.environ,
         "FLWR_HOME": str(home),
+        "FLOWER_LDP_POLICY": str(policy.resolve(strict=True)),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -149,6 +157,33 @@ def _unprotected_copy(folder: Path) -> Path:
     return copy
 
 
+def _policy_in(folder: Path) -> Path:
+    """Copy the simulation's policy to where its ledger shall be, and begin a new ledger."""
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = folder / POLICY.name
+    shutil.copyfile(POLICY, copy)
+    ledger = load_policy(copy).ledger
+    for old in folder.glob(f"{ledger.name}*"):
+        old.unlink()
+    return copy
+
+
+def _print_ledger(policy: Path) -> None:
+    """Say what the clients' own ledger holds: the truth about what was spent."""
+    path = load_policy(policy).ledger
+    with Ledger.open(path, read_only=True) as ledger:
+        accounts = ledger.data_ids()
+        spent = [
+            amount.spent(unit)
+            for account in accounts
+            for unit, amount in ledger.totals(account).items()
+        ]
+    if spent:
+        most = max(spent, key=lambda total: total.epsilon)
+        print(f"simulation: the ledger has {len(accounts)} clients, the most spent is {most}")
+    print(f"wrote {path}", flush=True)
+
+
 def _stop(*_: object) -> None:
     raise SystemExit("stopped")  # an exception, so that the SuperLink is stopped too
 
@@ -194,7 +229,8 @@ def main(
         old.unlink()
     with tempfile.TemporaryDirectory(prefix="signds-") as scratch:
         folder = Path(scratch)
-        with local_superlink(folder / "flower") as environment:
+        policy = _policy_in(output)
+        with local_superlink(folder / "flower", policy) as environment:
             if baseline:
                 print("FedAvg without protection", flush=True)
                 submit(
@@ -206,6 +242,7 @@ def main(
                 )
             print("SignDS", flush=True)
             submit(APP, environment, clients, config, verbose=verbose)
+    _print_ledger(policy)
 
 
 if __name__ == "__main__":

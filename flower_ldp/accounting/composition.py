@@ -45,6 +45,7 @@ _FINEST = 1e-12
 _SPAN = 16.0
 # Above this a response lies with a probability below 1e-13: composing it gains nothing.
 _LARGE_EPSILON = 30.0
+_WORTH_A_DELTA = 0.99
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,15 @@ class Totals:
 
     @property
     def smaller(self) -> PrivacySpent:
-        """The bound with the smaller epsilon; its delta belongs to it."""
-        if self.approximate is None or self.pure.epsilon <= self.approximate.epsilon:
+        """The bound with the smaller epsilon; its delta belongs to it.
+
+        The pure one if the difference is less than a hundredth: a chance of failure should
+        buy something.
+        """
+        if self.approximate is None:
             return self.pure
-        return self.approximate
+        worth_it = self.approximate.epsilon < _WORTH_A_DELTA * self.pure.epsilon
+        return self.approximate if worth_it else self.pure
 
 
 def totals(events: Iterable[PrivacyEvent], *, delta: float) -> dict[Unit, Totals]:

@@ -29,7 +29,7 @@ from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_file as file
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.amounts import Amount, costs
-from flower_ldp.accounting.ledger_limits import check_limits
+from flower_ldp.accounting.ledger_limits import check_limits, spent_towards
 from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger_types import (
     MOST_REPORT,
@@ -72,6 +72,7 @@ class Ledger:
         create: bool = False,
         read_only: bool = False,
         at_least: Mark | None = None,
+        durable: bool = True,
         timeout: float = 30.0,
         clock: Callable[[], int] = time.time_ns,
     ) -> Ledger:
@@ -88,6 +89,9 @@ class Ledger:
             For looking at it: any owner and mode will do, and charges fail.
         at_least : Mark, optional
             From :meth:`mark`, kept elsewhere: a file that was set back before it is refused.
+        durable : bool
+            Whether charges and reports wait until they are on disk. **Never False for real
+            data**: a power loss would forget what was spent. Simulations need not wait.
         timeout : float
             Seconds to wait for another process's transaction.
         clock : callable
@@ -104,10 +108,13 @@ class Ledger:
                 if not create:
                     raise LedgerError(
                         f"ledger {path} does not exist: correct the path, restore a backup, or "
-                        "create it if this data was never released from"
+                        "create it if this data was never released from: flower-ldp ledger create "
+                        f"{path}"
                     )
                 file.create(path, lambda db: rows.insert_empty(db, os.urandom(16).hex()))
-        session = Session(path, read_only=read_only, timeout=timeout, at_least=at_least)
+        session = Session(
+            path, read_only=read_only, timeout=timeout, at_least=at_least, durable=durable
+        )
         return cls(session, clock)
 
     def __enter__(self) -> Ledger:
@@ -203,6 +210,14 @@ class Ledger:
             self._session.head()
             found = {u: rows.read_total(db, (run, data_id, u.value)) for u in Unit}
         return {unit: amount for unit, amount in found.items() if amount != Amount()}
+
+    def spent(self, data_id: str, run_id: int, limit: Limit) -> Amount:
+        """Return what counts towards a limit now; the run matters only to limits per run."""
+        check_name("data_id", data_id)
+        check_run(run_id)
+        with self._session.transaction(READ) as db:
+            at = max(self._now(), self._session.head().latest)
+            return spent_towards(db, data_id, run_id, limit, at)
 
     def data_ids(self) -> list[str]:
         """Return the names of all data that was ever charged, sorted."""

@@ -158,9 +158,14 @@ def _sync_folder(folder: Path) -> None:
 
 
 def connect(
-    path: Path, *, timeout: float, journal: str = "PERSIST", read_only: bool = False
+    path: Path,
+    *,
+    timeout: float,
+    journal: str = "PERSIST",
+    read_only: bool = False,
+    durable: bool = True,
 ) -> sqlite3.Connection:
-    """Return a connection that commits durably and trusts nothing in the file."""
+    """Return a connection that trusts nothing in the file and, if durable, commits to disk."""
     uri = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rw'}"
     db = sqlite3.connect(
         uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
@@ -170,7 +175,8 @@ def connect(
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("PRAGMA mmap_size = 0")
         if not read_only:
-            db.execute("PRAGMA synchronous = EXTRA")
+            # Without it a commit survives the death of the process, but not a power loss.
+            db.execute(f"PRAGMA synchronous = {'EXTRA' if durable else 'OFF'}")
             db.execute("PRAGMA fullfsync = ON")  # macOS: its fsync does not reach the disk
             mode = db.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0]
             if mode.upper() != journal:

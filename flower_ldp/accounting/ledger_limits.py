@@ -36,7 +36,7 @@ def check_limits(
         if not binding:
             raise BudgetExhausted(f"no limit is set per {unit.value}, so there is no budget")
         for limit in binding:
-            spent = _spent(db, charge, limit, life, at)
+            spent = spent_towards(db, charge.data_id, charge.run_id, limit, at)
             if not _fits(spent, cost, limit.allowed):
                 raise BudgetExhausted(
                     f"{charge.data_id}: {spent} was spent and {cost} is asked for, "
@@ -53,15 +53,17 @@ def _fits(spent: Amount, cost: Amount, allowed: Amount) -> bool:
     )
 
 
-def _spent(db: sqlite3.Connection, charge: Charge, limit: Limit, life: Amount, at: int) -> Amount:
-    """Return what counts towards a limit.
+def spent_towards(
+    db: sqlite3.Connection, data_id: str, run_id: int, limit: Limit, at: int
+) -> Amount:
+    """Return what counts towards a limit at time ``at`` (microseconds).
 
     A window holds what was charged at most ``window_seconds`` ago: the sum now minus the
     sum as it stood before. One look-up, exact for any length, and no buckets.
     """
+    if limit.scope == "run":
+        return rows.read_total(db, (str(run_id), data_id, limit.unit.value))
+    life = rows.read_total(db, ("", data_id, limit.unit.value))
     if limit.scope == "life":
         return life
-    if limit.scope == "run":
-        return rows.read_total(db, (str(charge.run_id), charge.data_id, limit.unit.value))
-    before = at - limit.microseconds
-    return life - rows.read_course(db, charge.data_id, limit.unit.value, before)
+    return life - rows.read_course(db, data_id, limit.unit.value, at - limit.microseconds)

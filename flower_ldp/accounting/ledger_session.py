@@ -32,6 +32,8 @@ class Session:
         Seconds to wait for another process's transaction.
     at_least : Mark, optional
         What the file must hold.
+    durable : bool
+        Whether a commit waits until it is on disk.
 
     Raises
     ------
@@ -40,7 +42,13 @@ class Session:
     """
 
     def __init__(
-        self, path: Path, *, read_only: bool, timeout: float, at_least: Mark | None
+        self,
+        path: Path,
+        *,
+        read_only: bool,
+        timeout: float,
+        at_least: Mark | None,
+        durable: bool,
     ) -> None:
         self._path = path
         self._seen = at_least
@@ -49,7 +57,7 @@ class Session:
         with file.understandable(path):
             file.check_file(path, read_only=read_only)
             self._file = file.identity(path)
-            self.db = file.connect(path, timeout=timeout, read_only=read_only)
+            self.db = file.connect(path, timeout=timeout, read_only=read_only, durable=durable)
             try:
                 file.check_version(path, self.db)
                 if not read_only and schema.outdated(self.db):

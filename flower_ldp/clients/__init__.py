@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from flower_ldp.clients.admission import (
-    Admission,
-    NoLimits,
-    Permit,
-    ReleaseRequest,
-    UnrecordedPermit,
-)
+from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
 from flower_ldp.clients.embedding import EmbeddingRelease, Party
+from flower_ldp.clients.evaluation import LaplaceEvalRelease
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
@@ -21,8 +16,8 @@ __all__ = [
     "Admission",
     "EmbeddingRelease",
     "KeptRelease",
+    "LaplaceEvalRelease",
     "LdpMod",
-    "NoLimits",
     "OpenRelease",
     "OwnerAdmission",
     "Party",
@@ -30,7 +25,6 @@ __all__ = [
     "Release",
     "ReleaseRequest",
     "SignDSRelease",
-    "UnrecordedPermit",
     "legacy_client_mod",
     "split_client_app",
 ]

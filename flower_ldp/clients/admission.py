@@ -11,15 +11,12 @@ that report back instead of letting a second one be drawn for free.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Protocol
 
 from flwr.app import Context
 
-from flower_ldp.privacy import PrivacyEvent, compose
-
-_log = logging.getLogger("flower_ldp")
+from flower_ldp.privacy import PrivacyEvent
 
 
 @dataclass(frozen=True)
@@ -77,31 +74,3 @@ class Admission(Protocol):
         RefusalError
             If it may not.
         """
-
-
-@dataclass(frozen=True)
-class UnrecordedPermit:
-    """A permit that keeps nothing: a message delivered twice is answered twice."""
-
-    stored: bytes | None = None
-
-    def seal(self, report: bytes) -> None:
-        """Keep nothing."""
-
-
-@dataclass(frozen=True)
-class NoLimits:
-    """Accepts any valid proposal: each report is private, but nobody limits how many.
-
-    The cost of each release is logged on the client.
-    """
-
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Log the cost and accept."""
-        spent = ", ".join(str(total) for total in compose(request.events).values())
-        _log.info(
-            "releasing a private %s report: %s (no limit is set on this client)",
-            request.message_type,
-            spent,
-        )
-        return UnrecordedPermit()

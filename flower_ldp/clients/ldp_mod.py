@@ -28,7 +28,8 @@ from collections.abc import Collection, Mapping
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, NoLimits, Permit, ReleaseRequest
+from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
+from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
@@ -55,8 +56,10 @@ class LdpMod:
         How replies to these types of message are privatized. A type without a release is
         refused before the app sees the message.
     admission : Admission, optional
-        Decides, from public facts, whether a release may happen. Without one every valid
-        proposal is accepted.
+        Decides, from public facts, whether a release may happen. By default the data
+        owner does, by a policy file that the operator names
+        (:class:`~flower_ldp.clients.OwnerAdmission`); without a policy nothing leaves, in a
+        simulation either.
     actions : mapping of str to Release, optional
         The same for types of message with an action, as ``"train.forward"``.
     acknowledged : collection of str
@@ -96,7 +99,7 @@ class LdpMod:
         both = self._acknowledged & self._releases.keys()
         if both:
             raise ValueError(f"either released or acknowledged, not both: {sorted(both)}")
-        self._admission: Admission = NoLimits() if admission is None else admission
+        self._admission: Admission = OwnerAdmission() if admission is None else admission
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report or a constant error."""

@@ -23,7 +23,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
 from flwr.app import Context
 
@@ -43,15 +42,19 @@ REFUSED_LEDGER = "ldp:refused:ledger"
 class OwnerAdmission:
     """Admits what the data owner's policy allows and the ledger has budget for.
 
-    It has no parameters: everything comes from the files that the operator names. In a
-    policy with ``mode: simulation`` each simulated client has an account of its own, under
-    the data's name and the client's partition, and the ledger is made if it is missing; in a
-    deployment a missing ledger is refused, since a lost one must not begin again at zero.
+    The gate's own admission unless it is given another. It has no parameters: everything
+    comes from the files that the operator names. In a deployment a missing ledger is refused,
+    since a lost one must not begin again at zero.
+
+    In a policy with ``mode: simulation`` neither the data nor the budget is real, and every
+    line that is logged says so: each simulated client has an account of its own, under the
+    data's name and the client's partition; the ledger is made if it is missing, and is not
+    waited for until it is on disk.
 
     Examples
     --------
-    >>> from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
-    >>> mod = LdpMod(train=SignDSRelease(), admission=OwnerAdmission())
+    >>> from flower_ldp.clients import LdpMod, SignDSRelease
+    >>> mod = LdpMod(train=SignDSRelease())
     """
 
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
@@ -63,32 +66,20 @@ class OwnerAdmission:
             With one of the codes above.
         """
         policy = _policy_for(context)
-        policy.check(request.message_type, request.events)
-        account = _account(policy, context)
-        charge = Charge(
-            data_id=account_name(account, request.part),
-            run_id=request.run_id,
-            message_id=request.message_id,
-            message_type=request.message_type,
-            fingerprint=hashlib.sha256(request.terms.encode()).digest(),
-            events=request.events,
-            parameters=request.terms,
-        )
-        limits = [Limit(**limit._asdict()) for limit in policy.limits()]
         try:
-            with Ledger.open(policy.ledger, create=policy.is_simulation) as ledger:
-                check_parts(ledger, account, request)
-                receipt = charge_kept(ledger, charge, limits, request.memo)
-        except LedgerError as error:
-            raise RefusalError(REFUSED_LEDGER, str(error)) from error
+            receipt, account = _charged(policy, request, context)
+        except RefusalError as refusal:
+            if not policy.is_simulation:
+                raise
+            raise RefusalError(refusal.code, f"simulation: {refusal.detail}") from refusal
         _log.info(
             "%s%s %s: %s",
             "simulation: " if policy.is_simulation else "",
             "charged to" if receipt.report is None else "given again, at no charge to",
-            charge.data_id,
+            account,
             ", ".join(str(total) for total in compose(request.events).values()),
         )
-        return LedgerPermit(policy.ledger, receipt)
+        return LedgerPermit(policy, receipt)
 
 
 @dataclass(frozen=True)
@@ -97,13 +88,13 @@ class LedgerPermit:
 
     Parameters
     ----------
-    path : Path
-        The ledger's file.
+    policy : Policy
+        It names the ledger.
     receipt : Receipt
         Proof of the charge, with the report of an earlier delivery if there was one.
     """
 
-    path: Path
+    policy: Policy
     receipt: Receipt
 
     @property
@@ -119,8 +110,36 @@ class LedgerPermit:
         LedgerError
             If it cannot be stored. The report must not leave.
         """
-        with Ledger.open(self.path) as ledger:
+        with _ledger(self.policy) as ledger:
             ledger.seal(self.receipt, report)
+
+
+def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple[Receipt, str]:
+    """Judge and charge a request; return the receipt and the account that paid."""
+    policy.check(request.message_type, request.events)
+    account = _account(policy, context)
+    charge = Charge(
+        data_id=account_name(account, request.part),
+        run_id=request.run_id,
+        message_id=request.message_id,
+        message_type=request.message_type,
+        fingerprint=hashlib.sha256(request.terms.encode()).digest(),
+        events=request.events,
+        parameters=request.terms,
+    )
+    limits = [Limit(**limit._asdict()) for limit in policy.limits()]
+    try:
+        with _ledger(policy) as ledger:
+            check_parts(ledger, account, request)
+            return charge_kept(ledger, charge, limits, request.memo), charge.data_id
+    except LedgerError as error:
+        raise RefusalError(REFUSED_LEDGER, str(error)) from error
+
+
+def _ledger(policy: Policy) -> Ledger:
+    """Open the policy's ledger: on disk at every step, unless nothing of it is real."""
+    simulation = policy.is_simulation
+    return Ledger.open(policy.ledger, create=simulation, durable=not simulation)
 
 
 def _policy_for(context: Context) -> Policy:

@@ -74,7 +74,7 @@ def split_client_app(
         in a process of its own. It should read ids and weights; features can wait until
         ``embed`` asks for them.
     admission : Admission, optional
-        As for the gate. Without one every valid proposal is accepted and reports are not kept.
+        As for the gate: by default the data owner's policy and ledger.
     mods : sequence of Mod
         Mods around all of it. They see only what leaves.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,8 +51,9 @@ def find_policy(
     Raises
     ------
     ConfigError
-        If two different files are named, a name is empty or no text, or the file is no
-        policy (:func:`load_policy`).
+        If two different files are named, a name is empty or no text, the file is no
+        policy (:func:`load_policy`), or the policy of a deployment can be changed by others
+        (:func:`check_rights`).
     """
     environ = os.environ if environ is None else environ
     named: dict[str, Path] = {}
@@ -64,4 +66,34 @@ def find_policy(
     if len({path.resolve() for path in named.values()}) > 1:
         both = " and ".join(f"{origin} names {path}" for origin, path in named.items())
         raise ConfigError(f"two policies, and no telling which holds: {both}")
-    return load_policy(next(iter(named.values()))) if named else None
+    if not named:
+        return None
+    path = next(iter(named.values()))
+    policy = load_policy(path)
+    if not policy.is_simulation:
+        check_rights(path)
+    return policy
+
+
+def check_rights(path: Path) -> None:
+    """Refuse a policy that anyone but its owner and root could change.
+
+    Raises
+    ------
+    ConfigError
+        If group or others may write the file, or it belongs to neither root nor this user.
+    """
+    if os.name != "posix":
+        return
+    status = path.stat()
+    if status.st_mode & 0o022:
+        mode = stat.S_IMODE(status.st_mode)
+        raise ConfigError(
+            f"policy {path} can be written by others (mode {mode:04o}): read it through, then "
+            "chmod go-w"
+        )
+    if status.st_uid not in (0, os.geteuid()):
+        raise ConfigError(
+            f"policy {path} belongs to user {status.st_uid}, this process runs as user "
+            f"{os.geteuid()}: it must be root's or this user's (chown)"
+        )

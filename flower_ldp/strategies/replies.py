@@ -18,6 +18,20 @@ from flower_ldp.errors import WireError
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
+
+REFUSED_POLICY = "ldp:refused:policy"
+#: What may be wrong if every client answers with :data:`REFUSED_POLICY`.
+NO_POLICY_HINT = (
+    "clients refuse with ldp:refused:policy: their policy does not allow this proposal, or none "
+    "is named. Each node's operator names one by --node-config 'ldp-policy=\"FILE\"' or the "
+    "variable FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
+    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts. The "
+    "client's log says which"
+)
+#: Refusals that a gate sends before anything is charged.
+UNCHARGED = frozenset(
+    {"ldp:refused:budget", "ldp:refused:message", REFUSED_POLICY, "ldp:refused:proposal"}
+)
 ReportT = TypeVar("ReportT")
 
 
@@ -37,12 +51,15 @@ class ReplyFilter:
         Replies that did not, by reason: a client's refusal (``"ldp:refused:policy"``), an
         app error (``"error"``), an unknown or repeated sender (``"sender"``), or what a
         decoder found wrong (``"record"``, ``"version"``, ``"length"``, ...).
+    uncharged : list of int
+        Nodes that refused before anything was charged (:data:`UNCHARGED`).
     """
 
     def __init__(self, expected_nodes: Iterable[int]) -> None:
         self._waiting = set(expected_nodes)
         self.accepted = 0
         self.rejected: Counter[str] = Counter()
+        self.uncharged: list[int] = []
 
     def decode(
         self, replies: Iterable[Message], decoder: Callable[[bytes], ReportT]
@@ -73,6 +90,8 @@ class ReplyFilter:
         self._waiting.discard(node)
         if reply.has_error():
             reason = reply.error.reason or ""
+            if reason in UNCHARGED:
+                self.uncharged.append(node)
             raise WireError(reason if reason in _KNOWN_REASONS else "error", reason)
         return decoder(payload_of(reply.content))
 

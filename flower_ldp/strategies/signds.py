@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -15,9 +13,11 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.selection import sum_of_signs
 from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose
+from flower_ldp.privacy import Unit, compose
+from flower_ldp.strategies.replies import NO_POLICY_HINT, REFUSED_POLICY
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.signds_round import Round, Tally
+from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
@@ -89,7 +89,7 @@ class SignDSStrategy(FedAvg):
         self.scaling = scaling
         self.server_optimizer = server_optimizer
         self._round: Round | None = None
-        self._proposed: dict[int, Counter[PrivacyEvent]] = {}
+        self._proposals = Proposals()
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how to learn the step size if it is not."""
@@ -121,9 +121,7 @@ class SignDSStrategy(FedAvg):
         record = ConfigRecord({**proposal.to_fields()})
         for message in messages:
             message.content[PROPOSAL_KEY] = record
-            self._proposed.setdefault(message.metadata.dst_node_id, Counter()).update(
-                proposal.events()
-            )
+            self._proposals.record(message.metadata.dst_node_id, proposal.events())
         nodes = tuple(message.metadata.dst_node_id for message in messages)
         plan = self.mechanism.plan(layout.dimension)
         self._round = Round(server_round, model, layout, plan, proposal, nodes)
@@ -149,6 +147,9 @@ class SignDSStrategy(FedAvg):
         self._round = None
         tally = Tally(current)
         total = sum_of_signs(tally.selections(replies), current.layout.dimension)
+        for node in tally.filter.uncharged:
+            self._proposals.withdraw(node, current.proposal.events())
+        self._proposals.answered(current.proposal.events(), tally.filter.accepted)
         _log.info(
             "aggregate_train: accepted %d reports, rejected %d %s",
             tally.filter.accepted,
@@ -161,24 +162,26 @@ class SignDSStrategy(FedAvg):
         metrics = self._metrics(current, tally, majority)
         if tally.filter.accepted == 0:
             _log.warning("no usable report in round %d: the model stays as it is", server_round)
+            if tally.filter.rejected[REFUSED_POLICY]:
+                _log.warning(NO_POLICY_HINT)
             return None, metrics
         moved = self._moved(current, total, tally.filter.accepted)
         if moved is None:
             _log.error("the step of round %d is not finite: the model stays", server_round)
         return moved, metrics
 
-    def privacy_spent(self) -> PrivacySpent:
-        """Return the worst case over clients of what this server has asked for so far.
+    def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
+        """Return what clients have spent on this server's proposals, in the worst case.
 
-        Every proposal counts, answered or not. Pure composition, per client; the client's
-        own record is the truth.
+        The clients' own ledgers are the truth. Needs the extra ``accounting`` for the
+        approximate bound; without it, or where that is larger, the sums stand alone.
+
+        Parameters
+        ----------
+        delta : float
+            Of the approximate bound and of the conditional line, in (0, 1).
         """
-        histories = {frozenset(events.items()) for events in self._proposed.values()}
-        totals = [
-            compose(replace(event, count=count) for event, count in history)[Unit.CLIENT]
-            for history in histories
-        ]
-        return max(totals, key=lambda spent: spent.epsilon, default=PrivacySpent(Unit.CLIENT, 0.0))
+        return self._proposals.report(delta=delta)
 
     def _proposal(self, question: Question | None) -> SignDSProposal:
         if question is None:
@@ -211,5 +214,6 @@ class SignDSStrategy(FedAvg):
             values["r-est"] = self.step_size.estimate.value
             values["magnitude-majority"] = -1 if majority is None else majority
         values["epsilon-round"] = compose(current.proposal.events())[Unit.CLIENT].epsilon
-        values["epsilon-total"] = self.privacy_spent().epsilon
+        worst = self._proposals.worst()
+        values["epsilon-total"] = worst[Unit.CLIENT].epsilon if worst else 0.0
         return MetricRecord(values)  # type: ignore[arg-type]

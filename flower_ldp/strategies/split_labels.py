@@ -59,7 +59,7 @@ def tell(
     """
     labels = told.labels.astype(np.int64)[records.order]
     channel = {"epsilon": float(told.response.epsilon), "categories": told.response.categories}
-    content = {
+    content: dict[str, ConfigRecord | ArrayRecord] = {
         PROPOSAL_KEY: ConfigRecord({**terms.to_fields()}),
         CHANNEL_KEY: ConfigRecord({**channel}),
         LABELS_KEY: ArrayRecord({LABELS_KEY: Array(labels)}),

@@ -13,6 +13,9 @@ from types import ModuleType
 
 import pytest
 
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.privacy import Unit
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "signds"
 
@@ -27,14 +30,14 @@ def load_runner() -> ModuleType:
 
 
 def test_nothing_planted_in_a_client_reaches_the_server(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, simulation_policy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     app = tmp_path / "app"
     shutil.copytree(ROOT / "tests" / "simulation" / "hostile_app", app)
     shutil.copy(ROOT / "LICENSE", app / "LICENSE")
     received = tmp_path / "received.json"
     runner = load_runner()
-    with runner.local_superlink(tmp_path / "flower") as environment:
+    with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
         runner.submit(app, environment, 10, {"received": f'"{received}"'})
     capfd.readouterr()
     found = json.loads(received.read_text())
@@ -60,6 +63,7 @@ def test_the_example_runs_from_its_command_and_leaves_table_history_and_plot(
     assert done.returncode == 0, done.stdout + done.stderr
     for words in ("epsilon in total", "bytes up per client", "r_est", "Each client has spent"):
         assert words in done.stdout
+    assert "simulation" in done.stdout
     private = json.loads((output / "signds-history.json").read_text())
     assert [row["round"] for row in private["rounds"]] == [0, 1, 2, 3]
     assert all(row["accepted"] == 6 for row in private["rounds"][1:])
@@ -68,14 +72,19 @@ def test_the_example_runs_from_its_command_and_leaves_table_history_and_plot(
     assert plain["rounds"][2]["bytes-up"] > 10_000
     assert "epsilon-total" not in plain["rounds"][2]
     assert (output / "history.png").read_bytes().startswith(b"\x89PNG")
+    with Ledger.open(output / "simulation-ledger.sqlite", read_only=True) as ledger:
+        spent = [ledger.totals(account)[Unit.CLIENT] for account in ledger.data_ids()]
+    assert len(spent) == 6
+    for amount in spent:
+        assert amount.spent(Unit.CLIENT).epsilon == private["rounds"][3]["epsilon-total"]
 
 
 @pytest.mark.parametrize("side", ["plain", "private"])
 def test_the_existing_app_trains_before_and_after_the_change(
-    side: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    side: str, tmp_path: Path, simulation_policy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     runner = load_runner()
-    with runner.local_superlink(tmp_path / "flower") as environment:
+    with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
         runner.submit(
             ROOT / "examples" / "existing_app" / side,
             environment,

@@ -17,8 +17,11 @@ import pytest
 
 from flower_ldp.mechanisms import (
     BinaryResponse,
+    BoundedMean,
     CodebookEmbedding,
+    CodebookResponse,
     KaryResponse,
+    Laplace,
     MagRR,
     Mechanism,
     RandomSource,
@@ -68,12 +71,23 @@ class GivenPrior:
         return self.mechanism.log_prob(report, value, self.prior)
 
 
+def lattice(dimension: int, reach: int) -> list[np.ndarray]:
+    """Return the integer rows that hold all but a probability below 1e-15."""
+    return [
+        np.array([row]) for row in itertools.product(range(-reach, reach + 1), repeat=dimension)
+    ]
+
+
 VECTORS = [
     np.array(entries, dtype=np.float32)
     for entries in itertools.product((-1.0, 0.0, 2.0), repeat=5)
     if sum(entries) in (-5.0, 0.0, 1.0, 10.0)
 ]
 RECORDS = [np.array(bits) for bits in itertools.product((0, 1), repeat=3)]
+CODES = np.array([[0.9, 0.05, 0.05], [0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.4, 0.1, 0.5]])
+CORNERS = np.concatenate([np.eye(3), np.full((1, 3), 1 / 3), [[0.5, 0.25, 0.25]]])
+NUMBERS = [np.array([number]) for number in range(len(CODES))]
+SIMPLEX_ROWS = [np.array([row]) for row in ([1.0, 0.0], [0.0, 1.0], [0.25, 0.75])]
 ROWS = [
     *(Row(BinaryResponse(epsilon), (0, 1), (0, 1)) for epsilon in (1e-3, 1.0, 30.0)),
     *(
@@ -88,6 +102,10 @@ ROWS = [
             (3.0, (1e-3, 7.0, 0.0, 5.0, 6.0), (1, 3, 4)),
         )
     ),
+    *(
+        Row(CodebookResponse(CODES, epsilon, rows=1), [row[None] for row in CORNERS], NUMBERS)
+        for epsilon in (0.1, 4.0, 30.0)
+    ),
     *(Row(MagRR(epsilon), (False, True), (0, 1)) for epsilon in (0.1, 5.0)),
     *(
         Row(SignDS(epsilon, 0.25, dim_out=size), VECTORS, selections(5, size))
@@ -96,6 +114,11 @@ ROWS = [
     *(Row(UnaryEncoding(epsilon, 3), RECORDS, RECORDS) for epsilon in (0.1, 2.0, 20.0)),
     *(Row(CodebookEmbedding(eps, 4), list(np.eye(4)), range(4)) for eps in (0.1, 4.0)),
     *(Row(UnaryEncoding(eps, 3, one_hot=True), list(np.eye(3)), RECORDS) for eps in (0.1, 9.0)),
+    *(
+        Row(Laplace(epsilon, classes=2, grid_bits=1), SIMPLEX_ROWS, lattice(2, reach))
+        for epsilon, reach in ((4.0, 40), (20.0, 12))
+    ),
+    Row(BoundedMean(6.0, -1.0, 1.0, grid_bits=3), (-1.0, 0.3, 1.0), range(-60, 60)),
 ]
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
@@ -127,9 +150,9 @@ def test_the_sampler_stays_within_the_outputs_and_reaches_the_likely_ones(row: R
     def key(report: Any) -> Any:
         if isinstance(report, Selection):
             return report.sign, tuple(report.indices.tolist())
-        if isinstance(report, np.ndarray):
-            return report.tolist() if report.ndim == 0 else tuple(report.tolist())
-        return report
+        if isinstance(report, np.ndarray) and report.ndim == 0:
+            return report.item()
+        return tuple(report.ravel().tolist()) if isinstance(report, np.ndarray) else report
 
     seen = {key(row.mechanism.randomize(value, rng)) for _ in range(600)}
     probabilities = {key(o): math.exp(row.mechanism.log_prob(o, value)) for o in row.outputs}

@@ -11,6 +11,7 @@ from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import context, message, proposal
 from tests.unit.test_ldp_mod import CANARY, MODEL, honest_app
 
+pytestmark = pytest.mark.usefixtures("simulation_policy")
 SELECTION = SignDS(epsilon=20.0, k=0.2)
 
 

@@ -133,3 +133,18 @@ def test_damage_to_the_past_frees_no_window(
         ledger._session.db.execute(damage)
         with pytest.raises(error):
             ledger.charge(charge("more"), [window])
+
+
+def test_spent_is_what_a_limit_would_count(ledger: Ledger, clock: Clock) -> None:
+    window = Limit(Unit.CLIENT, "window", 9.0, window_seconds=60)
+    run = Limit(Unit.CLIENT, "run", 9.0)
+    other = Limit(Unit.LABEL, "life", 9.0)
+    for run_id in (1, 2, 2):
+        message = str(clock.seconds)
+        ledger.charge(charge(message, run_id=run_id), [Limit(Unit.CLIENT, "life", 9.0)])
+        clock.seconds += 40
+    found = [ledger.spent("ward-7", 2, limit).epsilon_text for limit in (LIFE, window, run, other)]
+    assert found == ["0.3", "0.1", "0.2", "0"]
+    assert ledger.spent("ward-8", 2, LIFE).epsilon_text == "0"
+    clock.seconds = 0.0  # a clock that was set back changes nothing
+    assert ledger.spent("ward-7", 1, window).epsilon_text == "0.2"

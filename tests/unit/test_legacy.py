@@ -17,6 +17,8 @@ from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from flower_ldp.wire.signds_report import decode_report
 from tests.messages import context, message, proposal
 
+pytestmark = pytest.mark.usefixtures("simulation_policy")
+
 SELECTION = SignDS(epsilon=100.0, k=0.2, dim_out=10)
 MODEL = {
     "layer.weight": np.zeros((20, 15), dtype=np.float32),

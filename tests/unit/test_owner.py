@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +112,35 @@ def test_without_a_policy_nothing_leaves(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_policy_with_a_mistake_lets_nothing_leave(policy: Path) -> None:
     policy.write_text(policy.read_text() + "typo: 1\n")
     assert ask("m-1", never).error.reason == "ldp:refused:policy"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of files are POSIX's")
+def test_a_policy_that_others_can_change_holds_in_no_deployment(policy: Path) -> None:
+    policy.chmod(0o664)
+    reply = ask("m-1")
+    if "mode: simulation" in policy.read_text():
+        assert isinstance(payload(reply), bytes)
+    else:
+        assert reply.error.reason == "ldp:refused:policy"
+        policy.chmod(0o644)
+        assert isinstance(payload(ask("m-2")), bytes)
+
+
+def test_what_is_logged_in_a_simulation_says_so(
+    policy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="flower_ldp"):
+        for name in ("m-1", "m-2", "m-3"):
+            ask(name)
+    assert len(caplog.messages) == 3
+    simulated = "mode: simulation" in policy.read_text()
+    assert all(("simulation" in line) == simulated for line in caplog.messages)
+
+
+def test_the_policy_is_asked_by_default(policy: Path) -> None:
+    gate = LdpMod(train=SignDSRelease())
+    gate(message(proposal(MODEL, SELECTION)), context(), app)
+    assert spent(policy) == 4.0
 
 
 def test_a_damaged_ledger_lets_nothing_leave(policy: Path) -> None:

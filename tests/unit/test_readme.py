@@ -77,3 +77,9 @@ def test_accuracies_are_those_of_the_result_file() -> None:
         assert row in README
         assert result["evaluated_on"] == "test"
         assert result["reached"]
+
+
+def test_the_example_brings_the_policy_for_simulations() -> None:
+    sample = ROOT / "configs" / "simulation_policy.yaml"
+    copy = ROOT / "examples" / "signds" / "simulation_policy.yaml"
+    assert copy.read_text(encoding="utf-8") == sample.read_text(encoding="utf-8")

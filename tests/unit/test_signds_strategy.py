@@ -12,6 +12,7 @@ from flwr.app import (
     Array,
     ArrayRecord,
     ConfigRecord,
+    Context,
     Message,
     MetricRecord,
     RecordDict,
@@ -20,6 +21,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import MagRR, SignDS
+from flower_ldp.privacy import Unit
 from flower_ldp.strategies import FixedStep, LearnedStep, Momentum, SignDSStrategy
 from flower_ldp.strategies import signds as strategy_module
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
@@ -33,6 +35,8 @@ MODEL = {
     "c": np.array(2.0, dtype=np.float16),
 }
 DIMENSION = 1_001
+pytestmark = pytest.mark.usefixtures("simulation_policy")
+
 SELECTION = SignDS(epsilon=20.0, k=0.2)
 H = SELECTION.plan(DIMENSION).dim_out
 
@@ -50,7 +54,7 @@ class FakeGrid:
 @pytest.fixture(autouse=True)
 def _messages_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
-        return [message(content, node=node, kind=kind) for node in nodes]
+        return [message(content, node=node, kind=kind, message_id=f"ask-{node}") for node in nodes]
 
     monkeypatch.setattr(FedAvg, "_construct_messages", make)
 
@@ -265,11 +269,39 @@ def test_privacy_spent_is_the_worst_client_by_what_was_asked() -> None:
             node = sent.metadata.dst_node_id
             asked[node] = asked.get(node, 0) + 1
     assert max(asked.values()) < 7 * 6
-    assert strategy.privacy_spent().epsilon == pytest.approx(20.5 * max(asked.values()))
+    report = strategy.privacy_spent()
+    assert report.units[Unit.CLIENT].epsilon == pytest.approx(20.5 * max(asked.values()))
+    assert {node: spent[Unit.CLIENT].epsilon for node, spent in report.clients.items()} == {
+        node: pytest.approx(20.5 * count) for node, count in asked.items()
+    }
 
 
-def test_privacy_spent_starts_at_zero() -> None:
-    assert SignDSStrategy(SELECTION, FixedStep(1.0)).privacy_spent().epsilon == 0.0
+def test_privacy_spent_says_so_if_nothing_was_asked_for() -> None:
+    report = SignDSStrategy(SELECTION, FixedStep(1.0)).privacy_spent()
+    assert not report.units
+    assert str(report) == "nothing was asked for"
+
+
+def test_a_refusal_before_the_charge_costs_nothing_and_a_failure_costs_all() -> None:
+    strategy, _ = configured(nodes=4)
+    refused = error_reply("ldp:refused:budget", 100)
+    failed = error_reply("ldp:failed", 101)
+    strategy.aggregate_train(1, [refused, failed, reply(payload(FIRST), 102)])
+    clients = strategy.privacy_spent().clients
+    spent = {node: sum(s.epsilon for s in units.values()) for node, units in clients.items()}
+    assert spent == {100: 0.0, 101: 20.0, 102: 20.0, 103: 20.0}
+
+
+def test_clients_without_a_policy_are_a_warning_that_says_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logging.getLogger("flwr").propagate = True
+    strategy, _ = configured(nodes=2)
+    refusals = [error_reply("ldp:refused:policy", node) for node in (100, 101)]
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        arrays, _ = strategy.aggregate_train(1, refusals)
+    assert arrays is None
+    assert "FLOWER_LDP_POLICY" in caplog.text
 
 
 def test_summary_says_how_to_turn_the_magnitude_bit_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -302,7 +334,12 @@ def test_gate_and_strategy_agree_end_to_end() -> None:
         }
         return Message(RecordDict({"arrays": record(arrays)}), reply_to=sent)
 
-    replies = [gate(sent, context(), app) for sent in messages]
+    def node_context(sent: Message) -> Context:
+        own = context()
+        own.node_config["partition-id"] = sent.metadata.dst_node_id
+        return own
+
+    replies = [gate(sent, node_context(sent), app) for sent in messages]
     arrays, metrics = strategy.aggregate_train(1, replies)
     assert metrics is not None
     assert arrays is not None

@@ -25,8 +25,9 @@ from flower_ldp.strategies.split_align import align
 from flower_ldp.strategies.split_labels import tell
 from flower_ldp.wire.embedding import BACKWARD, FORWARD, PREPARE, TableTerms
 from flower_ldp.wire.records import Records, RecordTables
-from tests.split_world import Side, labels, local, tables
+from tests.split_world import Everything, Side, labels, local, tables
 
+pytestmark = pytest.mark.usefixtures("simulation_policy")
 CONDITIONAL = BottomClaim("conditional")
 PUBLIC = BottomClaim("public")
 
@@ -80,7 +81,9 @@ def test_two_parties_learn_what_neither_has_alone(tmp_path: Path) -> None:
 
 def test_random_bits_teach_nothing(tmp_path: Path) -> None:
     sides = {1: Side("left", tmp_path, CONDITIONAL)}
-    result = strategy(eps=0.0, parties=1).start(local(sides), epochs=10)
+    result = strategy(eps=0.0, parties=1).start(local(sides, Everything()), epochs=10)
+    with pytest.raises(PartyError, match="ldp:refused:policy"):
+        strategy(eps=0.0, parties=1).start(local(sides), epochs=1)
     assert result.history[-1]["accuracy-test"] < 0.25
 
 

@@ -59,7 +59,7 @@ def _write_whole(path: Path, text: str) -> None:
 
 def _print_table(rounds: list[dict[str, Any]]) -> None:
     private = any("epsilon-total" in row for row in rounds)
-    table = Table(title="SignDS" if private else "FedAvg, without protection")
+    table = Table(title="SignDS, simulation" if private else "FedAvg, without protection")
     columns = ["round", "accuracy", "bytes up per client"]
     if private:
         columns += ["r_est", "epsilon this round", "epsilon in total"]

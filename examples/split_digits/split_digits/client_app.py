@@ -10,7 +10,7 @@ from flwr.app import Context
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from flower_ldp.clients import OwnerAdmission, split_client_app
+from flower_ldp.clients import split_client_app
 from flower_ldp.mechanisms import BottomClaim
 from flower_ldp.split import ForwardCorrected, TorchParty
 from split_digits import data
@@ -60,4 +60,4 @@ def load(context: Context) -> TorchParty:
     )
 
 
-app = split_client_app(load, admission=OwnerAdmission())
+app = split_client_app(load)

@@ -1,0 +1,8 @@
+"""``python -m flower_ldp`` is ``flower-ldp``."""
+
+from __future__ import annotations
+
+from flower_ldp.cli.main import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,188 @@
+"""An audit: draw from a sampler under two inputs, and bound its epsilon from below.
+
+The draws are halved. The first half chooses an event (:mod:`~flower_ldp.audit.events`), the
+second gives the bound (:mod:`~flower_ldp.audit.bounds`), so that the search costs no
+confidence. A claim below the bound is refuted: were it true, a bound so high would have had a
+probability of at most 1 - confidence. **An audit can refute a claim and never prove one**: the
+bound speaks of one event under one pair of inputs.
+
+The sampler is any callable, so that shipped and broken ones go through the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flower_ldp.audit.bounds import check_confidence, epsilon_lower_bound, largest_bound
+from flower_ldp.audit.events import Scores, best_event
+from flower_ldp.mechanisms.random import RandomSource
+
+#: ``draw(value, rng)`` returns one report, or ``draw(value, count, rng)`` many (``batched``).
+Draw = Callable[..., Any]
+#: Turns a sequence of reports into as many scores.
+Statistic = Callable[[Sequence[Any]], Any]
+#: Makes a new source of randomness.
+Sources = Callable[[], RandomSource]
+#: Is told how many draws were made since the last time.
+Progress = Callable[[int], None]
+
+#: Fewest draws under each input that an audit accepts.
+FEWEST_DRAWS = 100
+# Reports in memory at a time: one by one they are objects, in a batch rows of an array.
+_OBJECTS, _ROWS = 2_000, 50_000
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What one check of one claim found.
+
+    Parameters
+    ----------
+    check : str
+        What was tried.
+    claimed : float
+        Epsilon per release that is claimed, at ``delta``.
+    lower_bound : float
+        The true epsilon (at ``delta``) is at least this, with probability ``confidence``.
+    confidence : float
+        Of this bound.
+    draws : int
+        Under each input; half of them chose the event.
+    event : str
+        What the bound was computed from.
+    reach : float
+        Largest bound that so many draws can give. A claim above cannot be refuted by them.
+    delta : float
+        Of the claim.
+    """
+
+    check: str
+    claimed: float
+    lower_bound: float
+    confidence: float
+    draws: int
+    event: str
+    reach: float
+    delta: float = 0.0
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the bound exceeds the claim. False proves nothing."""
+        return self.lower_bound > self.claimed
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in a few words."""
+        if self.refuted:
+            return "REFUTED"
+        if self.reach <= self.claimed:
+            return "not refuted (beyond reach of so many draws)"
+        return "not refuted"
+
+
+def audit(
+    draw: Draw,
+    pair: tuple[Any, Any],
+    statistic: Statistic,
+    claimed_epsilon: float,
+    draws: int,
+    *,
+    delta: float = 0.0,
+    confidence: float = 0.999,
+    batched: bool = False,
+    sources: Sources = RandomSource.from_os,
+    check: str = "one release",
+    label: str = "statistic",
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Test a claim of epsilon on one pair of inputs.
+
+    Parameters
+    ----------
+    draw : callable
+        The sampler: ``draw(value, rng)`` returns a report of ``value``.
+    pair : tuple of two values
+        Neighbouring inputs, as far apart as the mechanism's law allows.
+    statistic : callable
+        Takes a sequence of reports and returns one number for each: best the logarithm of
+        their probability ratio under the two inputs, or a function of it that grows with it.
+    claimed_epsilon : float
+        Per release; positive.
+    draws : int
+        Under each input, at least 100. Half choose the event, half give the bound.
+    delta : float
+        Of the claim, in [0, 1).
+    confidence : float
+        Of the bound, in (0, 1).
+    batched : bool
+        ``draw`` takes ``(value, count, rng)`` and returns ``count`` reports.
+    sources : callable
+        Makes the source of randomness, once an audit.
+    check, label : str
+        Names of the check and of the statistic, for the result.
+    progress : callable, optional
+        Is told numbers of draws as they are made; 2 ``draws`` in all.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its interval, or a score is missing or NaN.
+    ModuleNotFoundError
+        If scipy is not installed.
+    """
+    check_confidence(confidence)
+    if not claimed_epsilon > 0:
+        raise ValueError(f"claimed_epsilon must be positive, got {claimed_epsilon}")
+    if draws < FEWEST_DRAWS:
+        raise ValueError(f"draws must be at least {FEWEST_DRAWS}, got {draws}")
+    half = draws // 2
+    reach = largest_bound(draws - half, confidence=confidence, delta=delta)
+    rng = sources()
+
+    def scores(value: Any, count: int) -> Scores:
+        parts = _in_parts(draw, value, count, rng, batched)
+        return np.concatenate([_scored(statistic, part, progress) for part in parts])
+
+    choosing = scores(pair[0], half), scores(pair[1], half)
+    event = best_event(*choosing, confidence=confidence, delta=delta)
+    counts = [event.count(scores(value, draws - half)) for value in pair]
+    often, seldom = counts if event.likelier == 0 else counts[::-1]
+    bound = epsilon_lower_bound(often, seldom, draws - half, confidence=confidence, delta=delta)
+    return AuditResult(
+        check,
+        claimed_epsilon,
+        max(0.0, float(bound)),
+        confidence,
+        draws,
+        event.describe(label),
+        reach,
+        delta,
+    )
+
+
+def _in_parts(
+    draw: Draw, value: Any, count: int, rng: RandomSource, batched: bool
+) -> Iterator[Sequence[Any]]:
+    """Yield ``count`` reports in pieces that fit into memory."""
+    size = _ROWS if batched else _OBJECTS
+    for start in range(0, count, size):
+        part = min(size, count - start)
+        yield draw(value, part, rng) if batched else [draw(value, rng) for _ in range(part)]
+
+
+def _scored(statistic: Statistic, reports: Sequence[Any], progress: Progress | None) -> Scores:
+    scores = np.asarray(statistic(reports), dtype=np.float64)
+    if scores.shape != (len(reports),):
+        raise ValueError(
+            f"statistic must return {len(reports)} numbers for as many reports, "
+            f"got shape {scores.shape}"
+        )
+    if np.isnan(scores).any():
+        raise ValueError("statistic must not return NaN")
+    if progress is not None:
+        progress(len(reports))
+    return scores

@@ -1,0 +1,143 @@
+r"""A lower confidence bound on epsilon from how often an event was seen under two inputs.
+
+**Definition.** M is :math:`(\epsilon, \delta)`-private if for all neighbours x, x' and every
+event E, :math:`P(M(x) \in E) \le e^\epsilon P(M(x') \in E) + \delta`. So one event gives
+
+.. math:: \epsilon \ge \ln\frac{p - \delta}{q}, \qquad p = P(M(x) \in E),\; q = P(M(x') \in E).
+
+**Theorem.** Let E, the direction (which input comes first) and the numbers of draws be chosen
+without looking at the draws counted here. Let these be independent, and let E occur a times
+in n draws under x and b times in m under x'. With error :math:`\alpha = 1 -` confidence, let
+:math:`p_-` be the Clopper-Pearson lower bound on p at error :math:`\alpha/2` and :math:`q_+`
+the upper bound on q at :math:`\alpha/2`. Then
+
+.. math:: \hat\epsilon = \ln\frac{p_- - \delta}{q_+}
+
+is at most the true epsilon (the smallest one at this delta) with probability at least the
+confidence. *Proof*: each of :math:`p_- \le p`, :math:`q_+ \ge q` fails with probability at
+most :math:`\alpha/2`, exactly and for every p, q and n (Clopper and Pearson 1934); where
+neither fails, :math:`\hat\epsilon \le \ln((p-\delta)/q) \le \epsilon`. No normal
+approximation is made. Of k bounds that are to hold together, each takes :math:`\alpha/k`.
+
+The converse is not a theorem: a small bound says nothing about events that were not tried.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def _beta() -> Any:
+    # Imported here: it takes a second, and who only asks for help does without it.
+    try:
+        from scipy.stats import beta
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "an audit needs scipy: pip install 'flower-ldp[accounting]'", name="scipy"
+        ) from error
+    return beta
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise ValueError if ``confidence`` is not in (0, 1)."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be in (0, 1), got {confidence}")
+
+
+def probability_lower(count: ArrayLike, draws: int, error: float) -> NDArray[np.float64]:
+    """Return the Clopper-Pearson lower bound on a probability.
+
+    Parameters
+    ----------
+    count : array_like of int
+        How often the event occurred, each in [0, draws].
+    draws : int
+        Independent draws, at least 1.
+    error : float
+        Probability with which the bound may exceed the truth, one-sided; in (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If a count is impossible or ``error`` is outside its interval.
+    """
+    counts = _checked(count, draws, error)
+    bound = np.zeros(counts.shape)
+    some = counts > 0
+    bound[some] = _beta().ppf(error, counts[some], draws - counts[some] + 1)
+    return bound
+
+
+def probability_upper(count: ArrayLike, draws: int, error: float) -> NDArray[np.float64]:
+    """Return the Clopper-Pearson upper bound; the parameters are those of the lower one."""
+    counts = _checked(count, draws, error)
+    bound = np.ones(counts.shape)
+    some = counts < draws
+    bound[some] = _beta().isf(error, counts[some] + 1, draws - counts[some])
+    return bound
+
+
+def epsilon_lower_bound(
+    count: ArrayLike,
+    count_other: ArrayLike,
+    draws: int,
+    *,
+    confidence: float,
+    delta: float = 0.0,
+) -> NDArray[np.float64]:
+    """Return the lower bound on epsilon of the module's head, for each pair of counts.
+
+    Parameters
+    ----------
+    count, count_other : array_like of int
+        How often the event occurred under the input where it is likelier, and under the
+        other. For the other direction swap them; a direction is chosen beforehand, like
+        the event.
+    draws : int
+        Independent draws under each input.
+    confidence : float
+        Of each bound by itself, in (0, 1).
+    delta : float
+        The delta at which epsilon is bounded, in [0, 1).
+
+    Returns
+    -------
+    ndarray of float64
+        Epsilon per release. At most 0 where nothing was shown, down to minus infinity.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its interval.
+    """
+    check_confidence(confidence)
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must be in [0, 1), got {delta}")
+    error = (1.0 - confidence) / 2.0
+    above = probability_lower(count, draws, error) - delta
+    below = probability_upper(count_other, draws, error)
+    with np.errstate(divide="ignore"):
+        bound: NDArray[np.float64] = np.log(np.maximum(above, 0.0)) - np.log(below)
+    return bound
+
+
+def largest_bound(draws: int, *, confidence: float, delta: float = 0.0) -> float:
+    """Return the bound from an event that always occurs under one input and never under the other.
+
+    No claim above it can be refuted with so many draws, whatever the mechanism does.
+    """
+    return float(epsilon_lower_bound(draws, 0, draws, confidence=confidence, delta=delta))
+
+
+def _checked(count: ArrayLike, draws: int, error: float) -> NDArray[np.int64]:
+    counts = np.asarray(count, dtype=np.int64)
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}")
+    if counts.size and not (counts.min() >= 0 and counts.max() <= draws):
+        raise ValueError(f"count must be in [0, {draws}], got {counts.tolist()}")
+    if not 0 < error < 1:
+        raise ValueError(f"error must be in (0, 1), got {error}")
+    return counts

@@ -1,0 +1,105 @@
+"""Where an export goes: to stdout as it comes, or to a file that is complete or not there."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import typer
+
+#: The fields of a row, in the order of the columns.
+COLUMNS = (
+    "entry",
+    "at",
+    "data_id",
+    "run_id",
+    "message_id",
+    "message_type",
+    "fingerprint",
+    "parameters",
+    "sealed",
+    "mechanism",
+    "unit",
+    "epsilon",
+    "delta",
+    "count",
+)
+
+Rows = Iterable[Mapping[str, Any]]
+
+
+def check_target(target: Path, ledger: Path) -> None:
+    """Refuse to write over the ledger, its journal, or what is no regular file.
+
+    Raises
+    ------
+    typer.BadParameter
+        Naming the target.
+    """
+    real, source = Path(os.path.realpath(target)), Path(os.path.realpath(ledger))
+    same = real.exists() and source.exists() and os.path.samefile(real, source)
+    if same or real in (source, source.with_name(source.name + "-journal")):
+        raise typer.BadParameter(f"{target} is the ledger itself", param_hint="--output")
+    # /dev/stdout may lead to a regular file, which must not be replaced under the shell either.
+    device = Path(os.path.abspath(target)).parts[1:2] in (("dev",), ("proc",))
+    if device or (real.exists() and not stat.S_ISREG(real.stat().st_mode)):
+        raise typer.BadParameter(
+            f"{target} is no regular file; without --output rows go to stdout",
+            param_hint="--output",
+        )
+
+
+def to_stdout(rows: Rows, as_csv: bool) -> None:
+    """Write rows as they come."""
+    _write(rows, as_csv, sys.stdout)
+    sys.stdout.flush()
+
+
+def to_file(rows: Rows, as_csv: bool, target: Path) -> int:
+    """Write rows to a file and return their number; replace the file only when all is on disk.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the target is then as it was.
+    """
+    real = Path(os.path.realpath(target))  # a link stays a link
+    # mkstemp gives mode 0600: what was released is the owner's to show.
+    handle, name = tempfile.mkstemp(prefix=f".{real.name}.", suffix=".new", dir=real.parent)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="") as stream:
+            count = _write(rows, as_csv, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, real)
+    except BaseException:
+        os.unlink(name)
+        raise
+    folder = os.open(real.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return count
+
+
+def _write(rows: Rows, as_csv: bool, stream: TextIO) -> int:
+    count = 0
+    if as_csv:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(row)
+            count += 1
+        return count
+    for row in rows:
+        stream.write(json.dumps(row) + "\n")
+        count += 1
+    return count

@@ -1,0 +1,159 @@
+"""What ``flower-ldp policy check`` says about a policy and the ledger that it names."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.cli.output import Report
+from flower_ldp.errors import LedgerError
+from flower_ldp.policy import BudgetLimit, Policy, load_policy
+from flower_ldp.privacy import PrivacySpent, Unit, meaning
+
+
+def answer(file: Path, report: Report) -> None:
+    """Check everything about a policy file that can be checked before a run."""
+    policy = load_policy(file)
+    _rights(file, report)
+    report.facts.update(
+        data_id=policy.data_id, mode=policy.mode, unlisted_messages=policy.unlisted_messages
+    )
+    report.line(f"{file}: a policy for {policy.data_id}, mode {policy.mode}")
+    _messages(policy, report)
+    _budgets(policy, report)
+    _ledger(policy, report)
+
+
+def _rights(file: Path, report: Report) -> None:
+    for path, what in ((file, "the policy"), (file.absolute().parent, "its folder")):
+        mode = path.stat().st_mode
+        # In a folder with the sticky bit others cannot replace a file.
+        if mode & 0o022 and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
+            report.warn(
+                f"{what} {path} can be written by others (mode {stat.S_IMODE(mode):04o}), who "
+                "could raise the budgets: chmod go-w"
+            )
+
+
+def _messages(policy: Policy, report: Report) -> None:
+    rows: list[dict[str, object]] = [
+        {
+            "message": message,
+            "mechanism": mechanism,
+            "epsilon": allowance.epsilon,
+            "delta": allowance.delta,
+            "unit": allowance.unit,
+        }
+        for message, allowances in policy.messages.items()
+        for mechanism, allowance in allowances.items()
+    ]
+    report.facts["allowed"] = rows
+    if rows:
+        report.table(
+            "The most that one release may cost",
+            ("message", "mechanism", "epsilon", "delta", "unit"),
+            [[_cell(value) for value in row.values()] for row in rows],
+        )
+    empty = [message for message, allowances in policy.messages.items() if not allowances]
+    for message in empty:
+        report.line(f"{message}: no mechanism may answer.")
+    if policy.unlisted_messages == "answer":
+        text = "messages that are not listed may be answered by any mechanism at any cost"
+        if policy.is_simulation:
+            report.line(f"{text}: this is a simulation.")
+        else:
+            report.warn(text)
+    else:
+        report.line("Messages that are not listed are refused.")
+        if not rows:
+            report.warn("nothing is allowed: each message is refused")
+
+
+def _budgets(policy: Policy, report: Report) -> None:
+    rows: list[dict[str, Any]] = []
+    for limit in policy.limits():
+        fits = {message: _fits(policy, message, limit) for message in policy.messages}
+        rows.append(
+            {
+                "unit": limit.unit.value,
+                "scope": limit.scope,
+                "days": None if limit.window_seconds is None else limit.window_seconds / 86_400,
+                "epsilon": limit.epsilon,
+                "delta": limit.delta,
+                "full_releases": {name: n for name, n in fits.items() if n is not None},
+            }
+        )
+    report.facts["budgets"] = rows
+    report.table(
+        "The most that all releases may cost together",
+        ("unit", "for", "epsilon", "delta", "full releases that fit"),
+        [
+            (
+                row["unit"],
+                row["scope"] if row["days"] is None else f"{row['days']:g} days",
+                _cell(row["epsilon"]),
+                _cell(row["delta"]),
+                ", ".join(f"{n:,} {name}" for name, n in row["full_releases"].items()) or "-",
+            )
+            for row in rows
+        ],
+    )
+    for row in rows:
+        for name, n in row["full_releases"].items():
+            if n == 0:
+                report.warn(
+                    f"one {name} release at its largest cost exceeds the budget per {row['unit']} "
+                    f"and {row['scope']}"
+                )
+    worth = {
+        name: meaning(PrivacySpent(Unit(name), budget.life.epsilon, budget.life.delta))
+        for name, budget in policy.budgets.items()
+    }
+    report.facts["meaning"] = worth
+    for name, words in worth.items():
+        report.line(f"The budget per {name} for life: {words}")
+
+
+def _fits(policy: Policy, message: str, limit: BudgetLimit) -> int | None:
+    """Return how many releases at the largest cost fit a budget; None if none touches it."""
+    costs = [
+        Amount.cost(allowance.epsilon, allowance.delta)
+        for name, allowances in policy.messages.items()
+        for allowance in allowances.values()
+        if name == message and allowance.unit == limit.unit.value
+    ]
+    if not costs:
+        return None
+    allowed = Amount.allowance(limit.epsilon, limit.delta)
+    epsilon, delta = sum(c.epsilon for c in costs), sum(c.delta for c in costs)
+    fits = allowed.epsilon // epsilon
+    return min(fits, allowed.delta // delta) if delta else fits
+
+
+def _ledger(policy: Policy, report: Report) -> None:
+    path = policy.ledger
+    facts: dict[str, Any] = {"file": str(path), "entries": None}
+    report.facts["ledger"] = facts
+    if not path.exists() and policy.is_simulation:
+        if os.access(path.absolute().parent, os.W_OK):
+            report.line(f"Ledger {path}: not there yet; a simulation makes it.")
+        else:
+            report.problem(f"ledger {path} cannot be made: its folder cannot be written")
+        return
+    try:
+        # As a client opens it: owner, rights, version and content are checked.
+        with Ledger.open(path) as ledger:
+            mark = ledger.mark()
+    except LedgerError as error:
+        report.problem(str(error))
+        return
+    facts["entries"] = mark.entries
+    report.line(f"Ledger {path}: usable, {mark.entries:,} entries.")
+
+
+def _cell(value: object) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

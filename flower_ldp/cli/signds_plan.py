@@ -1,0 +1,284 @@
+"""The answer of ``flower-ldp plan signds``: checked wishes in, lines and facts out."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass, replace
+
+import typer
+
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.composition import totals
+from flower_ldp.accounting.shuffle import shuffled
+from flower_ldp.cli import signds_numbers as numbers
+from flower_ldp.cli.output import Report, number
+from flower_ldp.mechanisms.magrr import MagRR
+from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
+from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
+from flower_ldp.wire.signds_report import report_length
+
+_LARGEST_EPSILON = 100.0
+_MOST_ROUNDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was asked, as the options of ``flower-ldp plan signds`` say it."""
+
+    params: int | None
+    epsilon: float | None
+    total_epsilon: float | None
+    rounds: int
+    clients: int | None
+    participation: float
+    k: float
+    threshold_ratio: float
+    dim_out: int
+    magnitude_epsilon: float | None
+    delta: float
+
+    def __post_init__(self) -> None:
+        if self.epsilon is None and self.total_epsilon is None:
+            raise typer.BadParameter("give --epsilon, or --total-epsilon with --rounds")
+        if self.params is None and self.epsilon is not None:
+            raise _wrong("--params", "give the number of weights")
+        self._check_integers()
+        if not 0 < self.participation <= 1:
+            raise _wrong("--participation", f"must be in (0, 1], got {self.participation}")
+        if not 0 < self.delta < 1:
+            raise _wrong("--delta", f"must be in (0, 1), got {self.delta}")
+        if self.total_epsilon is not None:
+            try:
+                Amount.allowance(self.total_epsilon)
+            except ValueError as error:
+                raise _wrong("--total-epsilon", str(error)) from error
+
+    def _check_integers(self) -> None:
+        for option, value, most in (
+            ("--params", self.params, MAX_DIMENSION),
+            ("--rounds", self.rounds, _MOST_ROUNDS),
+            ("--clients", self.clients, MAX_DIMENSION),
+        ):
+            if value is not None and not 1 <= value <= most:
+                raise _wrong(option, f"must be in [1, {most}], got {value}")
+
+    @property
+    def reports(self) -> int | None:
+        """Reports of one round, counted as Flower's FedAvg counts the clients that it asks."""
+        return None if self.clients is None else max(1, int(self.clients * self.participation))
+
+
+def answer(wishes: Wishes, report: Report) -> None:
+    """Answer all that was asked."""
+    report.facts["mechanism"] = "signds"
+    report.facts["parameters"] = asdict(wishes)
+    bit = _magnitude(wishes)
+    if wishes.epsilon is None:
+        epsilon = _affordable(wishes, report)
+        if epsilon is None:
+            return
+    else:
+        epsilon = wishes.epsilon
+    mechanism = _mechanism(wishes, epsilon)
+    events = mechanism.events() + (() if bit is None else bit.events())
+    if wishes.params is not None:
+        plan = _plan(mechanism, wishes.params, report)
+        rows = _selection(wishes, plan, report)
+        if wishes.reports is not None:
+            rows += _signal(wishes, plan, wishes.reports, report)
+        report.pairs(rows)
+        report.line()
+    _cost(wishes, events, report)
+    if wishes.epsilon is not None and wishes.total_epsilon is not None:
+        _fit(wishes, wishes.total_epsilon, events, report)
+
+
+def _wrong(option: str, what: str) -> typer.BadParameter:
+    return typer.BadParameter(what, param_hint=option)
+
+
+def _magnitude(wishes: Wishes) -> MagRR | None:
+    if wishes.magnitude_epsilon is None:
+        return None
+    try:
+        return MagRR(wishes.magnitude_epsilon)
+    except ValueError as error:
+        raise _wrong("--magnitude-epsilon", str(error)) from error
+
+
+def _mechanism(wishes: Wishes, epsilon: float) -> SignDS:
+    try:
+        return SignDS(epsilon, wishes.k, wishes.threshold_ratio, wishes.dim_out)
+    except ValueError as error:
+        option = "--" + str(error).split()[0].replace("_", "-")
+        raise _wrong(option, str(error)) from error
+
+
+def _plan(mechanism: SignDS, params: int, report: Report) -> SelectionPlan:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SmallTopSetWarning)
+        try:
+            plan = mechanism.plan(params)
+        except ValueError as error:
+            raise _wrong("--dim-out", str(error)) from error
+    for warning in caught:
+        report.warn(str(warning.message))
+    return plan
+
+
+def _affordable(wishes: Wishes, report: Report) -> float | None:
+    """Return the epsilon that a selection may have so that all rounds fit, if there is one."""
+    total = wishes.total_epsilon or 0.0
+    units = numbers.per_round(total, wishes.rounds)
+    bit = Amount.cost(wishes.magnitude_epsilon or 0.0).epsilon
+    left = Amount(max(units - bit, 0))
+    report.facts["affordable"] = {
+        "epsilon_round": numbers.as_float(units),
+        "epsilon_selection": numbers.as_float(left.epsilon),
+    }
+    whole = Amount(units).epsilon_text
+    if left.epsilon == 0:
+        report.problem(
+            f"{wishes.rounds:,} rounds do not fit: a total of {total:g} leaves {whole} a round, "
+            f"and the magnitude bit takes {wishes.magnitude_epsilon or 0:g}"
+        )
+        return None
+    of_which = f", of which the selection gets {left.epsilon_text}" if bit else ""
+    report.line(f"A total of {total:g} in {wishes.rounds:,} rounds: epsilon {whole} a round")
+    report.line(f"(rounded down to 12 decimals, so that all rounds fit){of_which}.")
+    epsilon = numbers.as_float(left.epsilon)
+    if epsilon > _LARGEST_EPSILON:
+        report.warn(f"a selection takes at most {_LARGEST_EPSILON:g}: what follows is for that")
+        epsilon = _LARGEST_EPSILON
+    report.facts["affordable"]["epsilon_planned"] = epsilon
+    report.line()
+    return epsilon
+
+
+def _selection(wishes: Wishes, plan: SelectionPlan, report: Report) -> list[tuple[str, str]]:
+    size = report_length(dimension=plan.dimension, dim_out=plan.dim_out)
+    expected = plan.expected_inside
+    report.facts["selection"] = {
+        "top_size": plan.top_size,
+        "h": plan.dim_out,
+        "v_th": plan.threshold,
+        "expected_inside": expected,
+        "contrast": plan.contrast,
+    }
+    report.facts["bytes_up"] = {
+        "per_round": size,
+        "total": size * wishes.rounds,
+        "dense_float32_per_round": 4 * plan.dimension,
+    }
+    return [
+        ("h, weights in a report", f"{plan.dim_out:,} of {plan.dimension:,}"),
+        ("K, weights in the top set", f"{plan.top_size:,}"),
+        ("v_th, favoured from", f"{plan.threshold:,}"),
+        ("E[v], expected of the top set", f"{expected:.6f} ({expected / plan.dim_out:.0%})"),
+        ("bytes up a client and round", f"{size:,} (dense float32: {4 * plan.dimension:,})"),
+        ("bytes up a client in all", f"{size * wishes.rounds:,}"),
+    ]
+
+
+def _signal(
+    wishes: Wishes, plan: SelectionPlan, reports: int, report: Report
+) -> list[tuple[str, str]]:
+    one = numbers.signal_to_noise(plan, reports)
+    whole = numbers.signal_to_noise(plan, reports * wishes.rounds)
+    enough = numbers.reports_for_one(plan)
+    report.facts["signal_to_noise"] = {
+        "reports_per_round": reports,
+        "round": one,
+        "all_rounds": whole,
+        "reports_for_one": enough,
+    }
+    needed = "" if enough is None else f"; 1 takes {enough:,} reports"
+    return [
+        ("signal to noise of a round", f"{one:.3g} from {reports:,} reports{needed}"),
+        (f"   of {wishes.rounds:,} rounds that agree", f"{whole:.3g}"),
+    ]
+
+
+def _cost(wishes: Wishes, events: tuple[PrivacyEvent, ...], report: Report) -> None:
+    one = compose(events)[Unit.CLIENT]
+    planned = [replace(event, count=wishes.rounds) for event in events]
+    pure = compose(planned)[Unit.CLIENT]
+    parts = " + ".join(f"{event.mechanism} {event.epsilon:.15g}" for event in events)
+    rows = [
+        ("epsilon a round", f"{one.epsilon:.15g} per client, pure ({parts})"),
+        ("epsilon in all, pure", f"{pure.epsilon:.15g} per client after {wishes.rounds:,} rounds"),
+    ]
+    second, smaller = _second_bound(wishes, planned, report)
+    if second is not None:
+        gain = "" if second.epsilon < pure.epsilon else "no less: "
+        rows.append(("   by loss distributions", f"{gain}{number(second.epsilon)}, {_at(second)}"))
+    chosen = f"{smaller.epsilon:.15g}, the pure sum"
+    if smaller.delta > 0:
+        chosen = f"{number(smaller.epsilon)}, {_at(smaller)}"
+    rows.append(("   the smaller valid bound", chosen))
+    report.pairs(rows)
+    if wishes.reports is not None:
+        _shuffle(wishes, one.epsilon, wishes.reports, report)
+    report.facts["meaning"] = {"round": meaning(one), "total": meaning(pure)}
+    report.facts["epsilon"] = {
+        "unit": "client",
+        "relation": Unit.CLIENT.relation,
+        "round": one.epsilon,
+        "total_pure": pure.epsilon,
+        "total_pld": None if second is None else second.epsilon,
+        "total_smaller": smaller.epsilon,
+        "total_smaller_delta": smaller.delta,
+    }
+    report.line()
+    report.line(f"One round: {meaning(one)}")
+    report.line(f"In all:    {meaning(pure)}")
+
+
+def _at(spent: PrivacySpent) -> str:
+    return f"delta {spent.delta:g} (if the rounds and epsilons are fixed beforehand)"
+
+
+def _second_bound(
+    wishes: Wishes, planned: list[PrivacyEvent], report: Report
+) -> tuple[PrivacySpent | None, PrivacySpent]:
+    """Return the bound by loss distributions, if there is one, and the smaller of both."""
+    if wishes.clients is not None and wishes.delta >= 1 / wishes.clients:
+        report.warn(f"delta {wishes.delta:g} is not below 1 / clients: choose it far below")
+    try:
+        found = totals(planned, delta=wishes.delta)[Unit.CLIENT]
+    except ModuleNotFoundError as error:
+        report.warn(str(error))
+        return None, compose(planned)[Unit.CLIENT]
+    return found.approximate, found.smaller
+
+
+def _shuffle(wishes: Wishes, epsilon: float, reports: int, report: Report) -> None:
+    bound = shuffled(epsilon, clients=reports, delta=wishes.delta)
+    needs = numbers.shuffle_needs(epsilon, wishes.delta)
+    report.facts["shuffle"] = {
+        "condition": "only if a shuffler outside the server's control mixes the reports; "
+        "Flower has none",
+        "reports": reports,
+        "reports_needed": needs,
+        "epsilon_round": None if bound is None else bound.epsilon,
+        "delta": wishes.delta,
+    }
+    report.line()
+    if bound is None:
+        report.line(
+            "Not part of the above: a shuffler outside the server's control would give no proven "
+            f"gain\nwith {reports:,} reports a round (the theorem asks for {number(needs)}); "
+            "Flower has none."
+        )
+    else:
+        report.line(f"Not part of the above: {bound}.")
+
+
+def _fit(wishes: Wishes, total: float, events: tuple[PrivacyEvent, ...], report: Report) -> None:
+    most = numbers.rounds_that_fit(total, tuple(event.epsilon for event in events))
+    report.facts["fit"] = {"rounds": most, "fits": most >= wishes.rounds}
+    if most < wishes.rounds:
+        report.problem(f"{wishes.rounds:,} rounds do not fit a total of {total:g}: {most:,} do")
+    else:
+        report.line(f"A total of {total:g} holds {most:,} rounds: {wishes.rounds:,} fit.")

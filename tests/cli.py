@@ -1,0 +1,37 @@
+"""The command line in one process, for tests of its parts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from typer.testing import CliRunner
+
+from flower_ldp.cli.main import app
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+    both: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        assert found["ok"] == (self.code == 0)
+        return found
+
+
+def flower_ldp(*words: object) -> Done:
+    """Run a command; errors that are not the user's escape as they are."""
+    result = CliRunner().invoke(app, [str(word) for word in words], prog_name="flower-ldp")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert "Traceback" not in result.output
+    return Done(result.exit_code, result.stdout, result.stderr, result.output)

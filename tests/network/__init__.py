@@ -1,0 +1,1 @@
+"""Tests between real processes that only share a network."""

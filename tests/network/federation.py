@@ -1,0 +1,314 @@
+"""A federation of real processes on loopback: one SuperLink, any number of SuperNodes.
+
+    with Federation.start(folder, tls=True) as federation:
+        node = federation.add_node("ward-0", {"partition-id": 0}, policy=POLICY)
+        run = federation.submit(app, {"num-server-rounds": 3})
+        run.wait_for("finished", timeout=120)
+
+Each SuperNode has a folder (policy, ledger, log, key); nothing is shared but the network.
+Everything is killed at the end, whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.network.certificates import Certificates, make_certificates, make_node_key
+from tests.network.processes import (
+    TAG,
+    Process,
+    free_port,
+    is_listening,
+    kill_tagged,
+    wait_for,
+)
+
+START_SECONDS = 90.0
+_CONNECTED = re.compile(r"SuperNode ID: (\d+)")
+
+#: Settings of a node: what ``--node-config`` can hold.
+NodeConfig = Mapping[str, str | int | float | bool]
+
+
+@dataclass
+class Run:
+    """A run that was submitted and whose log is being streamed."""
+
+    process: Process
+    environment: dict[str, str]
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        """The run's log so far."""
+        return self.process.output
+
+    @property
+    def run_id(self) -> str:
+        """Flower's identity of the run; empty until it was accepted."""
+        return "".join(re.findall(r"started run (\d+)", self.output)[:1])
+
+    def wait_for(self, pattern: str, *, timeout: float) -> re.Match[str]:
+        """Wait until the log holds a line that matches a regular expression."""
+        compiled = re.compile(pattern, re.MULTILINE)
+        wait_for(
+            lambda: bool(compiled.search(self.output)) or not self.process.is_running,
+            f"{pattern!r} in the run's log",
+            timeout=timeout,
+            shown=lambda: self.output[-8_000:],
+        )
+        found = compiled.search(self.output)
+        assert found is not None, f"the run ended without {pattern!r}:\n{self.output[-8_000:]}"
+        return found
+
+    def stop(self) -> None:
+        """Have Flower stop the run, and end the stream of its log."""
+        command = ["flwr", "stop", self.run_id, "here"]
+        subprocess.run(command, env=self.environment, capture_output=True, check=False)
+        self.process.kill()
+
+
+@dataclass
+class Node:
+    """A SuperNode with a folder of its own."""
+
+    folder: Path
+    command: list[str]
+    environment: dict[str, str]
+    process: Process
+
+    @property
+    def ledger(self) -> Path:
+        """Where the policies of this module's users keep their ledger."""
+        return self.folder / "ledger.sqlite"
+
+    @property
+    def log(self) -> str:
+        """What the SuperNode and its app have printed, over all its starts."""
+        return self.process.output
+
+    def wait_until_connected(self, times: int = 1, timeout: float = START_SECONDS) -> None:
+        """Wait until it has joined the federation so many times."""
+        wait_for(
+            lambda: len(_CONNECTED.findall(self.log)) >= times or not self.process.is_running,
+            f"{self.folder.name} joining",
+            timeout=timeout,
+            shown=lambda: self.log[-4_000:],
+        )
+        assert self.process.is_running, f"{self.folder.name} ended:\n{self.log[-4_000:]}"
+
+    def restart(self) -> None:
+        """Start it again, with the same command, key, policy and ledger; wait until it joins."""
+        before = len(_CONNECTED.findall(self.log))
+        log = self.process.log
+        self.process = Process.start(self.command, self.environment, log, self.folder)
+        self.wait_until_connected(before + 1)
+
+
+@dataclass
+class Federation:
+    """One SuperLink and its SuperNodes. Make one with :meth:`start`."""
+
+    folder: Path
+    port: int
+    environment: dict[str, str]
+    certificates: Certificates | None
+    superlink: Process
+    nodes: dict[str, Node] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+
+    @classmethod
+    @contextlib.contextmanager
+    def start(
+        cls, folder: Path, *, tls: bool = False, environment: Mapping[str, str] | None = None
+    ) -> Iterator[Federation]:
+        """Run a SuperLink with a database; with TLS it takes registered SuperNodes only."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tag = uuid.uuid4().hex
+        certificates = make_certificates(folder / "certificates") if tls else None
+        port = free_port()
+        variables = {
+            **os.environ,
+            **(environment or {}),
+            TAG: tag,
+            "FLWR_HOME": str(folder / "flower"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        variables.pop("FLOWER_LDP_POLICY", None)
+        _write_connection(folder / "flower", port, certificates)
+        process = _start_superlink(folder, port, variables, certificates)
+        federation = cls(folder, port, variables, certificates, process)
+        try:
+            federation._wait_for_superlink()
+            yield federation
+        finally:
+            # Nothing is worth waiting for: whoever wants an orderly end asks for it before.
+            for run in federation.runs:
+                run.process.kill()
+            for node in federation.nodes.values():
+                node.process.kill()
+            federation.superlink.kill()
+            kill_tagged(tag)
+
+    @property
+    def database(self) -> Path:
+        """The SuperLink's database."""
+        return self.folder / "superlink.sqlite"
+
+    def stored(self) -> bytes:
+        """Everything that the SuperLink stored or printed: database, journal, log, folder."""
+        files = [path for path in self.folder.glob("superlink*") if path.is_file()]
+        files += [path for path in (self.folder / "flower").rglob("*") if path.is_file()]
+        return b"\n".join(path.read_bytes() for path in files)
+
+    def restart_superlink(self) -> None:
+        """Start the SuperLink again on its database and port."""
+        self.superlink = _start_superlink(
+            self.folder, self.port, self.environment, self.certificates
+        )
+        self._wait_for_superlink()
+
+    def register(self, public_key: Path, name: str) -> None:
+        """Register a SuperNode's public key, as an administrator does."""
+        command = ["flwr", "supernode", "register", str(public_key), "here", "--name", name]
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def add_node(
+        self,
+        name: str,
+        config: NodeConfig | None = None,
+        *,
+        policy: str | None = None,
+        command: str = "flower-supernode",
+        options: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+        register: bool = True,
+        connect: bool = True,
+    ) -> Node:
+        """Start a SuperNode in a folder of its own.
+
+        Parameters
+        ----------
+        name : str
+            Of the node and its folder.
+        config : mapping, optional
+            For ``--node-config``.
+        policy : str, optional
+            Text of a policy: written to ``policy.yaml`` in the folder and named by
+            ``--node-config 'ldp-policy="..."'``. A ledger is a path relative to the folder.
+        command : str
+            What to run.
+        options : tuple of str
+            More options of the command.
+        environment : mapping, optional
+            Variables besides those of the federation.
+        register : bool
+            With TLS: register the node's key before it starts.
+        connect : bool
+            Wait until it has joined.
+        """
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        settings = dict(config or {})
+        if policy is not None:
+            (folder / "policy.yaml").write_text(policy, encoding="utf-8")
+            settings["ldp-policy"] = str(folder / "policy.yaml")
+        arguments = [command, "--superlink", f"127.0.0.1:{self.port}", *options]
+        arguments += ["--host", "127.0.0.1", "--port", str(free_port())]
+        if settings:
+            arguments += ["--node-config", " ".join(f"{k}={_toml(v)}" for k, v in settings.items())]
+        arguments += self._security(folder, name, register)
+        variables = {
+            **self.environment,
+            "FLWR_HOME": str(folder / "flower"),
+            **(environment or {}),
+        }
+        process = Process.start(arguments, variables, folder / "node.log", folder)
+        node = self.nodes[name] = Node(folder, arguments, variables, process)
+        if connect:
+            node.wait_until_connected()
+        return node
+
+    def submit(self, app: Path, config: NodeConfig | None = None) -> Run:
+        """Submit an app with ``flwr run`` and stream its log in the background."""
+        command = ["flwr", "run", str(app), "here", "--stream"]
+        for name, value in (config or {}).items():
+            command += ["--run-config", f"{name}={_toml(value)}"]
+        log = self.folder / f"run-{len(self.runs)}.log"
+        run = Run(
+            Process.start(command, self.environment, log, self.folder),
+            self.environment,
+            self.folder,
+        )
+        self.runs.append(run)
+        return run
+
+    def _security(self, folder: Path, name: str, register: bool) -> list[str]:
+        if self.certificates is None:
+            return ["--insecure"]
+        private, public = make_node_key(folder)
+        if register:
+            self.register(public, name)
+        return [
+            *("--root-certificates", str(self.certificates.authority)),
+            *("--auth-supernode-private-key", str(private)),
+        ]
+
+    def _wait_for_superlink(self) -> None:
+        wait_for(
+            lambda: is_listening(self.port) or not self.superlink.is_running,
+            "the SuperLink listening",
+            timeout=START_SECONDS,
+            shown=lambda: self.superlink.output[-4_000:],
+        )
+        assert self.superlink.is_running, self.superlink.output[-4_000:]
+
+
+def _toml(value: str | int | float | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _write_connection(home: Path, port: int, certificates: Certificates | None) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    trust = (
+        "insecure = true"
+        if certificates is None
+        else f'root-certificates = "{certificates.authority}"'
+    )
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
+        f"{trust}\n",
+        encoding="utf-8",
+    )
+
+
+def _start_superlink(
+    folder: Path, port: int, environment: dict[str, str], certificates: Certificates | None
+) -> Process:
+    command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--database", str(folder / "superlink.sqlite")]
+    command += ["--isolation", "subprocess", "--disable-runtime-dependency-installation"]
+    if certificates is None:
+        command += ["--insecure"]
+    else:
+        command += ["--enable-supernode-auth"]
+        command += ["--ssl-ca-certfile", str(certificates.authority)]
+        command += ["--ssl-certfile", str(certificates.certificate)]
+        command += ["--ssl-keyfile", str(certificates.key)]
+    return Process.start(command, environment, folder / "superlink.log", folder)

@@ -1,0 +1,99 @@
+"""Processes of a test: each in a group of its own, none of them outlives the test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Every process of a federation has this variable, whatever started it.
+TAG = "FLOWER_LDP_TEST_FEDERATION"
+
+
+@dataclass
+class Process:
+    """A command that runs in the background, with its output in a file."""
+
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    @classmethod
+    def start(
+        cls, command: list[str], environment: Mapping[str, str], log: Path, folder: Path
+    ) -> Process:
+        """Start a command in a process group of its own; a log that exists is continued."""
+        with log.open("ab") as output:
+            popen = subprocess.Popen(
+                command,
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return cls(popen, log)
+
+    @property
+    def output(self) -> str:
+        """What it has printed so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.popen.poll() is None
+
+    def kill(self) -> None:
+        """End it and its group as power loss would: SIGKILL, no cleaning up."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait()
+
+    def stop(self, timeout: float = 15.0) -> None:
+        """Ask it to end, then kill what is left of its group."""
+        with contextlib.suppress(ProcessLookupError):
+            self.popen.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.popen.wait(timeout)
+        self.kill()
+
+
+def kill_tagged(tag: str) -> None:
+    """Kill every process whose environment has ``TAG=tag``, except this one."""
+    marker = f"{TAG}={tag}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ProcessLookupError):
+            if int(folder.name) != os.getpid() and marker in (folder / "environ").read_bytes():
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+def wait_for(
+    condition: Callable[[], bool], what: str, *, timeout: float, shown: Callable[[], str]
+) -> None:
+    """Wait until a condition holds; fail with the text that ``shown`` returns."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not happen within {timeout} s:\n{shown()}")
+        time.sleep(0.1)
+
+
+def is_listening(port: int) -> bool:
+    """Return whether something answers on a port of this machine."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

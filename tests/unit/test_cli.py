@@ -1,0 +1,145 @@
+"""The command line as a whole: its entry, its help, what it loads, how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+import flower_ldp
+from flower_ldp.cli import main
+from tests.cli import flower_ldp as run
+
+ROOT = Path(flower_ldp.__file__).parents[1]
+MODULE = (sys.executable, "-m", "flower_ldp")
+
+
+def process(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a program of its own, as a user does."""
+    return subprocess.run(
+        [*MODULE, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Return the words of each command and group."""
+    found: list[tuple[str, ...]] = []
+    waiting = [((), typer.main.get_command(main.app))]
+    while waiting:
+        words, command = waiting.pop()
+        found.append(words)
+        if isinstance(command, click.Group):
+            waiting += [((*words, name), inner) for name, inner in command.commands.items()]
+    return sorted(found)
+
+
+def test_the_commands_are_there() -> None:
+    assert {
+        ("plan", "signds"),
+        ("ledger", "create"),
+        ("ledger", "show"),
+        ("ledger", "export"),
+        ("ledger", "verify"),
+        ("policy", "check"),
+        ("policy", "sample"),
+        ("config", "check"),
+    } <= set(commands())
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_each_help_has_an_example_and_the_exit_codes(words: tuple[str, ...]) -> None:
+    done = run(*words, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert re.search(rf"\n  Examples?:\n    flower-ldp {' '.join(words[:1])}", done.out)
+    assert "Exit codes: 0 all is well; 1 what was asked about is wrong" in done.out
+    assert "\\[" not in done.out
+
+
+@pytest.mark.parametrize("words", [w for w in commands() if len(w) == 2], ids=" ".join)
+def test_each_command_takes_json(words: tuple[str, ...]) -> None:
+    assert "--json" in run(*words, "--help").out
+
+
+def test_the_console_entry_is_the_module() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (value,) = re.findall(r'\[project\.scripts\]\nflower-ldp = "(.*)"', text)
+    assert EntryPoint("flower-ldp", value, "console_scripts").load() is main.run
+    done = process("--version")
+    assert (done.returncode, done.stdout) == (0, f"flower-ldp {flower_ldp.__version__}\n")
+    assert run("--version").out == done.stdout
+
+
+def test_exit_codes_of_the_program(tmp_path: Path) -> None:
+    fine = process("plan", "--params", 100, "--epsilon", 1)
+    assert (fine.returncode, len(fine.stderr.splitlines())) == (0, 1)
+    wrong = process("ledger", "show", tmp_path / "missing")
+    assert (wrong.returncode, wrong.stdout, len(wrong.stderr.splitlines())) == (1, "", 1)
+    assert wrong.stderr.startswith("error: ledger ")
+    usage = process("plan", "--params", "x")
+    assert (usage.returncode, usage.stdout) == (2, "")
+    for done in (fine, wrong, usage):
+        assert "Traceback" not in done.stderr
+        assert "Warning" not in done.stderr
+
+
+def test_a_reader_that_stops_early_gets_no_traceback(tmp_path: Path) -> None:
+    command = f"'{MODULE[0]}' -m flower_ldp policy sample | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout.startswith("# A commented policy")
+    assert done.stderr == ""
+
+
+LOADED = """
+import sys
+from flower_ldp.cli.main import run
+sys.argv = ["flower-ldp", *sys.argv[1:]]
+try:
+    run()
+finally:
+    slow = ("flwr", "torch", "dp_accounting", "scipy", "numpy", "pydantic", "cryptography")
+    print("loaded:", [name for name in slow if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("words", [("--help",), ("plan", "signds", "--help"), ("policy", "sample")])
+def test_help_loads_nothing_that_takes_time(words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_ledgers_and_policies_are_read_without_flower(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, "ledger", "create", str(tmp_path / "ledger.sqlite")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert "flwr" not in done.stdout.splitlines()[-1]

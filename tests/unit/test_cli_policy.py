@@ -1,0 +1,221 @@
+"""``flower-ldp policy`` and ``config``: what they say, and what they find wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.policy import parse_policy
+from flower_ldp.privacy import PrivacySpent, Unit, meaning
+from tests.cli import flower_ldp
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "flower_ldp" / "cli" / "samples"
+
+POLICY = """\
+data_id: ward-7
+ledger: ledger.sqlite
+mode: deployment
+messages:
+  train: {signds: {epsilon: 0.8}, magrr: {epsilon: 0.1}}
+  evaluate: {gauss: {epsilon: 2.0, delta: 1.0e-6, unit: example}}
+budgets:
+  client:
+    run: {epsilon: 9.0}
+    window: {epsilon: 4.5, days: 30}
+    life: {epsilon: 90.0}
+  example:
+    life: {epsilon: 10.0, delta: 3.0e-6}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY)
+    path.chmod(0o600)
+    Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir()))
+def test_a_sample_is_the_file_in_configs(name: str) -> None:
+    assert (SAMPLES / name).read_bytes() == (ROOT / "configs" / name).read_bytes()
+
+
+@pytest.mark.parametrize(("words", "mode"), [((), "deployment"), (("--simulation",), "simulation")])
+def test_a_sample_is_printed_as_it_is_and_passes_the_check(
+    words: tuple[str, ...], mode: str, tmp_path: Path
+) -> None:
+    done = flower_ldp("policy", "sample", *words)
+    assert parse_policy(done.out).mode == mode
+    found = flower_ldp("policy", "sample", *words, "--json").json
+    assert found["text"] == done.out == (ROOT / "configs" / found["name"]).read_text()
+    path = tmp_path / "policy.yaml"
+    path.write_text(done.out)
+    path.chmod(0o600)
+    if mode == "deployment":
+        assert flower_ldp("policy", "check", path).code == 1
+        Ledger.open(tmp_path / "privacy-ledger.sqlite", create=True).close()
+    assert flower_ldp("policy", "check", path, "--json").json["warnings"] == []
+
+
+def test_check_says_what_is_allowed(file: Path) -> None:
+    found = flower_ldp("policy", "check", file, "--json").json
+    assert (found["data_id"], found["mode"], found["warnings"]) == ("ward-7", "deployment", [])
+    assert [(r["message"], r["mechanism"], r["epsilon"], r["unit"]) for r in found["allowed"]] == [
+        ("train", "signds", 0.8, "client"),
+        ("train", "magrr", 0.1, "client"),
+        ("evaluate", "gauss", 2.0, "example"),
+    ]
+    assert [(r["unit"], r["scope"], r["full_releases"]) for r in found["budgets"]] == [
+        ("client", "run", {"train": 10}),
+        ("client", "window", {"train": 5}),
+        ("client", "life", {"train": 100}),
+        ("example", "life", {"evaluate": 3}),
+    ]
+    assert found["meaning"]["client"] == meaning(PrivacySpent(Unit.CLIENT, 90.0))
+    assert found["ledger"] == {"file": str(file.with_name("ledger.sqlite")), "entries": 0}
+    words = flower_ldp("policy", "check", file).out
+    for part in ("ward-7", "gauss", "1e-06", "30 days", "5 train", "usable", "are refused"):
+        assert part in words
+
+
+def test_a_policy_that_others_can_write_is_said(file: Path) -> None:
+    for mode in (0o620, 0o602):
+        file.chmod(mode)
+        done = flower_ldp("policy", "check", file)
+        assert done.code == 0
+        assert done.err.startswith(f"warning: the policy {file} can be written by others")
+    file.chmod(0o644)
+    file.parent.chmod(0o777)
+    assert "its folder" in flower_ldp("policy", "check", file).err
+    file.parent.chmod(0o1777)
+    assert flower_ldp("policy", "check", file).err == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "warning"),
+    [
+        ("run: {epsilon: 9.0}", "run: {epsilon: 0.89}", "one train release at its largest cost"),
+        ("delta: 3.0e-6", "delta: 1.0e-7", "one evaluate release at its largest cost"),
+        ("mode: deployment", "mode: deployment\nunlisted_messages: answer", "any mechanism"),
+        (POLICY[POLICY.index("messages") : POLICY.index("budgets")], "messages: {}\n", "nothing"),
+    ],
+)
+def test_what_may_be_a_slip_is_said(file: Path, old: str, new: str, warning: str) -> None:
+    file.write_text(POLICY.replace(old, new))
+    done = flower_ldp("policy", "check", file)
+    assert (done.code, done.err.startswith("warning: ")) == (0, True)
+    assert warning in done.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("epsilon: 0.8", "epsilon: none", "line 5"),
+        ("mode: deployment", "mode: test", "line 3"),
+        ("data_id: ward-7", "data-id: ward-7", "data-id is not a known field"),
+        (POLICY, "a: [", "not valid YAML"),
+    ],
+)
+def test_an_invalid_policy_ends_with_1(file: Path, old: str, new: str, problem: str) -> None:
+    file.write_text(POLICY.replace(old, new))
+    done = flower_ldp("policy", "check", file)
+    assert (done.code, done.out) == (1, "")
+    assert all(line.startswith(f"error: {file}") for line in done.err.splitlines())
+    assert problem in done.err
+    assert problem in flower_ldp("policy", "check", file, "--json").json["problems"][0]
+
+
+def test_a_ledger_that_cannot_be_used_ends_with_1(file: Path) -> None:
+    ledger = file.with_name("ledger.sqlite")
+    ledger.chmod(0o666)
+    assert "can be written by others" in flower_ldp("policy", "check", file).err
+    ledger.write_text("no ledger")
+    ledger.chmod(0o600)
+    assert flower_ldp("policy", "check", file).code == 1
+    ledger.unlink()
+    assert f"flower-ldp ledger create {ledger}" in flower_ldp("policy", "check", file).err
+    assert not ledger.exists()
+
+
+def test_a_simulation_makes_its_ledger_itself(file: Path) -> None:
+    ledger = file.with_name("ledger.sqlite")
+    ledger.unlink()
+    ledger.with_name("ledger.sqlite-journal").unlink(missing_ok=True)
+    file.write_text(POLICY.replace("deployment", "simulation"))
+    done = flower_ldp("policy", "check", file)
+    assert (done.code, done.err) == (0, "")
+    assert "a simulation makes it" in done.out
+    assert not ledger.exists()
+    file.write_text(POLICY.replace("deployment", "simulation").replace("ledger.sq", "no/l.sq"))
+    assert flower_ldp("policy", "check", file).code == 1
+
+
+@pytest.mark.parametrize("command", ["policy", "config"])
+def test_what_is_no_file_is_one_line(tmp_path: Path, command: str) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "bytes"):
+        done = flower_ldp(command, "check", path)
+        assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+        assert str(path) in done.err
+
+
+CONFIG = """\
+encrypt:
+  encrypt_train_type: SIGNDS
+  signds:
+    sign_k: 0.2
+    sign_eps: 0.7
+    sign_mag_eps: 0.1
+"""
+
+
+def config(path: Path, *, add: str = "", old: str = "", new: str = "") -> Path:
+    path.write_text((CONFIG + add).replace(old, new) if old else CONFIG + add)
+    return path
+
+
+def test_config_check_says_what_a_round_costs(tmp_path: Path) -> None:
+    path = config(tmp_path / "signds.yaml")
+    found = flower_ldp("config", "check", path, "--json").json
+    assert found["epsilon"] == {"unit": "client", "round": pytest.approx(0.8)}
+    assert found["meaning"]["round"] == meaning(PrivacySpent(Unit.CLIENT, 0.8))
+    assert (found["step"], found["server_optimizer"]) == ("learned", None)
+    assert found["parameters"]["sign_eps"] == 0.7
+    json.dumps(found)
+    words = flower_ldp("config", "check", path).out
+    assert "0.8 per client, pure (signds 0.7 + magrr 0.1); rounds add up" in words
+    assert "learned by MagRR (published scaling), below 5% of the clients fixed" in words
+
+
+def test_config_check_of_the_sample_and_of_a_fixed_rate(tmp_path: Path) -> None:
+    sample = flower_ldp("config", "check", ROOT / "configs" / "signds.yaml", "--json").json
+    assert (sample["epsilon"]["round"], sample["warnings"]) == (30.0, [])
+    path = config(tmp_path / "c", old="    sign_mag_eps: 0.1\n", new="    sign_dim_out: 7\n")
+    words = flower_ldp("config", "check", path).out
+    assert "0.7 per client" in words
+    assert "7 weights" in words
+    assert "fixed (published scaling)" in words
+
+
+def test_config_check_warns_of_what_buys_nothing(tmp_path: Path) -> None:
+    fixed = "    sign_server_optimizer: {kind: fixed_length, length: 0.5, rounds: 80}\n"
+    done = flower_ldp("config", "check", config(tmp_path / "c", add=fixed))
+    assert (done.code, "sign_mag_eps buys nothing" in done.err) == (0, True)
+    assert "steps of length 0.5" in done.out
+    off = config(tmp_path / "c", old="SIGNDS", new="NOT_ENCRYPT")
+    assert "asks for no protection" in flower_ldp("config", "check", off).err
+
+
+def test_an_invalid_config_ends_with_1_and_names_all_lines(tmp_path: Path) -> None:
+    path = config(tmp_path / "c", add="    sign_gamma: 1\n", old="0.7", new="101")
+    done = flower_ldp("config", "check", path)
+    assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 2)
+    assert "line 5" in done.err
+    assert "sign_gamma is not a known field" in done.err
+    assert flower_ldp("config", "check", path, "--json").json["problems"]

@@ -1,0 +1,177 @@
+"""Codebook response and its unfolding: the code, the law, the maximum and the way there."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from flower_ldp.mechanisms.codebook import CodebookResponse
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.unfolding import log_likelihood, maximum_likelihood, unfold
+from flower_ldp.privacy import PrivacyEvent, compose
+
+CODES = np.array([[0.9, 0.05, 0.05], [0.45, 0.3, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
+ROWS = np.random.default_rng(0).dirichlet(np.full(3, 0.5), 2000)
+COUNTS = [[500, 30, 20, 1], [0, 0, 7, 0], [1, 1, 1, 1], [3, 0, 0, 900], [40, 41, 42, 300]]
+EPSILONS = [0.1, 1.0, 4.0, 20.0]
+
+
+def test_the_code_is_the_nearest_of_the_rows_class() -> None:
+    codes = CodebookResponse(CODES, 1.0).encode(ROWS)
+    for row, code in zip(ROWS, codes, strict=True):
+        same = [j for j in range(4) if CODES[j].argmax() == row.argmax()]
+        assert code == min(same, key=lambda j: float(np.linalg.norm(CODES[j] - row)))
+
+
+def test_a_class_without_code_falls_to_the_nearest_of_all() -> None:
+    codes = CodebookResponse(CODES[:3], 1.0).encode(np.array([[0.0, 0.3, 0.7], [0.4, 0.0, 0.6]]))
+    assert codes.tolist() == [1, 1]
+
+
+def test_encoding_in_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    mechanism = CodebookResponse(CODES, 1.0)
+    whole = mechanism.encode(ROWS)
+    monkeypatch.setattr("flower_ldp.mechanisms.codebook._PAIRS", 28)
+    np.testing.assert_array_equal(mechanism.encode(ROWS), whole)
+
+
+def test_several_rows_cost_epsilon_each_and_exactly() -> None:
+    mechanism = CodebookResponse(CODES, 1.5, rows=2)
+    assert mechanism.events() == (PrivacyEvent("codebook_response", 1.5, count=2),)
+    (spent,) = compose(mechanism.events()).values()
+    values = [CODES[list(pair)] for pair in itertools.product(range(4), repeat=2)]
+    reports = [np.array(pair) for pair in itertools.product(range(4), repeat=2)]
+    law = np.array([[mechanism.log_prob(report, value) for report in reports] for value in values])
+    np.testing.assert_allclose(np.exp(law).sum(axis=1), 1.0, rtol=1e-12)
+    assert (law.max(axis=0) - law.min(axis=0)).max() == pytest.approx(spent.epsilon, abs=1e-12)
+
+
+def test_the_sampler_follows_its_law() -> None:
+    mechanism = CodebookResponse(CODES, 1.0)
+    n = 40_000
+    reports = CodebookResponse(CODES, 1.0, rows=n).randomize(
+        np.repeat(CODES[1:2], n, axis=0), RandomSource.seeded(3)
+    )
+    for number, seen in enumerate(mechanism.count(reports)):
+        p = math.exp(mechanism.log_prob([number], CODES[1:2]))
+        # Bernstein's bound at 1e-6 for each of the four
+        bound = math.sqrt(2 * n * p * (1 - p) * math.log(8e6)) + math.log(8e6) / 3
+        assert abs(int(seen) - n * p) < bound
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("counts", COUNTS)
+def test_no_shares_are_likelier_than_the_closed_form(counts: list[int], epsilon: float) -> None:
+    best = maximum_likelihood(counts, epsilon)
+    assert (best >= 0).all()
+    assert best.sum() == pytest.approx(1.0, abs=1e-12)
+    top = log_likelihood(counts, epsilon, best)
+    rng = np.random.default_rng(4)
+    for other in rng.dirichlet(np.full(4, 0.5), 500):
+        mixed = 0.99 * best + 0.01 * other
+        assert log_likelihood(counts, epsilon, other) <= top + 1e-9
+        assert log_likelihood(counts, epsilon, mixed) <= top + 1e-9
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("counts", COUNTS)
+def test_expectation_maximization_climbs_as_fast_as_the_bound(
+    counts: list[int], epsilon: float
+) -> None:
+    prior = np.array([0.4, 0.3, 0.2, 0.1])
+    best = maximum_likelihood(counts, epsilon)
+    top = log_likelihood(counts, epsilon, best)
+    used = best > 0
+    divergence = float((best[used] * np.log(best[used] / prior[used])).sum())
+    before = log_likelihood(counts, epsilon, prior)
+    for step in range(1, 60):
+        shares = unfold(counts, epsilon, prior, iterations=step, tolerance=0.0)
+        now = log_likelihood(counts, epsilon, shares)
+        assert now >= before - 1e-9 * abs(before)
+        assert top - now <= sum(counts) * divergence / step + 1e-9
+        before = now
+
+
+@pytest.mark.parametrize("counts", [COUNTS[0], COUNTS[4]])
+def test_expectation_maximization_ends_at_the_closed_form(counts: list[int]) -> None:
+    found = unfold(counts, 4.0, np.full(4, 0.25), tolerance=0.0, iterations=5000)
+    np.testing.assert_allclose(found, maximum_likelihood(counts, 4.0), atol=1e-4)
+
+
+def test_few_steps_stay_near_the_prior_and_the_maximum_does_not() -> None:
+    prior, counts = np.array([0.97, 0.01, 0.01, 0.01]), [100, 100, 100, 700]
+    early = unfold(counts, 1.0, prior, iterations=1)
+    assert early[0] > 0.5
+    assert maximum_likelihood(counts, 1.0)[0] == 0.0
+
+
+def test_shares_are_found_again() -> None:
+    true = np.array([0.5, 0.3, 0.15, 0.05])
+    rows = CODES[np.repeat(np.arange(4), (true * 20_000).astype(int))]
+    mechanism = CodebookResponse(CODES, 2.0, rows=20_000)
+    found = mechanism.estimate(mechanism.randomize(rows, RandomSource.seeded(5)))
+    # the unbiased estimate's standard deviation is 0.007 at most
+    assert np.abs(found - true).max() < 0.04
+
+
+def test_equality_and_hash_are_by_content() -> None:
+    first, second = CodebookResponse(CODES, 1.0), CodebookResponse(CODES.copy(), 1.0)
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first != CodebookResponse(CODES, 2.0)
+    assert first != CodebookResponse(CODES[::-1], 1.0)
+
+
+def test_the_codebook_is_kept_apart() -> None:
+    codes = CODES.copy()
+    mechanism = CodebookResponse(codes, 1.0)
+    codes[0] = codes[2]
+    np.testing.assert_array_equal(mechanism.codebook, CODES)
+    with pytest.raises(ValueError, match="read-only"):
+        mechanism.codebook[0] = 0.0
+
+
+@pytest.mark.parametrize(
+    ("codebook", "epsilon", "rows", "text"),
+    [
+        (CODES[:1], 1.0, 1, "at least 2"),
+        (CODES[[0, 0]], 1.0, 1, "different"),
+        (CODES * 2, 1.0, 1, "add up"),
+        (CODES, 0.0, 1, "epsilon"),
+        (CODES, math.nan, 1, "epsilon"),
+        (CODES, 101.0, 1, "epsilon"),
+        (CODES, 1.0, 0, "rows"),
+    ],
+)
+def test_wrong_parameters_are_refused(
+    codebook: np.ndarray, epsilon: float, rows: int, text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        CodebookResponse(codebook, epsilon, rows=rows)
+
+
+@pytest.mark.parametrize("value", [CODES[0], CODES[:2], np.array([[0.5, 0.5]]), CODES[:1] * 1.1])
+def test_wrong_values_are_refused(value: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="must"):
+        CodebookResponse(CODES, 1.0).randomize(value, RandomSource.seeded(0))
+
+
+@pytest.mark.parametrize("reports", [[4], [-1], [0.5]])
+def test_wrong_reports_are_refused(reports: list[float]) -> None:
+    with pytest.raises(ValueError, match="reports"):
+        CodebookResponse(CODES, 1.0).estimate(reports)
+
+
+@pytest.mark.parametrize("counts", [[0, 0], [1], [-1, 2], [0.5, 1.0], [[1, 2]]])
+def test_wrong_counts_are_refused(counts: list[float]) -> None:
+    with pytest.raises(ValueError, match="counts"):
+        maximum_likelihood(counts, 1.0)
+
+
+@pytest.mark.parametrize("prior", [[0.5], [0.0, 1.0], [np.nan, 1.0]])
+def test_wrong_priors_are_refused(prior: list[float]) -> None:
+    with pytest.raises(ValueError, match="prior"):
+        unfold([1, 2], 1.0, prior)

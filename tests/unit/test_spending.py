@@ -1,0 +1,99 @@
+"""The server's account of what it asked for: worst client, smaller bound, conditional line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from flower_ldp.accounting.composition import totals
+from flower_ldp.accounting.shuffle import shuffled
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
+from flower_ldp.strategies.spending import Proposals
+
+SMALL = PrivacyEvent("signds", 0.5)
+BIT = PrivacyEvent("magrr", 0.25)
+LABEL = PrivacyEvent("kary_response", 1.0, unit=Unit.LABEL)
+
+
+def asked(times: dict[int, int], *events: PrivacyEvent) -> Proposals:
+    proposals = Proposals()
+    for node, count in times.items():
+        for _ in range(count):
+            proposals.record(node, events)
+    return proposals
+
+
+def test_the_worst_client_counts_and_each_client_is_listed() -> None:
+    report = asked({1: 3, 2: 5}, SMALL, BIT).report(delta=1e-6)
+    assert report.units == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 3.75)}
+    assert report.clients[1] == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 2.25)}
+
+
+def test_many_small_releases_have_a_smaller_bound_with_its_delta() -> None:
+    report = asked({1: 400, 2: 399}, SMALL).report(delta=1e-6)
+    expected = totals([PrivacyEvent("signds", 0.5, count=400)], delta=1e-6)[Unit.CLIENT]
+    assert report.units[Unit.CLIENT].epsilon == 200.0
+    assert report.smaller[Unit.CLIENT] == expected.approximate
+    assert report.smaller[Unit.CLIENT].delta == 1e-6
+    assert "epsilon 200 per client" in str(report)
+    assert "delta 1e-06" in str(report)
+
+
+def test_a_single_release_has_no_smaller_bound() -> None:
+    report = asked({1: 1}, SMALL).report(delta=1e-6)
+    assert report.smaller == report.units
+    assert "delta" not in str(report).partition("conditional")[0]
+
+
+def test_the_bound_covers_clients_that_were_asked_for_different_releases() -> None:
+    proposals = Proposals()
+    for _ in range(100):
+        proposals.record(1, [SMALL])
+        proposals.record(2, [BIT])
+    bound = proposals.report(delta=1e-6).smaller[Unit.CLIENT]
+    alone = totals([PrivacyEvent("signds", 0.5, count=100)], delta=1e-6)[Unit.CLIENT]
+    assert alone.approximate is not None
+    assert alone.approximate.epsilon <= bound.epsilon <= 50.0
+
+
+def test_units_are_not_added_together() -> None:
+    report = asked({1: 2}, SMALL, LABEL).report(delta=1e-6)
+    assert report.units[Unit.CLIENT].epsilon == 1.0
+    assert report.units[Unit.LABEL].epsilon == 2.0
+
+
+def test_a_withdrawn_proposal_costs_nothing() -> None:
+    proposals = asked({1: 2, 2: 1}, SMALL)
+    proposals.withdraw(1, [SMALL])
+    proposals.withdraw(2, [SMALL])
+    report = proposals.report(delta=1e-6)
+    assert report.units[Unit.CLIENT].epsilon == 0.5
+    assert report.clients[2] == {}
+
+
+def test_shuffling_is_a_line_of_its_own_and_names_its_condition() -> None:
+    proposals = asked(dict.fromkeys(range(2000), 3), SMALL)
+    proposals.answered([SMALL], 2_000)
+    report = proposals.report(delta=1e-6)
+    assert report.shuffle == shuffled(0.5, clients=2_000, delta=1e-6)
+    assert report.shuffle is not None
+    assert report.shuffle.epsilon < 0.5
+    assert report.units[Unit.CLIENT].epsilon == 1.5
+    conditional = str(report).splitlines()[-1]
+    assert conditional.startswith("conditional, in no total")
+    assert "ONLY IF" in conditional
+
+
+@pytest.mark.parametrize("reports", [0, 3])
+def test_no_conditional_line_where_no_theorem_holds(reports: int) -> None:
+    proposals = asked({1: 1}, SMALL)
+    proposals.answered([SMALL], reports)
+    assert proposals.report(delta=1e-6).shuffle is None
+
+
+def test_the_sums_stand_alone_without_the_accounting_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    report = asked({1: 400}, SMALL).report(delta=1e-6)
+    assert report.smaller == report.units
