@@ -204,6 +204,10 @@ def _value(text: str) -> str | int | float:
     return float(text) if "." in text else int(text)
 
 
+def _stop(*_: object) -> None:
+    raise SystemExit("stopped")  # an exception, so that all processes are stopped too
+
+
 def main(
     engine: Annotated[Engine, typer.Option(help="How parties and server run.")] = Engine.PROCESS,
     data: Annotated[
@@ -222,6 +226,7 @@ def main(
 
     Example: python examples/split_digits/run.py --engine nodes --set mode=bits --set epochs=2
     """
+    signal.signal(signal.SIGTERM, _stop)
     config = _config(set_ or [])
     config["data"] = data if data == "digits" else str(Path(data).resolve(strict=True))
     if output is not None:

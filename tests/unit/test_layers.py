@@ -48,6 +48,7 @@ LAYERS: dict[str, frozenset[str]] = {
         }
     ),
     "audit": frozenset({"privacy", "errors", "mechanisms"}),
+    "config_split": frozenset({"privacy", "errors", "mechanisms", "yaml_source"}),
     "config": frozenset(
         {
             "privacy",
@@ -91,6 +92,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "split": frozenset({"numpy", "torch"}),
     "strategies": frozenset({"numpy", "flwr", "sklearn"}),
     "audit": frozenset({"numpy", "scipy"}),
+    "config_split": frozenset({"pydantic", "pydantic_core"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
     "cli": frozenset({"typer", "click", "rich"}),
     "__main__": frozenset(),
