@@ -66,7 +66,7 @@ class EmbeddingDPConfig(Section):
         }
         for name, (wanted, is_wrong) in wrong.items():
             if is_wrong:
-                raise PydanticCustomError("codebook", wanted, {"at": (name,)})  # type: ignore[arg-type]
+                raise PydanticCustomError("codebook", wanted, {"at": (name,)})
         return self
 
     def mechanism(self) -> UnaryEncoding | CodebookEmbedding:
