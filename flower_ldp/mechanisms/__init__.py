@@ -7,6 +7,7 @@ from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
+from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
@@ -25,6 +26,7 @@ __all__ = [
     "BoundedMean",
     "CodebookEmbedding",
     "CodebookResponse",
+    "Gaussian",
     "KaryResponse",
     "Laplace",
     "LaplacePlan",

@@ -6,6 +6,7 @@ from flower_ldp.strategies.code_top import CodeTop
 from flower_ldp.strategies.codebooks import ProxySupport, confidence_codebook, kmeans_codebook
 from flower_ldp.strategies.eval_rows import ProxyCodebook
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy
+from flower_ldp.strategies.gaussian import GaussianStrategy
 from flower_ldp.strategies.score_trust import (
     ScoreTrust,
     UntrustedScoreWarning,
@@ -33,6 +34,7 @@ __all__ = [
     "CodeTop",
     "FixedLength",
     "FixedStep",
+    "GaussianStrategy",
     "GridExchange",
     "LaplaceEvalStrategy",
     "LearnedStep",
