@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
+from flower_ldp.clients.embedding import EmbeddingRelease, Party
 from flower_ldp.clients.evaluation import LaplaceEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.label_data import PrivateDataset, private_dataset
@@ -11,18 +12,22 @@ from flower_ldp.clients.labels import PrivateLabels, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
-from flower_ldp.clients.release import OpenRelease, Release
+from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
+from flower_ldp.clients.split_app import split_client_app
 from flower_ldp.labels.stages import LabelStages
 
 __all__ = [
     "Admission",
+    "EmbeddingRelease",
     "GaussianRelease",
+    "KeptRelease",
     "LabelStages",
     "LaplaceEvalRelease",
     "LdpMod",
     "OpenRelease",
     "OwnerAdmission",
+    "Party",
     "Permit",
     "PrivateDataset",
     "PrivateLabels",
@@ -33,4 +38,5 @@ __all__ = [
     "legacy_client_mod",
     "private_dataset",
     "private_labels",
+    "split_client_app",
 ]

@@ -36,6 +36,11 @@ class ReleaseRequest:
     terms : str
         The proposal in full, as canonical JSON: what a record of the release says of its
         parameters, and what tells the same request from another under the same identity.
+    part : str
+        The part of the client's data that the release is about, if it is not about all: each
+        part has an account of its own (:class:`~flower_ldp.clients.release.KeptRelease`).
+    memo : str
+        What the report is kept under, if any other message may be answered with it too.
     """
 
     run_id: int
@@ -43,6 +48,8 @@ class ReleaseRequest:
     message_type: str
     events: tuple[PrivacyEvent, ...]
     terms: str
+    part: str = ""
+    memo: str = ""
 
 
 class Permit(Protocol):

@@ -23,13 +23,14 @@ that to a single bit.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
 from flower_ldp.clients.owner import OwnerAdmission
-from flower_ldp.clients.release import OpenRelease, Release
+from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
@@ -59,6 +60,16 @@ class LdpMod:
         owner does, by a policy file that the operator names
         (:class:`~flower_ldp.clients.OwnerAdmission`); without a policy nothing leaves, in a
         simulation either.
+    actions : mapping of str to Release, optional
+        The same for types of message with an action, as ``"train.forward"``.
+    acknowledged : collection of str
+        Types of message whose reply is empty whatever the app returns: the app takes what the
+        server sends, and nothing is released.
+
+    Raises
+    ------
+    ValueError
+        If a type of message is both released and acknowledged.
 
     Examples
     --------
@@ -74,6 +85,8 @@ class LdpMod:
         evaluate: Release | None = None,
         query: Release | None = None,
         admission: Admission | None = None,
+        actions: Mapping[str, Release] | None = None,
+        acknowledged: Collection[str] = (),
     ) -> None:
         given = {
             MessageType.TRAIN: train,
@@ -81,10 +94,17 @@ class LdpMod:
             MessageType.QUERY: query,
         }
         self._releases = {kind: release for kind, release in given.items() if release is not None}
+        self._releases.update(actions or {})
+        self._acknowledged = frozenset(acknowledged)
+        both = self._acknowledged & self._releases.keys()
+        if both:
+            raise ValueError(f"either released or acknowledged, not both: {sorted(both)}")
         self._admission: Admission = OwnerAdmission() if admission is None else admission
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report or a constant error."""
+        if message.metadata.message_type in self._acknowledged:
+            return _acknowledge(message, context, call_next)
         try:
             opened, permit = self._admitted(message, context)
         except RefusalError as refusal:
@@ -99,8 +119,7 @@ class LdpMod:
             if payload is None:
                 payload = _private_report(opened, message, context, call_next)
                 permit.seal(payload)
-            record = ConfigRecord({PAYLOAD_KEY: payload})
-            return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
+            return _report(payload, message)
         except (Exception, SystemExit):
             # The text may hold private data: it goes to this client's log and no further.
             _log.exception("no report leaves: the app or the release failed")
@@ -122,6 +141,8 @@ class LdpMod:
             message_type=metadata.message_type,
             events=opened.events,
             terms=opened.terms,
+            part=opened.part if isinstance(opened, KeptRelease) else "",
+            memo=opened.memo if isinstance(opened, KeptRelease) else "",
         )
         return opened, self._admission.admit(request, context)
 
@@ -134,6 +155,23 @@ def _private_report(
         raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
     # A fresh key for each reply: simulation resets a mod's attributes at every call.
     return opened.privatize(reply.content, RandomSource.from_os())
+
+
+def _acknowledge(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Let the app take a message in, and say no more than whether it did."""
+    try:
+        reply = call_next(message, context)
+        if reply.has_error():
+            raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
+        return _report(b"", message)
+    except (Exception, SystemExit):
+        _log.exception("nothing was acknowledged: the app failed")
+        return _constant(FAILED, message)
+
+
+def _report(payload: bytes, message: Message) -> Message:
+    record = ConfigRecord({PAYLOAD_KEY: payload})
+    return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
 
 
 def _constant(reason: str, message: Message) -> Message:

@@ -28,6 +28,7 @@ from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
 from flower_ldp.clients.admission import Permit, ReleaseRequest
+from flower_ldp.clients.parts import account_name, charge_kept, check_parts
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
 from flower_ldp.policy import REFUSED_POLICY, Policy, find_policy
 from flower_ldp.privacy import compose
@@ -72,8 +73,9 @@ class OwnerAdmission:
                 raise
             raise RefusalError(refusal.code, f"simulation: {refusal.detail}") from refusal
         _log.info(
-            "%scharged to %s: %s",
+            "%s%s %s: %s",
             "simulation: " if policy.is_simulation else "",
+            "charged to" if receipt.report is None else "given again, at no charge to",
             account,
             ", ".join(str(total) for total in compose(request.events).values()),
         )
@@ -115,8 +117,9 @@ class LedgerPermit:
 def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple[Receipt, str]:
     """Judge and charge a request; return the receipt and the account that paid."""
     policy.check(request.message_type, request.events)
+    account = account_of(policy, context)
     charge = Charge(
-        data_id=account_of(policy, context),
+        data_id=account_name(account, request.part),
         run_id=request.run_id,
         message_id=request.message_id,
         message_type=request.message_type,
@@ -127,7 +130,8 @@ def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple
     limits = [Limit(**limit._asdict()) for limit in policy.limits()]
     try:
         with ledger_of(policy) as ledger:
-            return ledger.charge(charge, limits), charge.data_id
+            check_parts(ledger, account, request)
+            return charge_kept(ledger, charge, limits, request.memo), charge.data_id
     except LedgerError as error:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
 

@@ -8,7 +8,7 @@ report. The gate alone puts these bytes into a reply, so a release cannot add a 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from flwr.app import RecordDict
 
@@ -29,6 +29,23 @@ class OpenRelease(Protocol):
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the private report, packed; raise if the reply does not allow one."""
+
+
+@runtime_checkable
+class KeptRelease(OpenRelease, Protocol):
+    """A release about a part of the data, whose report answers the same question for ever.
+
+    The ledger has an account for each part, so that what one record costs is not multiplied
+    by the number of others. Parts must not share a record, and must not change.
+    """
+
+    @property
+    def part(self) -> str:
+        """``layout/part``: the digest that says how the data is cut, and the part's name."""
+
+    @property
+    def memo(self) -> str:
+        """Names the question: equal for two messages if one report answers both."""
 
 
 class Release(Protocol):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
+from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
@@ -16,10 +18,13 @@ from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
 from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.simplex import project_to_simplex
+from flower_ldp.mechanisms.unary import UnaryEncoding
 
 __all__ = [
     "BinaryResponse",
+    "BottomClaim",
     "BoundedMean",
+    "CodebookEmbedding",
     "CodebookResponse",
     "Gaussian",
     "KaryResponse",
@@ -35,5 +40,7 @@ __all__ = [
     "SignDS",
     "SmallTopSetWarning",
     "StepEstimate",
+    "UnaryEncoding",
+    "best_accuracy",
     "project_to_simplex",
 ]

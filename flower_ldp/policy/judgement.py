@@ -10,6 +10,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from flower_ldp.errors import RefusalError
+from flower_ldp.mechanisms.bottom_claim import CONDITIONAL_SUFFIX
 from flower_ldp.policy.sections import (
     Allowance,
     Budget,
@@ -132,12 +133,23 @@ class Policy(Section):
         if not events:
             raise _refusal("the release states no cost, so nothing allows it")
         for event in events:
+            if listed is None and not self.is_simulation:
+                _check_by_name(event)
             if event.unit.value not in self.budgets:
                 raise _refusal(f"there is no budget per {event.unit.value}, for {event.mechanism}")
         if listed is not None:
             for mechanism in dict.fromkeys(event.mechanism for event in events):
                 costs = [event for event in events if event.mechanism == mechanism]
                 _check_costs(message_type, mechanism, listed.get(mechanism), costs)
+
+
+def _check_by_name(event: PrivacyEvent) -> None:
+    """Raise RefusalError if a claim has a condition that the owner must have read."""
+    if event.mechanism.endswith(CONDITIONAL_SUFFIX):
+        raise _refusal(
+            f"{event.mechanism} protects conditionally on a bottom model only: a deployment "
+            "must allow it by name"
+        )
 
 
 def _check_costs(

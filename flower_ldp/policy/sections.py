@@ -13,7 +13,6 @@ from flower_ldp.yaml_source import Section, interval
 _MAX_NAME = 200
 
 UnitName = Literal["client", "example", "label"]
-MessageName = Literal["train", "evaluate", "query"]
 
 
 def _plain_name(value: str) -> str:
@@ -41,7 +40,19 @@ def _given(value: object) -> object:
     return value
 
 
+def _message_name(value: str) -> str:
+    category, dot, action = value.partition(".")
+    if category not in ("train", "evaluate", "query") or (dot and not action.isidentifier()):
+        raise PydanticCustomError(
+            "message_name",
+            "must be 'train', 'evaluate' or 'query', or one of these and an action, as "
+            "'train.forward'",
+        )
+    return value
+
+
 Name = Annotated[str, AfterValidator(_plain_name)]
+MessageName = Annotated[str, AfterValidator(_message_name)]
 _Epsilon = Annotated[float, interval("(0, 1000000]")]
 _Delta = Annotated[float, interval("[0, 1)")]
 _NotEmpty = BeforeValidator(_given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flower_ldp.strategies.best_model import BestModel
+from flower_ldp.strategies.code_top import CodeTop
 from flower_ldp.strategies.codebooks import ProxySupport, confidence_codebook, kmeans_codebook
 from flower_ldp.strategies.eval_rows import ProxyCodebook
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy
@@ -21,25 +22,37 @@ from flower_ldp.strategies.scores import (
 )
 from flower_ldp.strategies.server_optimizer import FixedLength, Momentum, ServerOptimizer
 from flower_ldp.strategies.signds import SignDSStrategy
+from flower_ldp.strategies.split import SplitResult, SplitStrategy
+from flower_ldp.strategies.split_align import AlignedParty
+from flower_ldp.strategies.split_exchange import GridExchange, LocalExchange, PartyError
+from flower_ldp.strategies.split_labels import ToldLabels
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep
 
 __all__ = [
     "CALINSKI_HARABASZ_SCORE",
     "SILHOUETTE_SCORE",
+    "AlignedParty",
     "BestModel",
     "ClusterScore",
+    "CodeTop",
     "FixedLength",
     "FixedStep",
     "GaussianStrategy",
+    "GridExchange",
     "LaplaceEvalStrategy",
     "LearnedStep",
+    "LocalExchange",
     "Momentum",
     "NodesGone",
+    "PartyError",
     "ProxyCodebook",
     "ProxySupport",
     "ScoreTrust",
     "ServerOptimizer",
     "SignDSStrategy",
+    "SplitResult",
+    "SplitStrategy",
+    "ToldLabels",
     "UntrustedScoreWarning",
     "confidence_codebook",
     "kmeans_codebook",

@@ -18,6 +18,7 @@ import pytest
 from flower_ldp.mechanisms import (
     BinaryResponse,
     BoundedMean,
+    CodebookEmbedding,
     CodebookResponse,
     KaryResponse,
     Laplace,
@@ -27,6 +28,7 @@ from flower_ldp.mechanisms import (
     RRWithPrior,
     Selection,
     SignDS,
+    UnaryEncoding,
 )
 from flower_ldp.privacy import PrivacyEvent, compose
 
@@ -81,6 +83,7 @@ VECTORS = [
     for entries in itertools.product((-1.0, 0.0, 2.0), repeat=5)
     if sum(entries) in (-5.0, 0.0, 1.0, 10.0)
 ]
+RECORDS = [np.array(bits) for bits in itertools.product((0, 1), repeat=3)]
 CODES = np.array([[0.9, 0.05, 0.05], [0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.4, 0.1, 0.5]])
 CORNERS = np.concatenate([np.eye(3), np.full((1, 3), 1 / 3), [[0.5, 0.25, 0.25]]])
 NUMBERS = [np.array([number]) for number in range(len(CODES))]
@@ -108,6 +111,9 @@ ROWS = [
         Row(SignDS(epsilon, 0.25, dim_out=size), VECTORS, selections(5, size))
         for epsilon, size in ((0.2, 1), (2.0, 2), (9.0, 3))
     ),
+    *(Row(UnaryEncoding(epsilon, 3), RECORDS, RECORDS) for epsilon in (0.1, 2.0, 20.0)),
+    *(Row(CodebookEmbedding(eps, 4), list(np.eye(4)), range(4)) for eps in (0.1, 4.0)),
+    *(Row(UnaryEncoding(eps, 3, one_hot=True), list(np.eye(3)), RECORDS) for eps in (0.1, 9.0)),
     *(
         Row(Laplace(epsilon, classes=2, grid_bits=1), SIMPLEX_ROWS, lattice(2, reach))
         for epsilon, reach in ((4.0, 40), (20.0, 12))
@@ -144,6 +150,8 @@ def test_the_sampler_stays_within_the_outputs_and_reaches_the_likely_ones(row: R
     def key(report: Any) -> Any:
         if isinstance(report, Selection):
             return report.sign, tuple(report.indices.tolist())
+        if isinstance(report, np.ndarray) and report.ndim == 0:
+            return report.item()
         return tuple(report.ravel().tolist()) if isinstance(report, np.ndarray) else report
 
     seen = {key(row.mechanism.randomize(value, rng)) for _ in range(600)}

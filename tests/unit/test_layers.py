@@ -22,86 +22,30 @@ import flower_ldp
 PACKAGE = "flower_ldp"
 ROOT = Path(flower_ldp.__file__).parent
 
+BASE = frozenset({"privacy", "errors"})
+MATH = BASE | {"mechanisms"}
+OWNER = MATH | {"accounting", "policy", "yaml_source"}
+CLIENT = OWNER | {"wire", "labels"}
+SERVER = MATH | {"accounting", "wire"}
 #: Each module or folder of the package, and those below it that it may import.
 LAYERS: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset(),
     "yaml_source": frozenset({"errors"}),
-    "mechanisms": frozenset({"privacy", "errors"}),
-    "accounting": frozenset({"privacy", "errors", "mechanisms"}),
-    "policy": frozenset({"privacy", "errors", "mechanisms", "accounting", "yaml_source"}),
-    "wire": frozenset({"privacy", "errors", "mechanisms"}),
-    "labels": frozenset({"privacy", "errors", "mechanisms", "yaml_source"}),
-    "clients": frozenset(
-        {
-            "privacy",
-            "errors",
-            "mechanisms",
-            "accounting",
-            "policy",
-            "yaml_source",
-            "wire",
-            "labels",
-        }
-    ),
-    "training": frozenset(
-        {
-            "privacy",
-            "errors",
-            "mechanisms",
-            "accounting",
-            "policy",
-            "yaml_source",
-            "wire",
-            "labels",
-            "clients",
-        }
-    ),
-    "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
-    "audit": frozenset({"privacy", "errors", "mechanisms"}),
-    "node": frozenset(
-        {
-            "privacy",
-            "errors",
-            "mechanisms",
-            "accounting",
-            "policy",
-            "yaml_source",
-            "wire",
-            "labels",
-            "clients",
-        }
-    ),
-    "config": frozenset(
-        {
-            "privacy",
-            "errors",
-            "mechanisms",
-            "accounting",
-            "policy",
-            "yaml_source",
-            "wire",
-            "labels",
-            "clients",
-            "strategies",
-        }
-    ),
-    "cli": frozenset(
-        {
-            "audit",
-            "labels",
-            "privacy",
-            "errors",
-            "mechanisms",
-            "accounting",
-            "policy",
-            "yaml_source",
-            "wire",
-            "clients",
-            "strategies",
-            "config",
-        }
-    ),
+    "mechanisms": BASE,
+    "audit": MATH,
+    "accounting": MATH,
+    "wire": MATH,
+    "labels": MATH | {"yaml_source"},
+    "policy": MATH | {"accounting", "yaml_source"},
+    "clients": CLIENT,
+    "node": CLIENT | {"clients"},
+    "training": CLIENT | {"clients"},
+    "strategies": SERVER,
+    "split": CLIENT | {"clients", "strategies"},
+    "config": CLIENT | {"clients", "strategies"},
+    "config_split": MATH | {"yaml_source"},
+    "cli": CLIENT | {"clients", "strategies", "audit", "config", "config_split"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -115,10 +59,12 @@ FOREIGN: dict[str, frozenset[str]] = {
     "wire": frozenset({"numpy"}),
     "labels": frozenset({"numpy"}),
     "clients": frozenset({"numpy", "flwr"}),
+    "split": frozenset({"numpy", "torch"}),
     "strategies": frozenset({"numpy", "flwr", "sklearn"}),
     "training": frozenset({"numpy", "flwr", "torch", "opacus"}),
     "audit": frozenset({"numpy", "scipy"}),
     "node": frozenset({"flwr"}),
+    "config_split": frozenset({"pydantic", "pydantic_core"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
     "cli": frozenset({"typer", "click", "rich"}),
     "__main__": frozenset(),
@@ -253,6 +199,9 @@ def test_layers_have_no_cycle() -> None:
         ("labels.priors", "import torch"),
         ("labels.losses", "import flwr"),
         ("config", "import torch"),
+        ("config", "from flower_ldp.split import EmbeddingDP"),
+        ("clients.embedding", "from flower_ldp.split import EmbeddingDP"),
+        ("strategies.split", "import torch"),
         ("config", "import yaml"),
         ("accounting.ledger", "from flower_ldp.policy import Policy"),
         ("accounting.ledger", "import flwr"),

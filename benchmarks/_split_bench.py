@@ -1,0 +1,155 @@
+"""Parties and servers over MNIST, in one process: what the benchmark of embeddings measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _wavelets import wavelet_features
+from flwr.app import Context, RecordDict
+from numpy.typing import NDArray
+from torch import nn
+
+from flower_ldp.clients import ReleaseRequest, split_client_app
+from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse, RandomSource
+from flower_ldp.privacy import Unit
+from flower_ldp.split import TorchParty
+from flower_ldp.split.party import Train
+from flower_ldp.strategies import CodeTop, LocalExchange, SplitStrategy, ToldLabels
+from flower_ldp.wire.records import Records, RecordTables
+
+LABEL_EPSILON, CLASSES, BLOCK = 4.0, 10, 128
+HALVES = {"left": slice(0, 14), "right": slice(14, 28)}
+
+
+@dataclass(frozen=True)
+class Data:
+    """Images and labels of both tables."""
+
+    images: Mapping[str, NDArray[np.uint8]]
+    labels: Mapping[str, NDArray[np.int64]]
+
+    def tables(self) -> RecordTables:
+        """Return the records: their ids are their places."""
+        ids = {
+            table: Records.of(f"{table}-{row}" for row in range(len(labels)))
+            for table, labels in self.labels.items()
+        }
+        return RecordTables(ids, BLOCK)
+
+
+def load(path: Path, held_out: bool) -> Data:
+    """Read an npz file in MNIST's layout."""
+    with np.load(path) as file:
+        images, labels = file["x_train"], file["y_train"].astype(np.int64)
+        if not held_out:
+            return Data(
+                {"train": images, "test": file["x_test"]},
+                {"train": labels, "test": file["y_test"].astype(np.int64)},
+            )
+    order = np.random.default_rng(0).permutation(len(labels))
+    test, train = order[: len(order) // 10], order[len(order) // 10 :]
+    return Data(
+        {"train": images[train], "test": images[test]},
+        {"train": labels[train], "test": labels[test]},
+    )
+
+
+class Bench:
+    """Parties and servers over one set of data."""
+
+    def __init__(self, data: Data, folder: Path) -> None:
+        self.data = data
+        self.tables = data.tables()
+        self._folder = folder
+        self._features: dict[str, dict[str, NDArray[Any]]] = {}
+        self._made = 0
+
+    def features(self, side: str) -> dict[str, NDArray[Any]]:
+        """Return the features of all tables, of whole images or of one half."""
+        if side not in self._features:
+            columns = HALVES.get(side, slice(None))
+            self._features[side] = {
+                table: wavelet_features(images[:, :, columns])
+                for table, images in self.data.images.items()
+            }
+        return self._features[side]
+
+    def party(
+        self,
+        side: str,
+        width: int,
+        claim: BottomClaim,
+        seed: int,
+        train: Train | None = None,
+        rate: float = 1e-3,
+    ) -> TorchParty:
+        """Return a party with a new bottom."""
+        torch.manual_seed(seed)
+        found = self.features(side)
+        self._made += 1
+        return TorchParty(
+            side,
+            self.tables,
+            lambda table: found[table],
+            nn.Linear(found["train"].shape[1], width),
+            claim,
+            self._folder / str(self._made),
+            lambda parameters: torch.optim.Adam(parameters, rate),
+            train,
+            save_every=10**9,
+        )
+
+    def told(self) -> ToldLabels:
+        """Return the training labels, randomized."""
+        response = KaryResponse(LABEL_EPSILON, CLASSES, "label", Unit.LABEL)
+        labels = response.randomize_array(self.data.labels["train"], RandomSource.from_os())
+        return ToldLabels(labels, response)
+
+    def codes(self, parties: list[TorchParty], epsilon: float, told: ToldLabels | None) -> float:
+        """Release all records at epsilon, and return the accuracy on the test records."""
+        strategy = SplitStrategy(
+            CodeTop(CLASSES),
+            CodebookEmbedding(epsilon, CLASSES),
+            self.tables,
+            self.data.labels,
+            parties=len(parties),
+            told=told,
+        )
+        return strategy.start(exchange(parties), epochs=1).history[-1]["accuracy-test"]
+
+    def before_release(self, party: TorchParty) -> float:
+        """Return the accuracy of a bottom itself, on the test records."""
+        rows = np.arange(len(self.data.labels["test"]))
+        scores = party.embed("test", rows)
+        return float((scores.argmax(axis=1) == self.data.labels["test"]).mean())
+
+
+def exchange(parties: list[TorchParty]) -> LocalExchange:
+    """Put parties behind their apps."""
+    apps = {}
+    for number, party in enumerate(parties):
+        context = Context(
+            run_id=1, node_id=number, node_config={}, state=RecordDict(), run_config={}
+        )
+        app = split_client_app(lambda _, party=party: party, admission=Uncounted())
+        apps[number] = (app, context)
+    return LocalExchange(apps)
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """Admits everything and keeps nothing: what is measured has no ledger in it."""
+
+    stored: None = None
+
+    def admit(self, request: ReleaseRequest, context: Context) -> Uncounted:
+        """Admit."""
+        return self
+
+    def seal(self, report: bytes) -> None:
+        """Keep nothing."""

@@ -1,0 +1,216 @@
+"""Accuracy of split learning on MNIST against what a record has cost in all.
+
+Everything runs through the package: parties behind the gate, released embeddings, a server
+with labels and a top model, in one process. Test records are released at the same cost. A
+bottom is a linear layer over fixed wavelet features (``benchmarks/_wavelets.py``).
+
+    python benchmarks/embedding.py /path/to/mnist.npz
+
+Settings were chosen in trials of the bottoms alone on a tenth of the training images that was
+held out, one run a setting (``--held-out`` trains on the other nine and evaluates there); the
+test images are read for the reported figures only. ``--only codes`` runs one part. Each part
+is written as soon as it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import _bottoms as bottoms
+import dp_accounting
+import numpy as np
+import torch
+import typer
+from _environment import write_report
+from _split_bench import CLASSES, HALVES, LABEL_EPSILON, Bench, exchange, load
+from torch import nn
+
+from flower_ldp.mechanisms import BottomClaim, KaryResponse, UnaryEncoding, best_accuracy
+from flower_ldp.split import TorchTop
+from flower_ldp.strategies import SplitStrategy
+
+HERE = Path(__file__).resolve().parent
+Relation = dp_accounting.NeighboringRelation
+
+
+class Part(str, Enum):
+    """What is measured."""
+
+    CODES = "codes"
+    PAIR = "pair"
+    STRICT = "strict"
+    FLOOR = "floor"
+    BITS = "bits"
+
+
+Row = dict[str, Any]
+
+
+def one_party(bench: Bench, seed: int) -> Iterator[Row]:
+    """One party with whole images, its bottom trained on randomized labels."""
+    told = bench.told()
+    party = bench.party("whole", CLASSES, BottomClaim("conditional"), seed, bottoms.adam)
+    for epsilon in (8.0, 6.0, 5.0, 4.0):
+        yield row(bench.codes([party], epsilon, told), "conditional", [epsilon])
+
+
+def two_parties(bench: Bench, seed: int) -> Iterator[Row]:
+    """Two parties with half of each image."""
+    told = bench.told()
+    parties = [
+        bench.party(side, CLASSES, BottomClaim("conditional"), seed, bottoms.adam)
+        for side in HALVES
+    ]
+    for epsilon in (8.0, 6.0, 5.0, 4.0):
+        accuracy = bench.codes(parties, epsilon, told)
+        yield row(accuracy, "conditional", [epsilon, epsilon])
+
+
+def strict(bench: Bench, seed: int) -> Iterator[Row]:
+    """One party whose bottom is trained by DP-SGD at epsilon 2 under two relations."""
+    records = len(bench.data.labels["train"])
+    told = bench.told()
+    for relation in (Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE):
+        noise = bottoms.noise_for(2.0, records, relation)
+        replace_one = bottoms.epsilon_of(noise, records, Relation.REPLACE_ONE)
+        claim = BottomClaim("dp", replace_one, bottoms.DELTA)
+        train = bottoms.DpSgd(noise, seed)
+        party = bench.party("whole", CLASSES, claim, seed, train)
+        accuracy = bench.codes([party], 6.0, told)
+        yield {
+            **row(accuracy, "dp", [6.0]),
+            "training": f"epsilon 2 at delta {bottoms.DELTA:g}, {relation.name.lower()}",
+            "noise-multiplier": round(noise, 4),
+            "epsilon-training-replace-one": round(replace_one, 4),
+            "epsilon-record-replace-one": round(6.0 + replace_one, 4),
+            "accuracy-before-release": bench.before_release(party),
+        }
+
+
+def floor(bench: Bench, seed: int) -> Iterator[Row]:
+    """Learn from a labelled public tenth instead: what it gives alone, and as a bottom."""
+    labels = bench.data.labels["train"]
+    tenth = np.random.default_rng(seed).permutation(len(labels))[: len(labels) // 10]
+    party = bench.party("whole", CLASSES, BottomClaim("public"), seed)
+    features, sure = bench.features("whole")["train"], KaryResponse(100.0, CLASSES)
+    correct = bottoms.ForwardCorrected(sure)
+    bottoms.adam(party.bottom, features[tenth], torch.from_numpy(labels[tenth]), correct)
+    yield {
+        "claim": "none: no record of a party is used",
+        "epsilon-parties": [],
+        "accuracy": bench.before_release(party),
+        "what": "the public tenth alone",
+    }
+    yield row(bench.codes([party], 8.0, None), "public", [8.0])
+
+
+def bitwise(bench: Bench, seed: int) -> Iterator[Row]:
+    """128 bits trained through the top, as published; and the same model unsplit."""
+    width, label, epochs = 128, 5.0, 4
+    party = bench.party("whole", width, BottomClaim("conditional"), seed, rate=5e-4)
+    mechanism = UnaryEncoding(label, width)
+    top = TorchTop(
+        nn.Sequential(nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, CLASSES)),
+        lambda parameters: torch.optim.Adam(parameters, 1e-3),
+    )
+    strategy = SplitStrategy(top, mechanism, bench.tables, bench.data.labels, parties=1)
+    began = time.perf_counter()
+    result = strategy.start(exchange([party]), epochs=epochs, evaluate_every=0)
+    seconds = time.perf_counter() - began
+    accuracy = strategy.evaluate(exchange([party]), result.parties)["accuracy-test"]
+    records = epochs * len(bench.data.labels["train"])
+    yield {
+        **row(accuracy, "conditional", [epochs * mechanism.record_epsilon], limit=False),
+        "label-epsilon": label,
+        "bits": width,
+        "epochs": epochs,
+        "records-per-second": round(records / seconds),
+        "records-per-second-unsplit": round(_unsplit(bench, width, seed)),
+    }
+
+
+def _unsplit(bench: Bench, width: int, seed: int) -> float:
+    """Return records per second of the same model in one piece, for one epoch."""
+    torch.manual_seed(seed)
+    features, labels = bench.features("whole")["train"], bench.data.labels["train"]
+    model = nn.Sequential(
+        nn.Linear(features.shape[1], width), nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, 10)
+    )
+    optimizer = torch.optim.Adam(model.parameters(), 5e-4)
+    began = time.perf_counter()
+    for block in range(bench.tables.blocks("train")):
+        rows = bench.tables.rows("train", block)
+        inputs = torch.from_numpy(features[rows].astype(np.float32))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), torch.from_numpy(labels[rows])).backward()
+        optimizer.step()
+    return len(labels) / (time.perf_counter() - began)
+
+
+def row(accuracy: float, claim: str, epsilons: list[float], *, limit: bool = True) -> Row:
+    """Return a result with what its epsilon covers, and the limit of any mechanism."""
+    found: Row = {"claim": claim, "epsilon-parties": epsilons, "accuracy": accuracy}
+    if limit:
+        found["limit"] = round(best_accuracy(sum(epsilons), CLASSES), 5)
+    return found
+
+
+MEASURES = {
+    Part.CODES: one_party,
+    Part.PAIR: two_parties,
+    Part.STRICT: strict,
+    Part.FLOOR: floor,
+    Part.BITS: bitwise,
+}
+
+
+def summary(runs: list[list[Row]]) -> list[Row]:
+    """Return the rows of the first seed with means over all seeds."""
+    found = []
+    for same in zip(*runs, strict=True):
+        accuracies = [one["accuracy"] for one in same]
+        mean = statistics.mean(accuracies)
+        spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
+        found.append(
+            {
+                **same[0],
+                "accuracy": round(mean, 5),
+                "standard-deviation": round(spread, 5),
+                "accuracies": accuracies,
+            }
+        )
+    return found
+
+
+def main(
+    mnist: Annotated[Path, typer.Argument(help="An npz file in MNIST's layout.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each measurement.")] = 3,
+    only: Annotated[list[Part] | None, typer.Option(help="Parts to run; repeatable.")] = None,
+    held_out: Annotated[bool, typer.Option(help="Evaluate on a tenth of the training.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for the result files.")] = HERE / "results",
+) -> None:
+    """Measure, print a line for each row and write one file for each part."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(load(mnist, held_out), Path(folder))
+        for part in only or list(Part):
+            runs = [list(MEASURES[part](bench, seed)) for seed in range(seeds)]
+            rows = summary(runs)
+            for one in rows:
+                print(part.value, json.dumps(one), flush=True)
+            arguments = ["mnist.npz", f"--seeds {seeds}", f"--only {part.value}"]
+            arguments += ["--held-out"] if held_out else []
+            body = {"torch": torch.__version__, "label-epsilon": LABEL_EPSILON, "rows": rows}
+            name = f"embedding-{part.value}.json"
+            write_report(output / name, "benchmarks/embedding.py", arguments, body)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""Two parties hold half of each image, and a server the labels."""

@@ -1,0 +1,78 @@
+"""The server: labels, and a top model over what the parties release."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from torch import nn
+
+from flower_ldp.mechanisms import (
+    CodebookEmbedding,
+    KaryResponse,
+    RandomSource,
+    UnaryEncoding,
+    best_accuracy,
+)
+from flower_ldp.privacy import Unit
+from flower_ldp.split import TorchTop
+from flower_ldp.strategies import CodeTop, SplitStrategy, ToldLabels
+from flower_ldp.strategies.split_exchange import Exchange
+from split_digits import data
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train over Flower's grid."""
+    run(grid, context.run_config)
+
+
+def run(grid: Grid | Exchange, config: Mapping[str, Any]) -> None:
+    """Train, print a table and write the result."""
+    source, epsilon = str(config["data"]), float(config["epsilon"])
+    own = data.tables(source, int(config["block-size"]))
+    labels = {table: target for table, (_, target) in data.load(source).items()}
+    codes = config["mode"] == "codes"
+    strategy = (_codes if codes else _bits)(config, own, labels)
+    result = strategy.start(grid, epochs=1 if codes else int(config["epochs"]))
+    for party in result.parties:
+        print(party.statement(strategy.mechanism.record_epsilon), flush=True)
+    for row in result.history:
+        accuracy = row.get("accuracy-test", float("nan"))
+        print(
+            f"epoch {row['epoch']:.0f}: loss {row['loss']:.3f}, test accuracy {accuracy:.3f}",
+            flush=True,
+        )
+    releases = 1 if codes else len(result.history)
+    total = releases * strategy.mechanism.record_epsilon
+    print(f"epsilon of a training record, at each party: {total:g}", flush=True)
+    if codes:
+        limit = best_accuracy(epsilon * len(result.parties), 10)
+        print(f"no mechanism names a digit more often than {limit:.4f} at this epsilon", flush=True)
+    if config["output"]:
+        history = {"epsilon-record": total, "history": result.history}
+        Path(str(config["output"])).write_text(json.dumps(history, indent=2) + "\n")
+    print("finished", flush=True)
+
+
+def _bits(config: Mapping[str, Any], own: Any, labels: Any) -> SplitStrategy:
+    width, rate = int(config["width"]), float(config["learning-rate"])
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Linear(2 * width, 128), nn.ReLU(), nn.Linear(128, 10))
+    top = TorchTop(module, lambda parameters: torch.optim.Adam(parameters, rate))
+    return SplitStrategy(top, UnaryEncoding(float(config["epsilon"]), width), own, labels)
+
+
+def _codes(config: Mapping[str, Any], own: Any, labels: Any) -> SplitStrategy:
+    response = KaryResponse(float(config["label-epsilon"]), 10, "label", Unit.LABEL)
+    # Each label is randomized once. A holder of real labels keeps the result for later runs.
+    told = ToldLabels(response.randomize_array(labels["train"], RandomSource.from_os()), response)
+    mechanism = CodebookEmbedding(float(config["epsilon"]), 10)
+    return SplitStrategy(CodeTop(10), mechanism, own, labels, told=told)

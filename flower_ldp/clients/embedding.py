@@ -1,0 +1,194 @@
+"""Embeddings on the client: a block of records goes in, their randomized embeddings come out.
+
+The release is opened from public facts: the proposal, the ids, how the bottom came to be. The
+party's :class:`~flower_ldp.mechanisms.BottomClaim` decides under which names the cost goes on
+the ledger. The report of a block is kept under the proposal and the digest of the bottom's
+weights: while the bottom is unchanged, a block is drawn for once and given again, at no charge,
+in every epoch, run and process after that.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.mechanisms.bottom_claim import BottomClaim
+from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms, encode_embeddings, width_of
+from flower_ldp.wire.proposal import PROPOSAL_KEY
+from flower_ldp.wire.records import RecordTables
+
+_log = logging.getLogger("flower_ldp")
+
+#: The server's records are not the party's: other ids, another table, or other blocks.
+REFUSED_RECORDS = "ldp:refused:records"
+#: Under this key the app answers with one array, the embeddings of the block's records.
+EMBEDDING_KEY = "embedding"
+
+
+class Party(Protocol):
+    """The holder of some columns, with a bottom model of its own."""
+
+    @property
+    def name(self) -> str:
+        """Public, and different for each party."""
+
+    @property
+    def claim(self) -> BottomClaim:
+        """How the bottom came to be."""
+
+    @property
+    def tables(self) -> RecordTables:
+        """The ids of the party's records."""
+
+    def digest(self) -> str:
+        """Return a digest of the bottom's weights; equal only for equal bottoms."""
+
+    def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
+        """Train the bottom on labels that went through ``response``, one for each own row.
+
+        Labels that it was trained on before change nothing.
+        """
+
+    def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+        """Return the bottom's outputs for these rows of a table, shape (rows, width)."""
+
+    def learn(
+        self, table: str, rows: NDArray[np.int64], gradient: NDArray[np.float32], step: str
+    ) -> None:
+        """Move the bottom by the gradient of a loss with respect to the bits of these rows.
+
+        ``step`` names the step: one that was the last to be made is not made again.
+        """
+
+
+@dataclass(frozen=True)
+class EmbeddingRelease:
+    """Releases the embeddings of one block of records.
+
+    Parameters
+    ----------
+    party : Party
+        Whose embeddings.
+    """
+
+    party: Party
+
+    def open(self, content: RecordDict) -> OpenEmbedding:
+        """Read the proposal and compare its table with the party's.
+
+        Raises
+        ------
+        WireError, ValueError
+            If there is no well-formed proposal.
+        RefusalError
+            If the records are not the party's.
+        """
+        record = content.config_records.get(PROPOSAL_KEY)
+        if record is None:
+            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
+        proposal = EmbeddingProposal.from_fields(record)
+        check_table(self.party, proposal.terms)
+        self.party.tables.rows(proposal.terms.table, proposal.block)
+        claim = self.party.claim
+        events = claim.events(proposal.mechanism.events())
+        _log.info("epsilon is about %s", claim.covers)
+        part = f"{self.party.tables.layout[:16]}/{proposal.terms.table}/{proposal.block}"
+        return OpenEmbedding(proposal, events, part, self.party.digest(), claim)
+
+
+@dataclass(frozen=True)
+class OpenEmbedding:
+    """An accepted proposal about one block.
+
+    Parameters
+    ----------
+    proposal : EmbeddingProposal
+        What is asked for.
+    events : tuple of PrivacyEvent
+        What it costs each record of the block.
+    part : str
+        The block's account.
+    bottom : str
+        Digest of the bottom's weights.
+    claim : BottomClaim
+        How the bottom came to be.
+    """
+
+    proposal: EmbeddingProposal
+    events: tuple[PrivacyEvent, ...]
+    part: str
+    bottom: str
+    claim: BottomClaim
+
+    @property
+    def terms(self) -> str:
+        """The proposal, the bottom and the claim, as canonical JSON."""
+        fields = {
+            **self.proposal.to_fields(),
+            "bottom": self.bottom,
+            "claim": self.claim.kind,
+            "covers": self.claim.covers,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def memo(self) -> str:
+        """The same terms: one report answers every message that has them."""
+        return self.terms
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return the packed report.
+
+        Raises
+        ------
+        ReleaseError
+            If the app's reply is not one array of the block's records, or holds a NaN.
+        """
+        proposal = self.proposal
+        arrays = [array for record in reply.array_records.values() for array in record.values()]
+        if len(arrays) != 1:
+            raise ReleaseError(f"expected one array of embeddings, found {len(arrays)}")
+        values, terms = arrays[0].numpy(), proposal.terms
+        start = proposal.block * terms.block_size
+        wanted = (min(terms.block_size, terms.records - start), width_of(proposal.mechanism))
+        if values.shape != wanted:
+            raise ReleaseError(f"embeddings must have shape {wanted}, got {values.shape}")
+        try:
+            reports = proposal.mechanism.randomize(values, rng)
+        except ValueError as error:
+            raise ReleaseError(str(error)) from error
+        return encode_embeddings(reports, proposal.mechanism)
+
+
+def check_table(party: Party, terms: TableTerms) -> None:
+    """Refuse a table that is not the party's own.
+
+    Raises
+    ------
+    RefusalError
+        With code ``ldp:refused:records``; the text, for the party's log, says what differs.
+    """
+    own = party.tables.tables.get(terms.table)
+    if own is None:
+        differs = (
+            f"the server asks for table {terms.table!r}; this party has {list(party.tables.tables)}"
+        )
+    elif len(own) != terms.records:
+        differs = f"table {terms.table!r}: {terms.records} records at the server, {len(own)} here"
+    elif own.digest != terms.ids:
+        differs = f"table {terms.table!r}: as many records as the server has, but other ids"
+    elif party.tables.block_size != terms.block_size:
+        differs = f"blocks of {terms.block_size} at the server, of {party.tables.block_size} here"
+    else:
+        return
+    raise RefusalError(REFUSED_RECORDS, differs)

@@ -1,0 +1,214 @@
+"""A feature party with a torch bottom, kept in a folder of its own between messages.
+
+Flower may handle each message in a new process, so the bottom and its optimizer live in a
+file, ``bottom.pt``, replaced as a whole after each step: it is the party's checkpoint too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from flower_ldp.mechanisms.bottom_claim import BottomClaim
+from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.split.top import ForwardCorrected
+from flower_ldp.wire.records import RecordTables
+
+#: Trains a bottom: module, features as numpy has them, labels, loss.
+Train = Callable[[nn.Module, NDArray[Any], Tensor, "ForwardCorrected"], None]
+
+_FILE = "bottom.pt"
+
+
+class TorchParty:
+    """Holds columns of the records, and a bottom model over them.
+
+    Parameters
+    ----------
+    name : str
+        Public, and different for each party of a run.
+    tables : RecordTables
+        The ids.
+    features : callable
+        Returns the features of a table, one row for each id in the order of the ids. It is
+        called when an embedding is computed, not before.
+    bottom : Module
+        Newly made; its weights are replaced by those in the folder, if there are any. It must
+        be deterministic: computing an embedding again gives the same (so no dropout).
+    claim : BottomClaim
+        How its weights came to be. Where the claim is ``conditional`` it learns from the
+        gradients that the server sends; otherwise it is frozen.
+    folder : path-like
+        The party's own. Made if it is missing.
+    optimizer : callable, optional
+        Makes the optimizer from the parameters; for gradients from the server.
+    train : callable, optional
+        ``train(bottom, features, labels, loss)`` trains the bottom on labels that the server
+        randomized, with the loss that corrects for it. Under a ``dp`` claim it must be a
+        training that has the claimed epsilon and delta.
+    save_every : int
+        Steps between writes of the folder. More than 1 only where one object handles all
+        messages; call :meth:`save` at the end.
+
+    Raises
+    ------
+    ValueError
+        If the name is empty, or the folder holds a bottom of another shape or claim.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tables: RecordTables,
+        features: Callable[[str], NDArray[Any]],
+        bottom: nn.Module,
+        claim: BottomClaim,
+        folder: str | os.PathLike[str],
+        optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.Adam,
+        train: Train | None = None,
+        save_every: int = 1,
+    ) -> None:
+        if not name:
+            raise ValueError("name must not be empty")
+        if save_every < 1:
+            raise ValueError(f"save_every must be at least 1, got {save_every}")
+        self.name = name
+        self.tables = tables
+        self.claim = claim
+        self.bottom = bottom.eval()
+        self._features = features
+        self._loaded: dict[str, NDArray[Any]] = {}
+        self._path = Path(folder) / _FILE
+        learns = claim.kind == "conditional"
+        self._optimizer = optimizer(bottom.parameters()) if learns else None
+        self._train = train
+        self._save_every, self._unsaved = save_every, 0
+        self._last = self._prepared = ""
+        self._load()
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the bottom's weights: names, types, shapes and bytes."""
+        return weights_digest(self.bottom.state_dict())
+
+    def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
+        """Train the bottom on randomized labels, unless it was trained on the same before.
+
+        Raises
+        ------
+        ValueError
+            If the bottom is public, so frozen; no training was given; or it was trained on
+            other labels before, which under a claim ``dp`` would cost its epsilon again.
+        """
+        if self.claim.kind == "public" or self._train is None:
+            raise ValueError("this bottom takes no labels: it is public, or has no training")
+        question = f"{table}|{response.epsilon!r}|{response.categories}|".encode()
+        digest = hashlib.sha256(question + labels.astype("<i8").tobytes()).hexdigest()
+        if digest == self._prepared:
+            return
+        if self._prepared and self.claim.kind == "dp":
+            raise ValueError("a bottom is trained once at its epsilon; use another folder")
+        features = self._table(table)
+        self.bottom.train()
+        self._train(self.bottom, features, torch.from_numpy(labels), ForwardCorrected(response))
+        self.bottom.eval()
+        self._prepared = digest
+        self.save()
+
+    def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the bottom's outputs for these rows, shape (rows, width)."""
+        with torch.no_grad():
+            found = self.bottom(self._inputs(table, rows))
+        if found.ndim != 2:
+            raise ValueError(f"the bottom must return rows of numbers, got {tuple(found.shape)}")
+        return np.asarray(found.to("cpu", torch.float32).numpy())
+
+    def learn(
+        self, table: str, rows: NDArray[np.int64], gradient: NDArray[np.float32], step: str
+    ) -> None:
+        """Move the bottom: straight through the quantizer, clipped to |h| <= 1.
+
+        Raises
+        ------
+        ValueError
+            If the bottom is frozen, or the gradient has another shape than the embeddings.
+        """
+        if self._optimizer is None:
+            raise ValueError(f"the bottom is frozen: its claim is {self.claim.kind!r}")
+        if step == self._last:
+            return
+        h = self.bottom(self._inputs(table, rows))
+        if h.shape != gradient.shape:
+            raise ValueError(f"gradient must have shape {tuple(h.shape)}, got {gradient.shape}")
+        self._optimizer.zero_grad()
+        h.backward(torch.tensor(gradient).to(h) * (h.detach().abs() <= 1))
+        self._optimizer.step()
+        self._last = step
+        self._unsaved += 1
+        if self._unsaved >= self._save_every:
+            self.save()
+
+    def save(self) -> None:
+        """Write the bottom to the folder: the old file stays until the new one is complete."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_suffix(".new")
+        optimizer = None if self._optimizer is None else self._optimizer.state_dict()
+        state = {
+            "kind": self.claim.kind,
+            "bottom": self.bottom.state_dict(),
+            "optimizer": optimizer,
+            "last": self._last,
+            "prepared": self._prepared,
+        }
+        with new.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+        self._unsaved = 0
+
+    def _load(self) -> None:
+        if not self._path.exists():
+            self.save()
+            return
+        state = torch.load(self._path, map_location="cpu", weights_only=True)
+        if state["kind"] != self.claim.kind:
+            raise ValueError(
+                f"{self._path} holds a bottom of claim {state['kind']!r}, not {self.claim.kind!r}: "
+                "how it came to be cannot be declared anew; use another folder"
+            )
+        try:
+            self.bottom.load_state_dict(state["bottom"])
+            if self._optimizer is not None:
+                self._optimizer.load_state_dict(state["optimizer"])
+        except RuntimeError as error:
+            raise ValueError(f"{self._path} holds another bottom: {error}") from error
+        self._last, self._prepared = state["last"], state["prepared"]
+
+    def _inputs(self, table: str, rows: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(np.asarray(self._table(table)[rows], dtype=np.float32))
+
+    def _table(self, table: str) -> NDArray[Any]:
+        if table not in self._loaded:
+            found = self._features(table)
+            if len(found) != len(self.tables.tables[table]):
+                raise ValueError(f"features of {table!r}: one row for each id, got {len(found)}")
+            self._loaded[table] = found
+        return self._loaded[table]
+
+
+def weights_digest(state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of a state dict, hexadecimal: the same on every machine."""
+    found = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        found.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

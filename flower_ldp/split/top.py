@@ -1,0 +1,109 @@
+"""The server's half of a split model, in torch."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from flower_ldp.mechanisms.kary_response import KaryResponse
+
+Rows = NDArray[np.float32]
+
+
+class TorchTop:
+    """A top model over the parties' embeddings, laid side by side in the order of names.
+
+    Parameters
+    ----------
+    module : Module
+        From rows as wide as all embeddings together to one score for each class.
+    optimizer : callable
+        Makes the optimizer from the parameters.
+    loss : callable
+        Of scores and labels, mean over records. :class:`ForwardCorrected` where the labels
+        were randomized.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.Adam,
+        loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+    ) -> None:
+        self.module = module
+        self._optimizer = optimizer(module.parameters())
+        self._loss = loss
+
+    def step(
+        self, embeddings: Sequence[Rows], labels: NDArray[np.int64]
+    ) -> tuple[float, list[Rows]]:
+        """Move the top by one block; return the loss before, and each party's gradient."""
+        inputs = [torch.tensor(rows, requires_grad=True) for rows in embeddings]
+        self.module.train()
+        loss = self._loss(self.module(torch.cat(inputs, 1)), torch.from_numpy(labels))
+        value = loss.item()
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the loss is {value}: lower the learning rate")
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        return value, [_gradient(rows) for rows in inputs]
+
+    def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
+        """Return the class with the largest score, for each record."""
+        self.module.eval()
+        with torch.no_grad():
+            scores = self.module(torch.from_numpy(np.concatenate(embeddings, axis=1)))
+        return np.asarray(scores.argmax(1).numpy(), dtype=np.int64)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write module and optimizer to a file, replaced as a whole."""
+        path = Path(path)
+        new = path.with_name(path.name + ".new")
+        state = {"module": self.module.state_dict(), "optimizer": self._optimizer.state_dict()}
+        torch.save(state, new)
+        new.replace(path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Read what :meth:`save` wrote."""
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        self.module.load_state_dict(state["module"])
+        self._optimizer.load_state_dict(state["optimizer"])
+
+
+class ForwardCorrected:
+    """Cross-entropy for labels that went through k-ary randomized response.
+
+    Forward correction (Patrini et al. 2017): the model's probabilities are sent through the
+    same channel before they are compared with the randomized label, so that the minimum is
+    that of true labels.
+
+    Parameters
+    ----------
+    response : KaryResponse
+        The channel.
+    """
+
+    def __init__(self, response: KaryResponse) -> None:
+        keep = response.keep_probability
+        self._other = (1.0 - keep) / (response.categories - 1)
+        self._gain = keep - self._other
+
+    def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss."""
+        told = torch.softmax(scores, 1) * self._gain + self._other
+        return nn.functional.nll_loss(told.log(), labels)
+
+
+def _gradient(rows: Tensor) -> Rows:
+    if rows.grad is None:
+        return np.zeros(tuple(rows.shape), dtype=np.float32)
+    return np.asarray(rows.grad.numpy())

@@ -1,0 +1,160 @@
+"""Asking feature parties, over Flower's grid or within one process.
+
+A step of split learning needs the answer of every party, so a party that refuses or fails
+stops the run with a :class:`PartyError` that names it and says why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from flwr.app import Context, Message, Metadata, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp import Grid
+
+from flower_ldp.errors import LdpError, WireError
+from flower_ldp.strategies.replies import payload_of
+
+_MEANINGS = {
+    "ldp:refused:records": "its records are not the server's: the ids of each table must be the "
+    "same everywhere, in any order, and so must the size of blocks; its log says what differs",
+    "ldp:refused:policy": "its policy does not allow this release",
+    "ldp:refused:budget": "its budget is spent",
+    "ldp:refused:ledger": "its ledger cannot be used",
+    "ldp:refused:message": "its bottom is frozen and takes no gradients",
+    "ldp:refused:proposal": "it does not understand the proposal",
+    "ldp:refused:repeat": "it was asked before and has no report to give again",
+    "ldp:failed": "its app failed; its log says why",
+}
+
+
+class PartyError(LdpError):
+    """A party did not answer, or not as it should.
+
+    Parameters
+    ----------
+    party : str
+        Its name, or its node while the name is not known.
+    reason : str
+        The code that it sent, or what is wrong with its reply.
+    """
+
+    def __init__(self, party: str, reason: str) -> None:
+        super().__init__(f"party {party}: {reason}" + _explained(reason))
+        self.party = party
+        self.reason = reason
+
+
+def _explained(reason: str) -> str:
+    meaning = _MEANINGS.get(reason)
+    return "" if meaning is None else f" ({meaning})"
+
+
+class Exchange(Protocol):
+    """A way to ask parties."""
+
+    def nodes(self) -> list[int]:
+        """Return the nodes of all parties that can be asked now."""
+
+    def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
+        """Send each node its content and return what came back, by node."""
+
+
+class GridExchange:
+    """Asks over Flower's grid: simulation, or SuperNodes.
+
+    Parameters
+    ----------
+    grid : Grid
+        Of the server app.
+    timeout : float, optional
+        Seconds to wait for all answers to one question.
+    """
+
+    def __init__(self, grid: Grid, timeout: float | None = 3_600.0) -> None:
+        self._grid = grid
+        self._timeout = timeout
+
+    def nodes(self) -> list[int]:
+        """Return the nodes that are connected."""
+        return sorted(self._grid.get_node_ids())
+
+    def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
+        """Send the messages and wait."""
+        messages = [
+            Message(content=content, dst_node_id=node, message_type=kind)
+            for node, content in contents.items()
+        ]
+        replies = self._grid.send_and_receive(messages, timeout=self._timeout)
+        return {reply.metadata.src_node_id: reply for reply in replies}
+
+
+class LocalExchange:
+    """Asks apps in this process: no engine, no network, the same messages and the same gate.
+
+    Parameters
+    ----------
+    apps : mapping of int to (app, context)
+        By node, each party's ``ClientApp`` and the context that it is called with.
+    run_id : int
+        What the apps see as Flower's run.
+    """
+
+    def __init__(
+        self, apps: Mapping[int, tuple[ClientAppCallable, Context]], *, run_id: int = 1
+    ) -> None:
+        self._apps = dict(apps)
+        self._run_id = run_id
+        self._asked = 0
+
+    def nodes(self) -> list[int]:
+        """Return all nodes."""
+        return sorted(self._apps)
+
+    def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
+        """Call one app after the other."""
+        replies = {}
+        for node, content in contents.items():
+            app, context = self._apps[node]
+            replies[node] = app(self._message(kind, node, content), context)
+        return replies
+
+    def _message(self, kind: str, node: int, content: RecordDict) -> Message:
+        self._asked += 1
+        metadata = Metadata(
+            run_id=self._run_id,
+            message_id=f"local-{self._asked}",
+            src_node_id=0,
+            dst_node_id=node,
+            reply_to_message_id="",
+            group_id="",
+            created_at=time.time(),
+            ttl=3_600.0,
+            message_type=kind,
+        )
+        # Outside of a run Flower makes messages only from metadata that are complete.
+        return cast(Message, cast(Any, Message)(content=content, metadata=metadata))
+
+
+def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[int, bytes]:
+    """Return the payload of each named node's reply.
+
+    Raises
+    ------
+    PartyError
+        For the first party without one.
+    """
+    found = {}
+    for node, name in names.items():
+        reply = replies.get(node)
+        if reply is None:
+            raise PartyError(name, "no answer within the time that it had")
+        if reply.has_error():
+            raise PartyError(name, reply.error.reason or "an error without a reason")
+        try:
+            found[node] = payload_of(reply.content)
+        except WireError as error:
+            raise PartyError(name, str(error)) from error
+    return found

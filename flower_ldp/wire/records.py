@@ -1,0 +1,139 @@
+"""Which records a split run is about: the same ids at every party, in one order, in blocks.
+
+Parties and server hold different columns of the same records. Before anything else they check
+that their ids agree, by a digest that does not depend on the order in which a party has them.
+The common order is that of SHA-256 over the id: known to all, fixed for ever, and without a
+pattern that a sorted order would bring (records of one class together).
+
+Records are cut into **blocks** of one fixed size in this order. A block is a batch of the
+training and also an account of the ledger's: each record is in one block, all of a block is
+released together, so the sum charged to a block is what each of its records has cost. That
+holds only if blocks never change, so the party, not the server, decides their size, and a
+ledger that has seen other blocks of the same data refuses.
+
+Ids are public here: each party knows the other parties' ids, and the server does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_BLOCK = 2**20
+
+
+@dataclass(frozen=True)
+class Records:
+    """The ids of one table.
+
+    Parameters
+    ----------
+    ids : tuple of str
+        In the order of the holder's own rows; all different, at least one.
+
+    Raises
+    ------
+    ValueError
+        If there is none, one is empty, or one occurs twice.
+    TypeError
+        If one is no string.
+    """
+
+    ids: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(name, str) for name in self.ids):
+            raise TypeError("ids must be strings")
+        if not self.ids or not all(self.ids):
+            raise ValueError("ids must be at least one, and none empty")
+        if len(set(self.ids)) != len(self.ids):
+            raise ValueError("ids must all be different")
+
+    @classmethod
+    def of(cls, ids: Iterable[object]) -> Records:
+        """Return records with these ids, as text."""
+        return cls(tuple(str(name) for name in ids))
+
+    @cached_property
+    def _sorted(self) -> list[tuple[bytes, int]]:
+        digests = (hashlib.sha256(name.encode()).digest() for name in self.ids)
+        return sorted((digest, row) for row, digest in enumerate(digests))
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """The holder's rows in the common order, shape (records,)."""
+        return np.array([row for _, row in self._sorted], dtype=np.int64)
+
+    @cached_property
+    def digest(self) -> str:
+        """The same for all holders of the same ids, whatever their order; hexadecimal."""
+        return hashlib.sha256(b"".join(digest for digest, _ in self._sorted)).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class RecordTables:
+    """All tables of a party's or the server's, and the size of their blocks.
+
+    Parameters
+    ----------
+    tables : mapping of str to Records
+        By name, as ``"train"`` and ``"test"``. A record is in one table only.
+    block_size : int
+        Records in a block, the last one of a table apart; in [1, 2^20]. Fixed for the life of
+        the data.
+
+    Raises
+    ------
+    ValueError
+        If there is no table, a name is no identifier, a record is in two tables, or the size
+        is outside its interval.
+    """
+
+    tables: Mapping[str, Records]
+    block_size: int
+
+    def __post_init__(self) -> None:
+        size = self.block_size
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_BLOCK:
+            raise ValueError(f"block_size must be an integer in [1, {MAX_BLOCK}], got {size!r}")
+        if not self.tables:
+            raise ValueError("tables must be at least one")
+        for name in self.tables:
+            if not name.isidentifier() or len(name) > 100:
+                raise ValueError(f"a table's name must be an identifier, got {name[:100]!r}")
+        ids = [name for records in self.tables.values() for name in records.ids]
+        if len(set(ids)) != len(ids):
+            raise ValueError("a record must be in one table only")
+
+    @cached_property
+    def layout(self) -> str:
+        """Digest of everything that decides which record is in which block; hexadecimal."""
+        parts = [f"{name}:{self.tables[name].digest}" for name in sorted(self.tables)]
+        return hashlib.sha256("\n".join([str(self.block_size), *parts]).encode()).hexdigest()
+
+    def blocks(self, table: str) -> int:
+        """Return how many blocks a table has."""
+        return -(-len(self.tables[table]) // self.block_size)
+
+    def rows(self, table: str, block: int) -> NDArray[np.int64]:
+        """Return the holder's rows of a block, in the common order.
+
+        Raises
+        ------
+        KeyError
+            If there is no such table.
+        ValueError
+            If there is no such block.
+        """
+        if not 0 <= block < self.blocks(table):
+            raise ValueError(f"block must be in [0, {self.blocks(table)}), got {block}")
+        start = block * self.block_size
+        return self.tables[table].order[start : start + self.block_size]

@@ -1,0 +1,127 @@
+"""Two feature parties and a server over scikit-learn's handwritten digits, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Context, RecordDict
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from torch import nn
+
+from flower_ldp.clients import Admission, ReleaseRequest, split_client_app
+from flower_ldp.mechanisms import BottomClaim
+from flower_ldp.split import ForwardCorrected, TorchParty
+from flower_ldp.strategies import LocalExchange
+from flower_ldp.wire.records import Records, RecordTables
+
+HALVES = {"left": slice(0, 4), "right": slice(4, 8)}
+SIZES = {"train": 1500, "test": 297}
+
+
+@cache
+def digits() -> tuple[NDArray[Any], NDArray[np.int64]]:
+    found = load_digits()
+    order = np.random.default_rng(0).permutation(len(found.target))
+    return found.images[order] / 16.0, found.target[order].astype(np.int64)
+
+
+def rows_of(table: str) -> slice:
+    return slice(0, SIZES["train"]) if table == "train" else slice(SIZES["train"], None)
+
+
+def tables(shuffle: int = 0, block: int = 250) -> RecordTables:
+    """Ids of every row; a holder may have its rows in any order."""
+    found = {}
+    for name, size in SIZES.items():
+        order = np.random.default_rng(shuffle).permutation(size) if shuffle else range(size)
+        found[name] = Records.of(f"{name}-{row}" for row in order)
+    return RecordTables(found, block)
+
+
+def columns(side: str, table: str, own: RecordTables) -> NDArray[Any]:
+    """The pixels of one side, in the holder's order."""
+    images, _ = digits()
+    order = [int(name.split("-")[1]) for name in own.tables[table].ids]
+    return images[rows_of(table)][order][:, :, HALVES[side]].reshape(len(order), -1)
+
+
+def labels(own: RecordTables) -> dict[str, NDArray[np.int64]]:
+    _, target = digits()
+    return {
+        table: target[rows_of(table)][[int(name.split("-")[1]) for name in records.ids]]
+        for table, records in own.tables.items()
+    }
+
+
+def bottom(width: int, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, width))
+
+
+def train(
+    module: nn.Module, features: NDArray[Any], labels: torch.Tensor, loss: ForwardCorrected
+) -> None:
+    optimizer = torch.optim.Adam(module.parameters(), 0.01)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss(module(torch.tensor(features).float()), labels).backward()
+        optimizer.step()
+
+
+@dataclass
+class Side:
+    """What it takes to load a party anew for each message, as a deployment does."""
+
+    side: str
+    folder: Path
+    claim: BottomClaim
+    width: int = 32
+    shuffle: int = 0
+    block: int = 250
+
+    def __call__(self, _: Context) -> TorchParty:
+        own = tables(self.shuffle, self.block)
+        return TorchParty(
+            self.side,
+            own,
+            lambda table: columns(self.side, table, own),
+            bottom(self.width, seed=len(self.side)),
+            self.claim,
+            self.folder / self.side,
+            lambda parameters: torch.optim.Adam(parameters, 0.01),
+            train,
+        )
+
+
+@dataclass(frozen=True)
+class Everything:
+    """Admits all and keeps nothing, as a permit too."""
+
+    stored: None = None
+
+    def admit(self, request: ReleaseRequest, context: Context) -> Everything:
+        return self
+
+    def seal(self, report: bytes) -> None:
+        pass
+
+
+def local(sides: Mapping[int, Side], admission: Admission | None = None) -> LocalExchange:
+    apps = {}
+    for node, side in sides.items():
+        context = Context(
+            run_id=1,
+            node_id=node,
+            node_config={"partition-id": node},
+            state=RecordDict(),
+            run_config={},
+        )
+        apps[node] = (split_client_app(side, admission=admission), context)
+    return LocalExchange(apps)
