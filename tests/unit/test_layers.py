@@ -46,6 +46,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
     "split": frozenset(
         {
+            "labels",
             "privacy",
             "errors",
             "mechanisms",
