@@ -1,4 +1,4 @@
-"""YAML configuration of SignDS training, in the shape that MindSpore Federated uses.
+"""YAML configuration of training and evaluation, in the shape that MindSpore Federated uses.
 
 An ``encrypt`` section of an existing configuration loads unchanged::
 
@@ -13,17 +13,27 @@ An ``encrypt`` section of an existing configuration loads unchanged::
 
 This package adds optional fields that the published shape lacks: ``sign_mag_eps`` above
 all, the epsilon of the magnitude bit. It has no default: without it the rate is fixed.
+``laplace_eval`` and ``unsupervised`` configure protected evaluation. ``laplace_eval_eps`` is
+what the published shape means by it: noise of scale 1 / laplace_eval_eps, with a true epsilon of
+twice that per row, since rows on the simplex are up to 2 apart.
+
 Unknown fields, wrong types and values outside their intervals are errors that name the
 file, the line and the field.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from flower_ldp.mechanisms.bounded_mean import BoundedMean
+from flower_ldp.mechanisms.laplace import EPSILON_WARNED, Laplace, NoProtectionWarning
+from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, ServerOptimizer
@@ -119,6 +129,61 @@ class SignDSConfig(Section):
         return None if chosen is None else chosen.build()
 
 
+class MetricConfig(Section):
+    """What one scalar metric goes through; epsilon per evaluation and client."""
+
+    epsilon: Annotated[float, interval("[0.000001, 1000000]")]
+    lower: Annotated[float, interval("(-inf, inf)")]
+    upper: Annotated[float, interval("(-inf, inf)")]
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> MetricConfig:
+        if not self.lower < self.upper:
+            raise PydanticCustomError("bounds", "must be above lower", {"at": ("upper",)})
+        return self
+
+
+class LaplaceEvalConfig(Section):
+    """The ``laplace_eval`` section.
+
+    Parameters
+    ----------
+    laplace_eval_eps : float
+        One over the scale of the noise, as published: half of the true epsilon per row.
+    rows : int
+        Rows that a client releases in an evaluation; each costs the epsilon.
+    metrics : mapping of str to MetricConfig
+        Scalar metrics that clients are asked for; others never leave.
+    """
+
+    laplace_eval_eps: Annotated[float, interval("[0.0000005, 500000]")] = 230_260.0
+    rows: Annotated[int, interval("[1, 1048576]", int)] = 1
+    metrics: Mapping[str, MetricConfig] = Field(default_factory=dict)
+
+    @property
+    def epsilon(self) -> float:
+        """The true epsilon per row and client, by theorem."""
+        return LaplacePlan.from_published(self.laplace_eval_eps).epsilon
+
+    def mechanism(self, classes: int) -> Laplace:
+        """Return the mechanism for rows of ``classes`` probabilities."""
+        return Laplace(self.epsilon, classes, self.rows)
+
+    def metric_mechanisms(self) -> dict[str, BoundedMean]:
+        """Return the mechanism of each metric, by its name."""
+        return {
+            name: BoundedMean(metric.epsilon, metric.lower, metric.upper)
+            for name, metric in self.metrics.items()
+        }
+
+
+class UnsupervisedConfig(Section):
+    """The ``unsupervised`` section: how many clients score, and what the score is."""
+
+    cluster_client_num: Annotated[int, interval("[1, inf)", int)] = 1_000
+    eval_type: Literal["SILHOUETTE_SCORE", "CALINSKI_HARABASZ_SCORE"] = "SILHOUETTE_SCORE"
+
+
 class DPEncryptConfig(Section):
     """The published ``dp_encrypt`` section: read, and not used by SignDS."""
 
@@ -142,14 +207,29 @@ class EncryptConfig(Section):
         validation_alias=AliasChoices("encrypt_train_type", "encrypt_type")
     )
     signds: SignDSConfig = SignDSConfig()
+    privacy_eval_type: Literal["NOT_ENCRYPT", "LAPLACE"] = "NOT_ENCRYPT"
+    laplace_eval: LaplaceEvalConfig = LaplaceEvalConfig()
     dp_encrypt: DPEncryptConfig | None = None
     pw_encrypt: PwEncryptConfig | None = None
 
+    @model_validator(mode="after")
+    def _warn_of_no_protection(self) -> EncryptConfig:
+        asked = self.laplace_eval
+        if self.privacy_eval_type == "LAPLACE" and asked.epsilon > EPSILON_WARNED:
+            warnings.warn(
+                f"laplace_eval_eps = {asked.laplace_eval_eps:,g} is a true epsilon of "
+                f"{asked.epsilon:,.10g} per row and client, and protects nothing",
+                NoProtectionWarning,
+                stacklevel=2,
+            )
+        return self
+
 
 class TrainConfig(Section):
-    """A configuration file: one ``encrypt`` section."""
+    """A configuration file: an ``encrypt`` section, and how evaluation clusters."""
 
     encrypt: EncryptConfig
+    unsupervised: UnsupervisedConfig = UnsupervisedConfig()
 
 
 _FORMAT = YamlFormat(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
+from flower_ldp.clients.evaluation import LaplaceEvalRelease
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
@@ -11,6 +12,7 @@ from flower_ldp.clients.signds import SignDSRelease
 
 __all__ = [
     "Admission",
+    "LaplaceEvalRelease",
     "LdpMod",
     "OpenRelease",
     "OwnerAdmission",
