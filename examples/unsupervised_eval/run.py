@@ -1,10 +1,10 @@
 """Train a clustering in private, score it in private, and compare with the truth.
 
 For each protection of the predictions (Laplace noise, codebook) the app runs once, through
-``flwr run`` on a private local SuperLink: SignDS training and protected evaluation under one ledger.
-Afterwards, and outside of the app, this script computes score and loss **without protection** from
-the models of all rounds and the simulated clients' images. No server of a real federation can do
-that; nothing in the app can either, since its gate refuses raw predictions.
+``flwr run`` on a private local SuperLink, with SignDS training and protected evaluation under one
+ledger. Afterwards, and outside of the app, this script computes score and loss **without
+protection** from the models of all rounds and the simulated clients' images. No server of a real
+federation can do that; nothing in the app can either, since its gate refuses raw predictions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROTECTIONS = ("laplace", "codebook")
 
 
 def main(
-    clients: Annotated[int, typer.Option(min=2, help="Simulated clients.")] = 200,
+    clients: Annotated[int, typer.Option(min=2, help="Simulated clients.")] = 100,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds; by default the app's own number.")
     ] = None,

@@ -89,7 +89,7 @@ def predict(net: ClusteringAutoencoder, images: torch.Tensor) -> NDArray[np.floa
 def prediction_and_loss(
     net: ClusteringAutoencoder, images: torch.Tensor
 ) -> tuple[NDArray[np.float32], float]:
-    """Return what a client is asked for: its first image's row, shape (1, 10), and its mean loss."""
+    """Return what a client is asked for: one row, of its first image, and its mean loss."""
     with torch.inference_mode():
         return predict(net, images[:1]), float(net.losses(images).mean())
 
