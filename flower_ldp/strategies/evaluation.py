@@ -27,7 +27,6 @@ from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose
 from flower_ldp.strategies.eval_rows import ProxyCodebook, RoundRows, rows_for
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
-from flower_ldp.strategies.spending import SpendingReport
 from flower_ldp.wire.eval_proposal import EvalProposal
 from flower_ldp.wire.eval_report import decode_eval_report
 from flower_ldp.wire.proposal import PROPOSAL_KEY
@@ -204,8 +203,6 @@ class LaplaceEvalStrategy(Strategy):
         evaluated = self._cost(max(self._evaluations.values(), default=0))
         stated = getattr(self.strategy, "privacy_spent", None)
         trained = stated() if callable(stated) else None
-        if isinstance(trained, SpendingReport):
-            trained = trained.units.get(Unit.CLIENT)
         if not isinstance(trained, PrivacySpent) or trained.unit != Unit.CLIENT:
             return evaluated
         return PrivacySpent(
