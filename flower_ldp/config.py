@@ -32,6 +32,7 @@ from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
+from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.mechanisms.magrr import MagRR
@@ -185,11 +186,37 @@ class UnsupervisedConfig(Section):
 
 
 class DPEncryptConfig(Section):
-    """The published ``dp_encrypt`` section: read, and not used by SignDS."""
+    """The published ``dp_encrypt`` section; used if ``encrypt_train_type`` is ``DP_ENCRYPT``.
+
+    Parameters
+    ----------
+    dp_eps, dp_delta : float
+        Of a round, per client. For ``DP_ENCRYPT`` in [0.001, 100] and [1e-18, 0.5].
+    dp_norm_clip : float
+        Length to which longer updates are scaled. For ``DP_ENCRYPT`` in [1e-30, 1e30].
+    """
 
     dp_eps: Annotated[float, interval("(0, inf)")] = 50.0
     dp_delta: Annotated[float, interval("(0, 1)")] = 0.01
     dp_norm_clip: Annotated[float, interval("(0, inf)")] = 1.0
+
+    def mechanism(self) -> Gaussian:
+        """Return the mechanism, for :class:`~flower_ldp.strategies.GaussianStrategy`.
+
+        Raises
+        ------
+        ValueError
+            If a value is outside the mechanism's interval.
+        """
+        return Gaussian(self.dp_eps, self.dp_delta, self.dp_norm_clip)
+
+
+#: Narrower than the published section's, which may stand unused beside ``signds``.
+_DP_INTERVALS = {
+    "dp_eps": "[0.001, 100]",
+    "dp_delta": "[1e-18, 0.5]",
+    "dp_norm_clip": "[1e-30, 1e30]",
+}
 
 
 class PwEncryptConfig(Section):
@@ -203,7 +230,7 @@ class PwEncryptConfig(Section):
 class EncryptConfig(Section):
     """The ``encrypt`` section."""
 
-    encrypt_train_type: Literal["SIGNDS", "NOT_ENCRYPT"] = Field(
+    encrypt_train_type: Literal["SIGNDS", "DP_ENCRYPT", "NOT_ENCRYPT"] = Field(
         validation_alias=AliasChoices("encrypt_train_type", "encrypt_type")
     )
     signds: SignDSConfig = SignDSConfig()
@@ -222,6 +249,21 @@ class EncryptConfig(Section):
                 NoProtectionWarning,
                 stacklevel=2,
             )
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_used_is_within_its_intervals(self) -> EncryptConfig:
+        if self.encrypt_train_type == "DP_ENCRYPT":
+            if self.dp_encrypt is None:
+                raise PydanticCustomError("missing", "is missing", {"at": ("dp_encrypt",)})
+            for field, ends in _DP_INTERVALS.items():
+                low, high = (float(end) for end in ends[1:-1].split(", "))
+                if not low <= getattr(self.dp_encrypt, field) <= high:
+                    raise PydanticCustomError(
+                        "interval",
+                        "must be a number in {ends} for DP_ENCRYPT",
+                        {"ends": ends, "at": ("dp_encrypt", field)},
+                    )
         return self
 
 

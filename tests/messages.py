@@ -70,3 +70,12 @@ def context() -> Context:
         state=RecordDict(),
         run_config={},
     )
+
+
+class UnrecordedPermit:
+    """Leave to send a report, for tests in which nothing is charged or kept."""
+
+    stored: bytes | None = None
+
+    def seal(self, report: bytes) -> None:
+        """Keep nothing."""

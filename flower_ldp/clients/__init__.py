@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
 from flower_ldp.clients.evaluation import LaplaceEvalRelease
+from flower_ldp.clients.gaussian import GaussianRelease
+from flower_ldp.clients.label_data import PrivateDataset, private_dataset
+from flower_ldp.clients.label_store import RandomizedLabels
+from flower_ldp.clients.labels import PrivateLabels, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
+from flower_ldp.labels.stages import LabelStages
 
 __all__ = [
     "Admission",
+    "GaussianRelease",
+    "LabelStages",
     "LaplaceEvalRelease",
     "LdpMod",
     "OpenRelease",
     "OwnerAdmission",
     "Permit",
+    "PrivateDataset",
+    "PrivateLabels",
+    "RandomizedLabels",
     "Release",
     "ReleaseRequest",
     "SignDSRelease",
     "legacy_client_mod",
+    "private_dataset",
+    "private_labels",
 ]

@@ -64,7 +64,7 @@ class OwnerAdmission:
         RefusalError
             With one of the codes above.
         """
-        policy = _policy_for(context)
+        policy = policy_of(context)
         try:
             receipt, account = _charged(policy, request, context)
         except RefusalError as refusal:
@@ -108,7 +108,7 @@ class LedgerPermit:
         LedgerError
             If it cannot be stored. The report must not leave.
         """
-        with _ledger(self.policy) as ledger:
+        with ledger_of(self.policy) as ledger:
             ledger.seal(self.receipt, report)
 
 
@@ -116,7 +116,7 @@ def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple
     """Judge and charge a request; return the receipt and the account that paid."""
     policy.check(request.message_type, request.events)
     charge = Charge(
-        data_id=_account(policy, context),
+        data_id=account_of(policy, context),
         run_id=request.run_id,
         message_id=request.message_id,
         message_type=request.message_type,
@@ -126,19 +126,26 @@ def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple
     )
     limits = [Limit(**limit._asdict()) for limit in policy.limits()]
     try:
-        with _ledger(policy) as ledger:
+        with ledger_of(policy) as ledger:
             return ledger.charge(charge, limits), charge.data_id
     except LedgerError as error:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
 
 
-def _ledger(policy: Policy) -> Ledger:
+def ledger_of(policy: Policy) -> Ledger:
     """Open the policy's ledger: on disk at every step, unless nothing of it is real."""
     simulation = policy.is_simulation
     return Ledger.open(policy.ledger, create=simulation, durable=not simulation)
 
 
-def _policy_for(context: Context) -> Policy:
+def policy_of(context: Context) -> Policy:
+    """Return the policy that the node's operator names.
+
+    Raises
+    ------
+    RefusalError
+        With ``ldp:refused:policy`` if none is named or it is wrong.
+    """
     try:
         policy = find_policy(context.node_config)
     except ConfigError as error:
@@ -152,7 +159,8 @@ def _policy_for(context: Context) -> Policy:
     return policy
 
 
-def _account(policy: Policy, context: Context) -> str:
+def account_of(policy: Policy, context: Context) -> str:
+    """Return the name under which this client's spending is recorded."""
     if not policy.is_simulation:
         return policy.data_id
     return f"{policy.data_id}/{context.node_config.get('partition-id', context.node_id)}"

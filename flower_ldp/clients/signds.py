@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.clients.arrays import single_model
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
@@ -42,7 +43,7 @@ class SignDSRelease:
         if record is None:
             raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
         proposal = SignDSProposal.from_fields(record)
-        sent = _single_model(content)
+        sent = single_model(content)
         layout = ModelLayout.of(sent)
         proposal.selection.plan(layout.dimension)
         return OpenSignDS(proposal, layout, sent)
@@ -77,7 +78,7 @@ class OpenSignDS:
             sent, or a value that is not finite.
         """
         try:
-            update = self.layout.difference(_single_model(reply), self.sent)
+            update = self.layout.difference(single_model(reply), self.sent)
             return self._report(update, rng)
         except ValueError as error:
             raise ReleaseError(str(error)) from error
@@ -89,10 +90,3 @@ class OpenSignDS:
         if magnitude is not None and self.proposal.magnitude_threshold is not None:
             bit = magnitude.randomize(top.mean() < self.proposal.magnitude_threshold, rng)
         return encode_report(selection.indices, selection.sign, bit, dimension=update.size)
-
-
-def _single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
-    records: list[ArrayRecord] = list(content.array_records.values())
-    if len(records) != 1:
-        raise WireError("record", f"expected one ArrayRecord, found {len(records)}")
-    return {name: array.numpy() for name, array in records[0].items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
+from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
@@ -20,6 +21,7 @@ __all__ = [
     "BinaryResponse",
     "BoundedMean",
     "CodebookResponse",
+    "Gaussian",
     "KaryResponse",
     "Laplace",
     "LaplacePlan",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flower_ldp.strategies.codebooks import ProxySupport, confidence_codebook, kmeans_codebook
 from flower_ldp.strategies.eval_rows import ProxyCodebook
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy
+from flower_ldp.strategies.gaussian import GaussianStrategy
 from flower_ldp.strategies.score_trust import (
     ScoreTrust,
     UntrustedScoreWarning,
@@ -26,6 +27,7 @@ __all__ = [
     "ClusterScore",
     "FixedLength",
     "FixedStep",
+    "GaussianStrategy",
     "LaplaceEvalStrategy",
     "LearnedStep",
     "Momentum",

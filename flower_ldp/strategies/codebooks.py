@@ -28,7 +28,7 @@ from flower_ldp.mechanisms.simplex import check_simplex_rows
 
 Rows = NDArray[np.float64]
 #: Levels of confidence for each class; chosen on held-out data (benchmarks/evaluation.py).
-DEFAULT_LEVELS = 3
+DEFAULT_LEVELS = 2
 
 
 def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_LEVELS) -> Rows:

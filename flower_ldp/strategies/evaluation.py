@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -23,13 +22,14 @@ from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose
+from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.eval_rows import ProxyCodebook, RoundRows, rows_for
+from flower_ldp.strategies.exchange import cost_metrics, propose
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
+from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.wire.eval_proposal import EvalProposal
 from flower_ldp.wire.eval_report import decode_eval_report
-from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 _log = logging.getLogger("flwr")
 _OWN_PREFIXES = ("score", "epsilon-", "rejected-")
@@ -117,13 +117,19 @@ class LaplaceEvalStrategy(Strategy):
             configrecord_key=configrecord_key,
         )
         self._asked: _Asked | None = None
-        self._evaluations: Counter[int] = Counter()
+        # One account with the training, so that totals are those of each client.
+        shared = getattr(strategy, "proposals", None)
+        self.proposals = shared if isinstance(shared, Proposals) else Proposals()
 
     def summary(self) -> None:
         """Log the evaluation and its cost, then the wrapped strategy's summary."""
         _log.info("\t├──> Protected evaluation: %s", self.mechanism)
         _log.info("\t│\t├──Metrics: %s", ", ".join(self.metrics) or "none")
-        _log.info("\t│\t└──Cost of an evaluation: %s, every %d rounds", self._cost(1), self.every)
+        _log.info(
+            "\t│\t└──Cost of an evaluation: %s, every %d rounds",
+            compose(self._events())[Unit.CLIENT],
+            self.every,
+        )
         self.strategy.summary()
 
     def configure_train(
@@ -150,10 +156,7 @@ class LaplaceEvalStrategy(Strategy):
             return []
         rows = rows_for(self.mechanism, arrays)
         proposal = EvalProposal(rows.mechanism, self.metrics)
-        for message in messages:
-            message.content[PROPOSAL_KEY] = ConfigRecord({**proposal.to_fields()})
-        nodes = tuple(message.metadata.dst_node_id for message in messages)
-        self._evaluations.update(nodes)
+        nodes = propose(messages, proposal.to_fields(), self._events(), self.proposals)
         self._asked = _Asked(server_round, rows, proposal, nodes)
         return messages
 
@@ -189,36 +192,30 @@ class LaplaceEvalStrategy(Strategy):
             values |= self._means(np.array([metrics for _, metrics in reports]))
         else:
             _log.warning("no usable report in the evaluation of round %d", server_round)
-        values["epsilon-evaluation"] = self._cost(1).epsilon
-        values["epsilon-total"] = self.privacy_spent().epsilon
+        for node in judge.uncharged:
+            self.proposals.withdraw(node, self._events())
+        costs = cost_metrics(self._events(), self.proposals)
+        values["epsilon-evaluation"] = costs["epsilon-round"]
+        values["epsilon-total"] = costs["epsilon-total"]
         return MetricRecord(values)  # type: ignore[arg-type]
 
-    def privacy_spent(self) -> PrivacySpent:
-        """Return a bound on what this server has asked of any client, training included.
+    def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
+        """Return what clients have spent on this server's proposals, training included.
 
-        The worst client of the evaluations plus the worst of the training, if the wrapped
-        strategy states one in this package's terms; they need not be the same client. A
-        strategy that states none is not counted: its replies are not private.
+        A wrapped strategy that is not of this package states no cost: its replies are not
+        private, and are not counted. See :meth:`SignDSStrategy.privacy_spent`.
+
+        Parameters
+        ----------
+        delta : float
+            Of the approximate bound and of the conditional line, in (0, 1).
         """
-        evaluated = self._cost(max(self._evaluations.values(), default=0))
-        stated = getattr(self.strategy, "privacy_spent", None)
-        trained = stated() if callable(stated) else None
-        if not isinstance(trained, PrivacySpent) or trained.unit != Unit.CLIENT:
-            return evaluated
-        return PrivacySpent(
-            Unit.CLIENT, trained.epsilon + evaluated.epsilon, trained.delta + evaluated.delta
-        )
+        return self.proposals.report(delta=delta)
 
     def _events(self) -> tuple[PrivacyEvent, ...]:
         """Return what one evaluation costs one client: all rows, and each metric."""
         metrics = (event for metric in self.metrics.values() for event in metric.events())
         return (*self.mechanism.events(), *metrics)
-
-    def _cost(self, evaluations: int) -> PrivacySpent:
-        if not evaluations:
-            return PrivacySpent(Unit.CLIENT, 0.0)
-        events = (replace(event, count=event.count * evaluations) for event in self._events())
-        return compose(events)[Unit.CLIENT]
 
     def _scored(self, rows: RoundRows, reports: NDArray[np.int64]) -> dict[str, int | float]:
         found = rows.scored(reports, self.score)

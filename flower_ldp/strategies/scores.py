@@ -44,8 +44,9 @@ CALINSKI_HARABASZ_SCORE = "CALINSKI_HARABASZ_SCORE"
 #: From more rows than this the silhouette is that of a sample.
 SILHOUETTE_ROWS = 10_000
 _SAMPLING_SEED = 0
-_WORKING_MEMORY_MIB = 128
-_BLOCK = 1 << 22
+_WORKING_MEMORY_MIB = 32
+# Distances are computed for this many pairs at a time, to bound memory.
+_BLOCK = 1 << 19
 
 
 class Clusterer(Protocol):

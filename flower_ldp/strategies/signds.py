@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
@@ -14,13 +14,19 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.selection import sum_of_signs
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import Unit, compose
-from flower_ldp.strategies.replies import NO_POLICY_HINT, REFUSED_POLICY
+from flower_ldp.strategies.exchange import (
+    account,
+    cost_metrics,
+    moved_model,
+    propose,
+    reply_metrics,
+)
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.signds_round import Round, Tally
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
+from flower_ldp.wire.proposal import SignDSProposal
 
 _log = logging.getLogger("flwr")
 
@@ -89,7 +95,7 @@ class SignDSStrategy(FedAvg):
         self.scaling = scaling
         self.server_optimizer = server_optimizer
         self._round: Round | None = None
-        self._proposals = Proposals()
+        self.proposals = Proposals()
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how to learn the step size if it is not."""
@@ -118,11 +124,7 @@ class SignDSStrategy(FedAvg):
         available = len(list(grid.get_node_ids()))
         participation = len(messages) / available if available else 0.0
         proposal = self._proposal(self.step_size.question(participation))
-        record = ConfigRecord({**proposal.to_fields()})
-        for message in messages:
-            message.content[PROPOSAL_KEY] = record
-            self._proposals.record(message.metadata.dst_node_id, proposal.events())
-        nodes = tuple(message.metadata.dst_node_id for message in messages)
+        nodes = propose(messages, proposal.to_fields(), proposal.events(), self.proposals)
         plan = self.mechanism.plan(layout.dimension)
         self._round = Round(server_round, model, layout, plan, proposal, nodes)
         return messages
@@ -147,23 +149,12 @@ class SignDSStrategy(FedAvg):
         self._round = None
         tally = Tally(current)
         total = sum_of_signs(tally.selections(replies), current.layout.dimension)
-        for node in tally.filter.uncharged:
-            self._proposals.withdraw(node, current.proposal.events())
-        self._proposals.answered(current.proposal.events(), tally.filter.accepted)
-        _log.info(
-            "aggregate_train: accepted %d reports, rejected %d %s",
-            tally.filter.accepted,
-            tally.filter.rejected.total(),
-            dict(tally.filter.rejected) or "",
-        )
+        account(tally.filter, current.proposal.events(), self.proposals, server_round)
         majority = None
         if current.proposal.magnitude is not None:
             majority = self.step_size.learn(tally.ones, tally.filter.accepted)
         metrics = self._metrics(current, tally, majority)
         if tally.filter.accepted == 0:
-            _log.warning("no usable report in round %d: the model stays as it is", server_round)
-            if tally.filter.rejected[REFUSED_POLICY]:
-                _log.warning(NO_POLICY_HINT)
             return None, metrics
         moved = self._moved(current, total, tally.filter.accepted)
         if moved is None:
@@ -181,7 +172,7 @@ class SignDSStrategy(FedAvg):
         delta : float
             Of the approximate bound and of the conditional line, in (0, 1).
         """
-        return self._proposals.report(delta=delta)
+        return self.proposals.report(delta=delta)
 
     def _proposal(self, question: Question | None) -> SignDSProposal:
         if question is None:
@@ -195,25 +186,12 @@ class SignDSStrategy(FedAvg):
             step = np.float32(factor) * total.astype(np.float32)
             if self.server_optimizer is not None:
                 step = self.server_optimizer.step(step, current.server_round)
-            moved = current.layout.add(current.model, step)
-        # A model with an infinity in it could never be trained again: no client would answer.
-        if not all(np.isfinite(array).all() for array in moved.values()):
-            return None
-        return ArrayRecord({name: Array(array) for name, array in moved.items()})
+        return moved_model(current.layout, current.model, step)
 
     def _metrics(self, current: Round, tally: Tally, majority: int | None) -> MetricRecord:
-        values: dict[str, int | float] = {
-            "accepted": tally.filter.accepted,
-            "rejected": tally.filter.rejected.total(),
-        }
-        for reason, count in sorted(tally.filter.rejected.items()):
-            values[f"rejected-{reason}"] = count
-        if tally.filter.accepted:
-            values["bytes-up"] = tally.payload_bytes / tally.filter.accepted
+        values = reply_metrics(tally.filter, tally.payload_bytes)
         if current.proposal.magnitude is not None and self.step_size.estimate is not None:
             values["r-est"] = self.step_size.estimate.value
             values["magnitude-majority"] = -1 if majority is None else majority
-        values["epsilon-round"] = compose(current.proposal.events())[Unit.CLIENT].epsilon
-        worst = self._proposals.worst()
-        values["epsilon-total"] = worst[Unit.CLIENT].epsilon if worst else 0.0
+        values.update(cost_metrics(current.proposal.events(), self.proposals))
         return MetricRecord(values)  # type: ignore[arg-type]

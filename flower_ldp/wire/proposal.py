@@ -102,12 +102,12 @@ class SignDSProposal:
         try:
             return cls(
                 SignDS(
-                    epsilon=_number(fields, "epsilon"),
-                    k=_number(fields, "k"),
-                    threshold_ratio=_number(fields, "threshold-ratio"),
+                    epsilon=float_field(fields, "epsilon"),
+                    k=float_field(fields, "k"),
+                    threshold_ratio=float_field(fields, "threshold-ratio"),
                     dim_out=dim_out,
                 ),
-                *(_number(fields, name) for name in sorted(_MAGNITUDE & names)),
+                *(float_field(fields, name) for name in sorted(_MAGNITUDE & names)),
             )
         except WireError:
             raise
@@ -115,7 +115,8 @@ class SignDSProposal:
             raise WireError("domain", str(error)) from None
 
 
-def _number(fields: Mapping[str, object], name: str) -> float:
+def float_field(fields: Mapping[str, object], name: str) -> float:
+    """Return a field that must be a float; raise WireError if it is none."""
     value = fields[name]
     if not isinstance(value, float):
         raise WireError("fields", f"{name} must be a float, got {value!r}")

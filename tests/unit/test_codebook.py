@@ -101,6 +101,20 @@ def test_expectation_maximization_ends_at_the_closed_form(counts: list[int]) -> 
     np.testing.assert_allclose(found, maximum_likelihood(counts, 4.0), atol=1e-4)
 
 
+def test_expectation_maximization_is_geometric_near_an_inner_maximum() -> None:
+    counts, epsilon = np.array([400, 300, 250, 350]), 1.5
+    best = maximum_likelihood(counts, epsilon)
+    assert (best > 0).all()
+    truth = math.expm1(epsilon) / (math.exp(epsilon) + 3)
+    response = (1 - truth) / 4 + truth * best
+    factor = 1 - truth * (truth * best / response).min()
+    shares = [
+        unfold(counts, epsilon, [0.7, 0.1, 0.1, 0.1], iterations=n, tolerance=0.0) for n in (60, 61)
+    ]
+    first, second = (np.abs(found - best).max() for found in shares)
+    assert 1e-12 < second <= factor * first * 1.01
+
+
 def test_few_steps_stay_near_the_prior_and_the_maximum_does_not() -> None:
     prior, counts = np.array([0.97, 0.01, 0.01, 0.01]), [100, 100, 100, 700]
     early = unfold(counts, 1.0, prior, iterations=1)

@@ -86,9 +86,9 @@ SHAPES = [
     (HEAD + "  compression: {}\n", 3, "encrypt.compression is not a known field"),
     (HEAD + "fl_name: lenet\n", 3, "fl_name is not a known field"),
     (
-        "encrypt:\n\n  encrypt_type: DP_ENCRYPT\n",
+        "encrypt:\n\n  encrypt_type: PW_ENCRYPT\n",
         3,
-        "encrypt.encrypt_type must be 'SIGNDS' or 'NOT_ENCRYPT', got DP_ENCRYPT",
+        "encrypt.encrypt_type must be 'SIGNDS', 'DP_ENCRYPT' or 'NOT_ENCRYPT', got PW_ENCRYPT",
     ),
     (
         signds_text("sign_scaling: none"),

@@ -19,16 +19,18 @@ from flwr.app import (
     RecordDict,
 )
 
-from flower_ldp.clients import LaplaceEvalRelease, LdpMod, ReleaseRequest, UnrecordedPermit
+from flower_ldp.clients import LaplaceEvalRelease, LdpMod, ReleaseRequest
 from flower_ldp.clients.ldp_mod import FAILED, REFUSED_PROPOSAL
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, RandomSource
 from flower_ldp.wire.eval_proposal import EvalProposal
 from flower_ldp.wire.eval_report import decode_eval_report
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import context, message, record
+from tests.messages import UnrecordedPermit, context, message, record
 
 ROWS = np.random.default_rng(0).dirichlet(np.ones(4), 6).astype(np.float32)
 METRICS = {"loss": BoundedMean(100.0, 0.0, 4.0)}
+pytestmark = pytest.mark.usefixtures("simulation_policy")
+
 PRECISE = EvalProposal(Laplace(100.0, classes=4, rows=6), METRICS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -32,6 +33,8 @@ MODEL = {"w": np.zeros((30, 20), dtype=np.float32)}
 TRAINING = SignDS(epsilon=20.0, k=0.2)
 PRECISE = Laplace(100.0, classes=4, rows=2)
 CLIENTS = 40
+_numbers = itertools.count()
+pytestmark = pytest.mark.usefixtures("simulation_policy")
 
 
 def clustered_rows(count: int, seed: int) -> np.ndarray:
@@ -84,7 +87,9 @@ class LocalGrid:
 def _messages_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
         return [
-            message(RecordDict(dict(content)), node=node, kind=kind, message_id=f"{kind}-{node}")
+            message(
+                RecordDict(dict(content)), node=node, kind=kind, message_id=f"m-{next(_numbers)}"
+            )
             for node in nodes
         ]
 
@@ -125,7 +130,9 @@ def test_training_and_evaluation_run_together_under_one_sum() -> None:
     # four rounds of training, two evaluations of two rows and a loss
     assert last["epsilon-evaluation"] == 250.0
     assert last["epsilon-total"] == 4 * 20.0 + 2 * 250.0
-    assert strategy.privacy_spent() == PrivacySpent(Unit.CLIENT, 580.0)
+    report = strategy.privacy_spent()
+    assert report.units == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 580.0)}
+    assert len(report.clients) == CLIENTS
 
 
 def test_training_is_the_wrapped_strategys() -> None:
@@ -155,9 +162,9 @@ def signds_after(replies: list[Message]) -> tuple[ArrayRecord | None, MetricReco
 
 def test_a_strategy_without_a_private_cost_is_not_counted() -> None:
     strategy = LaplaceEvalStrategy(FedAvg(), PRECISE)
-    assert strategy.privacy_spent() == PrivacySpent(Unit.CLIENT, 0.0)
+    assert strategy.privacy_spent().units == {}
     evaluated(strategy)
-    assert strategy.privacy_spent() == PrivacySpent(Unit.CLIENT, 200.0)
+    assert strategy.privacy_spent().units == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 200.0)}
 
 
 # Scores.
@@ -270,7 +277,7 @@ def test_no_more_clients_score_than_the_cap_and_all_get_their_turn() -> None:
         asked |= {given.metadata.dst_node_id for given in messages}
     # one of 40 is missed by 60 choices of 5 once in 76
     assert len(asked) >= CLIENTS - 3
-    spent = strategy.privacy_spent().epsilon / 200.0
+    spent = strategy.privacy_spent().units[Unit.CLIENT].epsilon / 200.0
     assert 60 * 5 / CLIENTS < spent < 60
 
 

@@ -1,8 +1,8 @@
 """Who may import whom: the layers of the package, read from its source.
 
 privacy, errors <- mechanisms <- accounting <- policy, and wire, <- clients | strategies <- config
-<- cli; yaml_source is beneath policy and config. A new module at the top of the package fails
-these tests until it is given a layer.
+<- cli; yaml_source is beneath policy and config; labels is beneath clients. A new module at the
+top of the package fails these tests until it is given a layer.
 """
 
 from __future__ import annotations
@@ -30,8 +30,18 @@ LAYERS: dict[str, frozenset[str]] = {
     "accounting": frozenset({"privacy", "errors", "mechanisms"}),
     "policy": frozenset({"privacy", "errors", "mechanisms", "accounting", "yaml_source"}),
     "wire": frozenset({"privacy", "errors", "mechanisms"}),
+    "labels": frozenset({"privacy", "errors", "mechanisms", "yaml_source"}),
     "clients": frozenset(
-        {"privacy", "errors", "mechanisms", "accounting", "policy", "yaml_source", "wire"}
+        {
+            "privacy",
+            "errors",
+            "mechanisms",
+            "accounting",
+            "policy",
+            "yaml_source",
+            "wire",
+            "labels",
+        }
     ),
     "strategies": frozenset({"privacy", "errors", "mechanisms", "accounting", "wire"}),
     "audit": frozenset({"privacy", "errors", "mechanisms"}),
@@ -44,6 +54,7 @@ LAYERS: dict[str, frozenset[str]] = {
             "policy",
             "yaml_source",
             "wire",
+            "labels",
             "clients",
             "strategies",
         }
@@ -51,6 +62,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
             "audit",
+            "labels",
             "privacy",
             "errors",
             "mechanisms",
@@ -74,6 +86,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "accounting": frozenset({"numpy", "dp_accounting"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
+    "labels": frozenset({"numpy"}),
     "clients": frozenset({"numpy", "flwr"}),
     "strategies": frozenset({"numpy", "flwr", "sklearn"}),
     "audit": frozenset({"numpy", "scipy"}),
@@ -82,7 +95,11 @@ FOREIGN: dict[str, frozenset[str]] = {
     "__main__": frozenset(),
 }
 #: What single modules may import beyond that.
-EXCEPTIONS = {f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"})}
+EXCEPTIONS = {
+    f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
+    f"{PACKAGE}.labels.losses": frozenset({"torch"}),
+    f"{PACKAGE}.labels.config": frozenset({"pydantic", "pydantic_core"}),
+}
 #: Generators that can be predicted or repeated, or that bypass RandomSource.
 OTHER_RANDOMNESS = ("random", "secrets", "numpy.random")
 NUMPY_NAMES = ("np", "numpy")
@@ -200,6 +217,8 @@ def test_layers_have_no_cycle() -> None:
         ("strategies.signds", "from flower_ldp.clients import LdpMod"),
         ("clients.signds", "from sklearn.metrics import silhouette_score"),
         ("strategies.signds", "import matplotlib.pyplot as plt"),
+        ("labels.priors", "import torch"),
+        ("labels.losses", "import flwr"),
         ("config", "import torch"),
         ("config", "import yaml"),
         ("accounting.ledger", "from flower_ldp.policy import Policy"),
@@ -233,6 +252,7 @@ def test_what_a_layer_may_not_do_is_noticed(module: str, source: str) -> None:
         ("accounting.ledger", "import sqlite3\nfrom flower_ldp.privacy import Unit"),
         ("policy.files", "import os\nfrom flower_ldp.yaml_source import YamlFormat"),
         ("clients.signds", "from flwr.app import RecordDict\nimport logging"),
+        ("labels.losses", "from torch.nn import functional"),
     ],
 )
 def test_what_a_layer_may_do_is_not(module: str, source: str) -> None:
@@ -261,7 +281,7 @@ def loaded(heavy: tuple[str, ...], *modules: str) -> str:
 
 
 def test_importing_clients_and_strategies_does_not_import_torch() -> None:
-    names = [f"{PACKAGE}.{name}" for name in ("clients", "strategies", "config")]
+    names = [f"{PACKAGE}.{name}" for name in ("clients", "strategies", "config", "labels")]
     assert loaded(HEAVY, *names) == "[]"
 
 

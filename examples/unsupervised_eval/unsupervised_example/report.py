@@ -11,10 +11,11 @@ from typing import Any
 from flwr.serverapp.strategy import Result
 from rich.console import Console
 
-from flower_ldp.privacy import PrivacySpent, meaning
+from flower_ldp.privacy import Unit
+from flower_ldp.strategies.spending import SpendingReport
 
 
-def publish(result: Result, config: Mapping[str, Any], spent: PrivacySpent, folder: Path) -> None:
+def publish(result: Result, config: Mapping[str, Any], spent: SpendingReport, folder: Path) -> None:
     """Write ``<protection>.json``; print what the clients have spent.
 
     Parameters
@@ -23,7 +24,7 @@ def publish(result: Result, config: Mapping[str, Any], spent: PrivacySpent, fold
         What ``strategy.start`` returned.
     config : mapping
         The run's configuration, kept with the history.
-    spent : PrivacySpent
+    spent : SpendingReport
         What ``strategy.privacy_spent()`` says, training and evaluation together.
     folder : Path
         Made if it does not exist.
@@ -31,13 +32,13 @@ def publish(result: Result, config: Mapping[str, Any], spent: PrivacySpent, fold
     rounds = [_row(result, number) for number in sorted(result.evaluate_metrics_serverapp)]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{config['protection']}.json"
-    history = {"config": dict(config), "epsilon-total": spent.epsilon, "rounds": rounds}
+    history = {
+        "config": dict(config),
+        "epsilon-total": spent.units[Unit.CLIENT].epsilon,
+        "rounds": rounds,
+    }
     write_whole(path, json.dumps(history, indent=1) + "\n")
-    console = Console(width=100)
-    console.print(
-        f"The server has asked each client for at most {spent}, training and evaluation together. "
-        f"{meaning(spent)}"
-    )
+    Console(width=100).print(f"Spent by a client, training and evaluation together: {spent}")
     print(f"wrote {path.resolve()}", flush=True)
 
 

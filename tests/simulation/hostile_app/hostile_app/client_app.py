@@ -50,7 +50,9 @@ def train(message: Message, context: Context) -> Message:
         RecordDict(
             {
                 "arrays": ArrayRecord(records),
-                "metrics": MetricRecord({CANARY: 1, "loss": CANARY_FLOAT, "num-examples": 71_993}),
+                "metrics": MetricRecord(
+                    {CANARY: 1, "loss": CANARY_FLOAT, "num-examples": 719_934_208}
+                ),
                 CANARY: ConfigRecord({"note": CANARY}),
             }
         ),

@@ -1,0 +1,230 @@
+"""The ways of training on private labels that benchmarks/label_dp.py compares.
+
+Each method takes the training images with their true labels, randomizes each label once and
+returns a model. What a method reads of the true labels is what its mechanism reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.decomposition import PCA
+from torch import Tensor, nn
+
+from flower_ldp.labels import CentralHistograms, group_counts, posterior, priors_from_counts
+from flower_ldp.labels.losses import forward_loss, plain_loss, soft_target_loss
+from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
+
+CATEGORIES = 10
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of training; the same for all epsilons unless a method says otherwise."""
+
+    epochs: int = 5
+    learning_rate: float = 3e-3
+    batch_size: int = 256
+    #: Clusters of each of several clusterings, whose priors are averaged.
+    clusters: int = 1_000
+    clusterings: int = 10
+    #: Steps of expectation-maximization.
+    steps: int = 50
+    #: Part of epsilon that central histograms get.
+    histogram_epsilon: float = 0.1
+    #: Epochs of the first stage, and its part of each ten examples.
+    first_epochs: int = 5
+    first_tenths: int = 6
+
+
+@dataclass(frozen=True)
+class Task:
+    """Images (n, 1, 28, 28) scaled, true labels, and what must repeat."""
+
+    images: Tensor
+    labels: NDArray[np.int64]
+    epsilon: float
+    seed: int
+    settings: Settings
+
+    @property
+    def noise(self) -> RandomSource:
+        """Repeatable, for this comparison only."""
+        return RandomSource.seeded(self.seed)
+
+    @property
+    def response(self) -> KaryResponse:
+        return KaryResponse(self.epsilon, CATEGORIES)
+
+
+def make_model() -> nn.Sequential:
+    """Return the small CNN of the DP-SGD tutorials: 26,010 weights."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 8, stride=2, padding=3),
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Flatten(),
+        nn.Linear(512, 32),
+        nn.ReLU(),
+        nn.Linear(32, CATEGORIES),
+    )
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast
+    return model
+
+
+def train(
+    task: Task, loss: Loss, targets: Tensor, members: Tensor | None = None, epochs: int = 0
+) -> nn.Sequential:
+    """Train a new model on some examples (all if left out) by Adam and a one-cycle rate."""
+    settings = task.settings
+    torch.manual_seed(task.seed)
+    members = torch.arange(len(task.images)) if members is None else members
+    batches = len(members) // settings.batch_size
+    epochs = epochs or settings.epochs
+    model = make_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, settings.learning_rate, total_steps=epochs * batches
+    )
+    for _ in range(epochs):
+        order = members[torch.randperm(len(members))]
+        for batch in torch.split(order[: batches * settings.batch_size], settings.batch_size):
+            optimizer.zero_grad()
+            loss(model(task.images[batch]), targets[batch]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+    return model
+
+
+def outputs(model: nn.Module, images: Tensor) -> NDArray[np.float32]:
+    """Return what a model makes of images, in pieces."""
+    with torch.no_grad():
+        return torch.cat([model(part) for part in torch.split(images, 2_000)]).numpy()
+
+
+def probabilities(model: nn.Module, images: Tensor) -> NDArray[np.float64]:
+    return torch.tensor(outputs(model, images)).double().softmax(dim=1).numpy()
+
+
+def floats(values: NDArray[np.floating]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def pixel_clusters(task: Task, clusterings: int) -> list[NDArray[np.int64]]:
+    """Return clusterings by k-means on the images' 50 principal components."""
+    flat = task.images.flatten(1).numpy()
+    reduced = PCA(50, svd_solver="randomized", random_state=task.seed).fit(flat[:20_000])
+    features = reduced.transform(flat).astype(np.float32)
+    found = []
+    for number in range(clusterings):
+        means = MiniBatchKMeans(
+            task.settings.clusters,
+            batch_size=4_096,
+            max_iter=15,
+            n_init=1,
+            random_state=1_000 * task.seed + number,
+        )
+        found.append(np.asarray(means.fit_predict(features), dtype=np.int64))
+    return found
+
+
+def no_privacy(task: Task) -> nn.Module:
+    return train(task, plain_loss, torch.tensor(task.labels))
+
+
+def plain(task: Task) -> nn.Module:
+    reports = task.response.randomize_array(task.labels, task.noise)
+    return train(task, plain_loss, torch.tensor(reports))
+
+
+def forward(task: Task) -> nn.Module:
+    reports = task.response.randomize_array(task.labels, task.noise)
+    return train(task, forward_loss, floats(task.response.likelihood(reports)))
+
+
+def local_prior(
+    task: Task, reports: NDArray[np.int64], members: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return a prior for each example, found from the reports of some and from nothing else.
+
+    One clustering errs for whole clusters at a time; the average over several does not.
+    """
+    settings, law = task.settings, task.response.transition()
+    total = np.zeros((len(task.labels), CATEGORIES))
+    for groups in pixel_clusters(task, settings.clusterings):
+        counts = group_counts(reports, groups[members], settings.clusters, CATEGORIES)
+        total += priors_from_counts(counts, law, steps=settings.steps)[groups]
+    return total / settings.clusterings
+
+
+def local_priors(task: Task) -> nn.Module:
+    reports = task.response.randomize_array(task.labels, task.noise)
+    prior = local_prior(task, reports, np.arange(len(reports)))
+    targets = posterior(task.response.likelihood(reports), prior)
+    return train(task, soft_target_loss, floats(targets))
+
+
+def central_reports(
+    task: Task,
+) -> tuple[RRWithPrior, NDArray[np.int64], NDArray[np.float64]]:
+    """Randomize with priors from noisy histograms of the true labels: central."""
+    settings, noise = task.settings, task.noise
+    (groups,) = pixel_clusters(task, 1)
+    histograms = CentralHistograms(settings.histogram_epsilon, settings.clusters, CATEGORIES)
+    priors = histograms.priors(histograms.randomize(task.labels, groups, noise))[groups]
+    mechanism = RRWithPrior(task.epsilon - settings.histogram_epsilon, CATEGORIES)
+    return mechanism, mechanism.randomize_array(task.labels, noise, priors), priors
+
+
+def rr_with_prior(task: Task) -> nn.Module:
+    _, reports, _ = central_reports(task)
+    return train(task, plain_loss, torch.tensor(reports))
+
+
+def rr_with_prior_soft(task: Task) -> nn.Module:
+    mechanism, reports, priors = central_reports(task)
+    targets = posterior(mechanism.likelihood(reports, priors), priors)
+    return train(task, soft_target_loss, floats(targets))
+
+
+def lp_2st(task: Task) -> nn.Module:
+    """Two stages on disjoint examples; the first one's model is the second one's prior."""
+    settings, noise, n = task.settings, task.noise, len(task.labels)
+    early = np.arange(n) % 10 < settings.first_tenths
+    first, second = np.flatnonzero(early), np.flatnonzero(~early)
+    likelihood = np.zeros((n, CATEGORIES))
+    reports = task.response.randomize_array(task.labels[first], noise)
+    likelihood[first] = task.response.likelihood(reports)
+    prior = local_prior(task, reports, first)
+    targets = np.zeros((n, CATEGORIES))
+    targets[first] = posterior(likelihood[first], prior[first])
+    members, epochs = torch.tensor(first), settings.first_epochs
+    model = train(task, soft_target_loss, floats(targets), members, epochs)
+    prior = probabilities(model, task.images)
+    mechanism = RRWithPrior(task.epsilon, CATEGORIES)
+    reports = mechanism.randomize_array(task.labels[second], noise, prior[second])
+    likelihood[second] = mechanism.likelihood(reports, prior[second])
+    return train(task, soft_target_loss, floats(posterior(likelihood, prior)))
+
+
+METHODS: dict[str, Callable[[Task], nn.Module]] = {
+    function.__name__: function
+    for function in (
+        no_privacy,
+        plain,
+        forward,
+        rr_with_prior,
+        rr_with_prior_soft,
+        local_priors,
+        lp_2st,
+    )
+}

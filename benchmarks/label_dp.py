@@ -1,0 +1,161 @@
+"""Accuracy on MNIST of the ways to train on private labels, by epsilon per label.
+
+All in one process, without Flower: labels are randomized by the package's mechanisms and the
+model is trained centrally. A run is appended to the results file when it ends, and runs that
+are there are not repeated, so an interrupted grid goes on where it stopped. Noise and
+weights are seeded, for this comparison only.
+
+Settings were chosen with ``--evaluate-on validation`` (a fixed tenth of the training images,
+which is then not trained on); the test images are read for the reported figures only.
+
+    python benchmarks/label_dp.py mnist.npz
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from _environment import cpu_model
+from _label_methods import METHODS, Settings, Task, outputs
+from numpy.typing import NDArray
+from torch import Tensor
+
+HERE = Path(__file__).resolve().parent
+#: What each method should reach at epsilon 1, in percent.
+GOALS = {"forward": 94.5, "local_priors": 96.0, "lp_2st": 96.0}
+MEAN, DEVIATION = 0.1307, 0.3081
+
+Labels = NDArray[np.int64]
+Run = dict[str, Any]
+
+
+def load(path: Path, evaluate_on: str) -> tuple[Tensor, Labels, Tensor, Labels]:
+    """Return images and labels to train on and to evaluate on."""
+    with np.load(path, allow_pickle=False) as arrays:
+        x, y = arrays["x_train"], arrays["y_train"].astype(np.int64)
+        x_test, y_test = arrays["x_test"], arrays["y_test"].astype(np.int64)
+    if evaluate_on == "validation":
+        order = np.random.default_rng(0).permutation(len(x))
+        held, kept = order[: len(x) // 10], order[len(x) // 10 :]
+        x, y, x_test, y_test = x[kept], y[kept], x[held], y[held]
+
+    def images(raw: NDArray[np.uint8]) -> Tensor:
+        scaled = (torch.tensor(raw, dtype=torch.float32) / 255 - MEAN) / DEVIATION
+        return scaled[:, None]
+
+    return images(x), y, images(x_test), y_test
+
+
+def key(run: Run) -> tuple[Any, ...]:
+    return (
+        run["method"],
+        run["epsilon"],
+        run["seed"],
+        run["evaluated_on"],
+        json.dumps(run["settings"], sort_keys=True),
+    )
+
+
+def summary(runs: list[Run]) -> list[Run]:
+    """Return mean and spread over seeds, for each method, epsilon, settings and part of data."""
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        name, epsilon, _, part, settings = key(run)
+        groups.setdefault((part, epsilon or 0.0, name, settings), []).append(run)
+    rows = []
+    for (part, epsilon, name, settings), group in sorted(groups.items()):
+        found = [run["accuracy"] for run in group]
+        goal = GOALS.get(name) if epsilon == 1.0 else None
+        rows.append(
+            {
+                "method": name,
+                "epsilon": epsilon or None,
+                "evaluated_on": part,
+                "settings": settings,
+                "seeds": len(found),
+                "accuracy_mean": round(statistics.mean(found), 4),
+                "accuracy_standard_deviation": (
+                    round(statistics.stdev(found), 4) if len(found) > 1 else None
+                ),
+                "goal": goal and goal / 100,
+            }
+        )
+    return rows
+
+
+def write(path: Path, runs: list[Run]) -> None:
+    body = {
+        "machine": f"{cpu_model()}, one thread",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "summary": summary(runs),
+        "runs": runs,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(body, indent=1) + "\n")
+
+
+def main(
+    data: Annotated[Path, typer.Argument(exists=True, help="npz file in MNIST's layout.")],
+    epsilon: Annotated[list[float] | None, typer.Option(help="Repeatable; 1, 0.5, 2, 4.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 1, 2, ...")] = 3,
+    method: Annotated[
+        list[str] | None, typer.Option(help=f"Of {', '.join(METHODS)}; repeatable.")
+    ] = None,
+    evaluate_on: Annotated[str, typer.Option(help="'test' or 'validation'.")] = "test",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting, as epochs=4; repeatable.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = HERE
+    / "results"
+    / "label_dp.json",
+) -> None:
+    """Measure accuracy for each seed, epsilon and method; write a results file."""
+    if evaluate_on not in ("test", "validation"):
+        raise typer.BadParameter("must be test or validation", param_hint="--evaluate-on")
+    torch.set_num_threads(1)
+    changes = dict(item.split("=", 1) for item in set_ or [])
+    settings = replace(Settings(), **{k: json.loads(v) for k, v in changes.items()})
+    images, labels, test_images, test_labels = load(data, evaluate_on)
+    runs: list[Run] = json.loads(output.read_text())["runs"] if output.exists() else []
+    wanted = [
+        (name, None if name == "no_privacy" else value, seed)
+        for value in epsilon or [1.0, 0.5, 2.0, 4.0]
+        for seed in range(1, seeds + 1)
+        for name in method or METHODS
+    ]
+    for name, value, seed in dict.fromkeys(wanted):
+        run: Run = {
+            "method": name,
+            "epsilon": value,
+            "seed": seed,
+            "evaluated_on": evaluate_on,
+            "settings": asdict(settings),
+        }
+        if key(run) in {key(known) for known in runs}:
+            continue
+        began, used = time.time(), time.process_time()
+        model = METHODS[name](Task(images, labels, value or 0.0, seed, settings))
+        right = outputs(model, test_images).argmax(axis=1) == test_labels
+        run["accuracy"] = round(float(right.mean()), 4)
+        run["seconds"] = round(time.time() - began, 1)
+        run["processor_seconds"] = round(time.process_time() - used, 1)
+        run["command"] = f"python benchmarks/label_dp.py mnist.npz --evaluate-on {evaluate_on}" + (
+            "".join(f" --set {change}" for change in set_ or [])
+        )
+        runs.append(run)
+        write(output, runs)
+        print(f"{name:22} epsilon {value} seed {seed}: {run['accuracy']:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,73 @@
+r"""What several Gaussian releases cost together, at any delta: less than the sum.
+
+Releases whose noise is normal, with shifts :math:`\mu_1, \ldots, \mu_n` (the inputs' distance
+over the noise's standard deviation), tell two inputs apart no better than one normal shift by
+:math:`\sqrt{\mu_1^2 + \cdots + \mu_n^2}` does, also if each is chosen with the earlier ones in
+view (Dong, Roth and Su, "Gaussian Differential Privacy", 2022, Corollary 3.3). So their epsilon
+at a chosen delta is read off one curve. The shifts and their number must be fixed beforehand,
+as for the bound of :mod:`~flower_ldp.accounting.composition`: it is a statement about a plan,
+and budgets are enforced on sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from flower_ldp.mechanisms.gaussian_law import (
+    LARGEST_EPSILON,
+    SMALLEST_EPSILON,
+    gaussian_delta,
+)
+
+# What the sampler of one release adds to delta at most, at epsilon 100.
+_SAMPLER = 2.0**-63
+
+
+def composed_epsilon(shifts: Iterable[float], *, delta: float) -> float:
+    """Return the epsilon of all releases together, at ``delta``.
+
+    Parameters
+    ----------
+    shifts : iterable of float
+        Of each release, positive: ``[mechanism.shift] * rounds``.
+    delta : float
+        In [1e-12, 1).
+
+    Returns
+    -------
+    float
+        At least 0.001; infinity above 100, where no epsilon has a meaning.
+
+    Raises
+    ------
+    ValueError
+        If there is no shift or a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> from flower_ldp.mechanisms import Gaussian
+    >>> epsilon = composed_epsilon([Gaussian(1.0, 1e-6).shift] * 50, delta=1e-5)
+    >>> round(epsilon, 2)
+    8.04
+    """
+    if not 1e-12 <= delta < 1:
+        raise ValueError(f"delta must be in [1e-12, 1), got {delta}")
+    shifts = list(shifts)
+    shift = math.hypot(*shifts)
+    if not 0 < shift < math.inf:
+        raise ValueError(f"shifts must be positive numbers, got a root of squares of {shift}")
+    # A millionth covers the roundings of the curve in doubles.
+    allowed = delta * (1.0 - 1e-6) - len(shifts) * _SAMPLER
+    low, high = SMALLEST_EPSILON, LARGEST_EPSILON
+    if gaussian_delta(low, shift) <= allowed:
+        return low
+    if gaussian_delta(high, shift) > allowed:
+        return math.inf
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        if gaussian_delta(middle, shift) <= allowed:
+            high = middle
+        else:
+            low = middle
+    return high

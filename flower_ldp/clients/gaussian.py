@@ -1,0 +1,82 @@
+"""The Gaussian mechanism on the client: the trained model goes in, one byte an entry comes out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.clients.arrays import single_model
+from flower_ldp.errors import ReleaseError, WireError
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian
+from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.proposal import PROPOSAL_KEY
+
+
+@dataclass(frozen=True)
+class GaussianRelease:
+    """Releases a train reply as a clipped and noised update.
+
+    The update is the trained model minus the model that the server sent, over **all**
+    floating-point arrays, BatchNorm's running averages and arrays without axes included. They
+    are clipped as one vector, and every entry is noised. Integer and boolean arrays and what
+    else the app replies (metrics, number of examples) are dropped.
+    """
+
+    def open(self, content: RecordDict) -> OpenGaussian:
+        """Read the proposal and the model that the server sent.
+
+        Raises
+        ------
+        WireError
+            If the message holds no well-formed proposal or not exactly one model.
+        ValueError
+            If the model cannot be flattened.
+        """
+        record = content.config_records.get(PROPOSAL_KEY)
+        if record is None:
+            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
+        proposal = GaussianProposal.from_fields(record)
+        sent = single_model(content)
+        return OpenGaussian(proposal, ModelLayout.of(sent), sent)
+
+
+@dataclass(frozen=True)
+class OpenGaussian:
+    """An accepted proposal, with the model to measure the update from."""
+
+    proposal: GaussianProposal
+    layout: ModelLayout
+    sent: Mapping[str, NDArray[Any]]
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Epsilon and delta of the report."""
+        return self.proposal.events()
+
+    @property
+    def terms(self) -> str:
+        """The proposal and the dimension, as canonical JSON."""
+        fields = {**self.proposal.to_fields(), "dimension": self.layout.dimension}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return the packed report.
+
+        Raises
+        ------
+        ReleaseError
+            If the app's reply holds not exactly one model, another layout than the model
+            sent, or a value that is not finite.
+        """
+        try:
+            update = self.layout.difference(single_model(reply), self.sent)
+            return encode_gaussian(self.proposal.mechanism.randomize(update, rng))
+        except ValueError as error:
+            raise ReleaseError(str(error)) from error

@@ -1,0 +1,268 @@
+"""Private labels on the client: randomized once, stored beside the charge, used for ever.
+
+A label that is randomized anew in each epoch, run or after each restart is paid for each
+time. So a label set is randomized once under a name, and what came out is stored in the
+owner's ledger, in the entry that charges it. Later calls return the stored reports and cost
+nothing. The entry belongs to the data's account and to no run. A label set of the same name
+that differs from the one that was randomized is refused.
+
+The owner's policy governs, by the names of the mechanisms at unit label::
+
+    messages:
+      train:
+        kary_response: {epsilon: 1.0, unit: label}
+    budgets:
+      label:
+        life: {epsilon: 1.0}
+
+The cost is epsilon **per label**, whatever the number of labels, since each is randomized
+once. Features are not protected. docs/label_dp.md says what is stored and why it tells
+nothing about the labels.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Context
+from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
+from flower_ldp.clients.label_store import (
+    RandomizedLabels,
+    keyed_digest,
+    locked_key,
+    pack,
+    unpack,
+)
+from flower_ldp.clients.owner import account_of, ledger_of, policy_of
+from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
+from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
+from flower_ldp.mechanisms.kary_response import check_labels
+from flower_ldp.policy import Policy
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+_log = logging.getLogger("flower_ldp")
+
+#: Labels are randomized for training, so the policy's section for train messages governs.
+MESSAGE_TYPE = "train"
+#: They belong to no run.
+_NO_RUN = 0
+_MOST_NAME = 100
+
+
+def private_labels(
+    context: Context,
+    labels: ArrayLike,
+    *,
+    mechanism: LabelMechanism | LabelStages,
+    name: str = "train",
+    stage: int = 0,
+    prior: ArrayLike | None = None,
+) -> RandomizedLabels:
+    """Randomize a client's labels once, or return what came out when that was done.
+
+    Parameters
+    ----------
+    context : Context
+        The client app's. The node's operator names the policy and with it the ledger.
+    labels : array_like of integers, shape (n,)
+        All true labels of the set.
+    mechanism : KaryResponse, RRWithPrior or LabelStages
+        With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one a call.
+    name : str
+        Of the label set. Another name is another set, and costs anew.
+    stage : int
+        Which of the stages.
+    prior : array_like of float, shape (categories,) or (members of the stage, categories)
+        For RRWithPrior, and only for it: public, or made from reports that are paid for.
+        If the labels were randomized before, it is not used: see the result's ``prior``.
+
+    Returns
+    -------
+    RandomizedLabels
+
+    Raises
+    ------
+    RefusalError
+        If the policy does not allow it or the budget is gone; also if the name was used with
+        other parameters, or a crash came between charge and storage.
+    ReleaseError
+        If the labels are not those that were randomized under this name.
+    LedgerError
+        If the ledger or the key file cannot be used.
+    ValueError
+        If a parameter is wrong. Nothing was charged.
+    """
+    policy = policy_of(context)
+    store = PrivateLabels(policy, account_of(policy, context))
+    stages = mechanism if isinstance(mechanism, LabelStages) else LabelStages((mechanism,), (1,))
+    return store.randomize(labels, stages, stage, name=name, prior=prior)
+
+
+@dataclass(frozen=True)
+class PrivateLabels:
+    """The randomized labels of one account; :func:`private_labels` is its use in an app.
+
+    Parameters
+    ----------
+    policy : Policy
+        The data owner's.
+    account : str
+        Name under which the ledger records spending.
+    """
+
+    policy: Policy
+    account: str
+
+    def randomize(
+        self,
+        labels: ArrayLike,
+        stages: LabelStages,
+        stage: int = 0,
+        *,
+        name: str = "train",
+        prior: ArrayLike | None = None,
+    ) -> RandomizedLabels:
+        """Randomize one stage once, or return its stored reports. See :func:`private_labels`."""
+        if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
+            raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
+        mechanism = stages.mechanism(stage)
+        for events in (stages.events(), mechanism.events()):
+            self.policy.check(MESSAGE_TYPE, events)
+        true = _check_labels(labels, stages.categories)
+        members = stages.members(stage, len(true))
+        known = _check_prior(mechanism, prior, len(members))
+        # The lock is held until the reports are stored: a second process waits for them.
+        with locked_key(self.policy.ledger) as key, self._ledger() as ledger:
+            shelf = _Shelf(ledger, name, keyed_digest(key, true))
+            receipt = self._charge(shelf, stages, stage, len(true))
+            fresh = receipt.report is None
+            if fresh:
+                shelf.store(receipt, _draw(mechanism, true[members], known), known)
+                receipt = self._charge(shelf, stages, stage, len(true))
+            reports, used = shelf.stored(receipt)
+        _log.info(
+            "%s%s labels %r of %s: %s at epsilon %g per label",
+            "simulation: " if self.policy.is_simulation else "",
+            "randomized" if fresh else "took the stored randomized",
+            name,
+            self.account,
+            mechanism.name,
+            mechanism.epsilon,
+        )
+        return RandomizedLabels(reports, members, mechanism, used)
+
+    def _ledger(self) -> Ledger:
+        return ledger_of(self.policy)
+
+    def _charge(self, shelf: _Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
+        """Charge a stage, or find it charged; the first stage of several charges for all."""
+        limits = [Limit(**limit._asdict()) for limit in self.policy.limits()]
+        terms = stages.terms(n)
+        receipt = shelf.charge(self.account, stages.events(), limits, terms)
+        if len(stages.mechanisms) == 1:
+            return receipt
+        # That reserved epsilon for every label, whichever stage it is in. A stage's reports
+        # lie in an account of its own, which adds nothing to the total of the data's.
+        if receipt.report is None:
+            shelf.store(receipt, np.zeros(0, dtype=np.int64), None)
+        else:
+            shelf.stored(receipt)
+        mechanism = stages.mechanism(stage)
+        return shelf.charge(
+            f"{self.account}#{shelf.name}/{stage}",
+            mechanism.events(),
+            [Limit(Unit.LABEL, "life", mechanism.epsilon)],
+            {**terms, "stage": stage},
+        )
+
+
+@dataclass(frozen=True)
+class _Shelf:
+    """Where the ledger keeps the randomized labels of one name."""
+
+    ledger: Ledger
+    name: str
+    digest: bytes
+
+    def charge(
+        self,
+        account: str,
+        events: tuple[PrivacyEvent, ...],
+        limits: Sequence[Limit],
+        terms: dict[str, Any],
+    ) -> Receipt:
+        text, fingerprint = canonical(terms)
+        message = f"labels:{self.name}"
+        try:
+            return self.ledger.charge(
+                Charge(account, _NO_RUN, message, MESSAGE_TYPE, fingerprint, events, text), limits
+            )
+        except RefusalError as error:
+            if error.code != REFUSED_REPEAT:
+                raise
+            raise RefusalError(
+                error.code,
+                f"{error.detail}. Labels are randomized once under a name: another number of "
+                "labels or other parameters need another name, which costs anew",
+            ) from error
+
+    def store(
+        self, receipt: Receipt, reports: NDArray[np.int64], prior: NDArray[np.float32] | None
+    ) -> None:
+        self.ledger.seal(receipt, pack(reports, prior, self.digest))
+
+    def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
+        reports, prior, digest = unpack(receipt.report or b"")
+        if not hmac.compare_digest(digest, self.digest):
+            raise ReleaseError(
+                f"the labels are not those that were randomized as {self.name!r}, or the ledger's "
+                "key file is another: give another set another name, which costs anew"
+            )
+        return reports, prior
+
+
+def _check_labels(labels: ArrayLike, categories: int) -> NDArray[np.int64]:
+    found = check_labels("labels", labels, categories)
+    if found.ndim != 1 or not found.size:
+        raise ValueError(f"labels must be a vector of at least one, got shape {found.shape}")
+    return found
+
+
+def _check_prior(
+    mechanism: LabelMechanism, prior: ArrayLike | None, n: int
+) -> NDArray[np.float32] | None:
+    """Return the prior as it will be stored."""
+    if not isinstance(mechanism, RRWithPrior):
+        if prior is not None:
+            raise ValueError(f"prior must be left out for {mechanism.name}, which uses none")
+        return None
+    if prior is None:
+        raise ValueError(f"prior must be given for {mechanism.name}")
+    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+        known = np.asarray(prior, dtype=np.float32)
+    if known.shape not in ((mechanism.categories,), (n, mechanism.categories)):
+        raise ValueError(
+            f"prior must have shape ({mechanism.categories},) or {(n, mechanism.categories)}, "
+            f"got {known.shape}"
+        )
+    mechanism.sizes(known)
+    return known
+
+
+def _draw(
+    mechanism: LabelMechanism, values: NDArray[np.int64], prior: NDArray[np.float32] | None
+) -> NDArray[np.int64]:
+    rng = RandomSource.from_os()
+    if isinstance(mechanism, RRWithPrior) and prior is not None:
+        return mechanism.randomize_array(values, rng, prior)
+    if isinstance(mechanism, KaryResponse):
+        return mechanism.randomize_array(values, rng)
+    raise TypeError(f"no way to randomize labels by {mechanism!r}")

@@ -1,0 +1,19 @@
+"""Training on randomized labels: priors and posteriors (numpy), losses (torch, an extra)."""
+
+from __future__ import annotations
+
+from flower_ldp.labels.central import CentralHistograms
+from flower_ldp.labels.clusters import cluster_sums, moved, nearest
+from flower_ldp.labels.priors import group_counts, posterior, priors_from_counts
+from flower_ldp.labels.stages import LabelStages
+
+__all__ = [
+    "CentralHistograms",
+    "LabelStages",
+    "cluster_sums",
+    "group_counts",
+    "moved",
+    "nearest",
+    "posterior",
+    "priors_from_counts",
+]

@@ -1,0 +1,149 @@
+r"""Priors of labels, found from randomized labels alone, and the posteriors that they give.
+
+Examples are grouped by public facts, say by the cluster that their features fall in. Each
+group has an unknown distribution p of labels. The reports' likelihood
+
+.. math:: \prod_i \sum_y p(y) P(\mathrm{report}_i | y)
+
+is concave in log-likelihood over p, and expectation-maximization climbs to its maximum:
+each step replaces p by the mean of the posteriors
+:math:`P(y | \mathrm{report}_i) \propto p(y) P(\mathrm{report}_i | y)`.
+
+Nothing here reads a true label, so nothing here costs privacy: reports that are paid for may
+be processed in any way. That includes sending counts of them (:func:`group_counts`) to a
+server, which adds them up over clients and finds the priors for all
+(:func:`priors_from_counts`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+def group_counts(
+    reports: ArrayLike, groups: ArrayLike, n_groups: int, categories: int
+) -> NDArray[np.int64]:
+    """Count how often each group holds each report.
+
+    Parameters
+    ----------
+    reports, groups : array_like of integers, shape (n,)
+        In [0, categories) and [0, n_groups).
+
+    Returns
+    -------
+    ndarray of int64, shape (n_groups, categories)
+    """
+    found, group = _integers("reports", reports, categories), _integers("groups", groups, n_groups)
+    if found.shape != group.shape:
+        raise ValueError(f"reports and groups must be as long, got {found.shape}, {group.shape}")
+    flat = np.bincount(group * categories + found, minlength=n_groups * categories)
+    return flat.reshape(n_groups, categories).astype(np.int64)
+
+
+def priors_from_counts(
+    counts: ArrayLike, transition: ArrayLike, *, steps: int = 200, smoothing: float = 0.0
+) -> Floats:
+    """Return the likeliest distribution of labels of each group, from counts of its reports.
+
+    Parameters
+    ----------
+    counts : array_like of integers, shape (n_groups, k)
+        How many reports of each group name each category.
+    transition : array_like of float, shape (k, k)
+        P(report j | label i) in row i and column j.
+    steps : int
+        Of expectation-maximization, from the uniform distribution; at least 1. Fewer steps
+        stay closer to it.
+    smoothing : float
+        Imagined examples per group, distributed as the labels of all groups together; at
+        least 0.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_groups, k)
+        Rows add up to 1; groups without reports get the distribution of all groups together.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    found = np.asarray(counts)
+    if found.ndim != 2 or found.dtype.kind not in "iu" or (found < 0).any():
+        raise ValueError("counts must be a matrix of integers of at least 0")
+    k = found.shape[1]
+    law = np.asarray(transition, dtype=np.float64)
+    if law.shape != (k, k) or not (law >= 0).all() or not np.allclose(law.sum(axis=1), 1):
+        raise ValueError(f"transition must be a matrix ({k}, {k}) whose rows add up to 1")
+    if steps < 1 or not 0 <= smoothing < np.inf:
+        raise ValueError(
+            f"steps must be at least 1 and smoothing in [0, inf), got {steps} and {smoothing}"
+        )
+    uniform = np.full(k, 1.0 / k)
+    overall = _climb(found.sum(axis=0, keepdims=True), law, uniform, steps, 0.0)[0]
+    return _climb(found, law, overall, steps, smoothing)
+
+
+def _climb(
+    counts: NDArray[np.int64], law: Floats, overall: Floats, steps: int, smoothing: float
+) -> Floats:
+    """Return the last of ``steps`` estimates of expectation-maximization."""
+    empty = counts.sum(axis=1) == 0
+    priors = np.full(counts.shape, 1.0 / counts.shape[1])
+    for _ in range(steps):
+        explained = priors @ law
+        ratio = np.divide(counts, explained, out=np.zeros_like(explained), where=counts > 0)
+        weights = priors * (ratio @ law.T) + smoothing * overall
+        total = weights.sum(axis=1, keepdims=True)
+        priors = np.divide(weights, total, out=np.tile(overall, (len(counts), 1)), where=total > 0)
+    priors[empty] = overall
+    return priors
+
+
+def posterior(likelihood: ArrayLike, prior: ArrayLike) -> Floats:
+    """Return P(label | report) for each report.
+
+    Parameters
+    ----------
+    likelihood : array_like of float, shape (n, k)
+        P(report | label y) in column y, from the mechanism's ``likelihood``.
+    prior : array_like of float, shape (k,) or (n, k)
+        Of the labels, known before the reports; rows need not add up to 1.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        Rows add up to 1. A report that is impossible under its prior gets the posterior
+        under a uniform one.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or an entry is negative or not finite.
+    """
+    seen, before = np.asarray(likelihood, np.float64), np.asarray(prior, np.float64)
+    if seen.ndim != 2 or before.shape not in (seen.shape, seen.shape[1:]):
+        raise ValueError(f"prior must fit likelihood {seen.shape}, got {before.shape}")
+    for name, entries in (("likelihood", seen), ("prior", before)):
+        if not (np.isfinite(entries) & (entries >= 0)).all():
+            raise ValueError(f"{name} must be finite and at least 0")
+    joint = seen * before
+    total = joint.sum(axis=1, keepdims=True)
+    joint = np.where(total > 0, joint, seen)
+    total = joint.sum(axis=1, keepdims=True)
+    if not (total > 0).all():
+        raise ValueError("likelihood must have a positive entry in each row")
+    return np.asarray(joint / total)
+
+
+def _integers(name: str, values: ArrayLike, end: int) -> NDArray[np.int64]:
+    found = np.asarray(values)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be a vector of integers")
+    if found.size and not (found.min() >= 0 and found.max() < end):
+        raise ValueError(f"{name} must be in [0, {end})")
+    return found.astype(np.int64)

@@ -1,0 +1,117 @@
+"""What is randomized of a label set, and with which mechanism: all of it, or it by parts.
+
+Multi-stage training (LP-2ST, Ghazi et al. 2021, Algorithm 4) splits the examples into
+disjoint parts. A model trained on the reports of the parts before gives the priors for the
+next. Each label is in one part and is randomized once, so one label costs the largest of
+the parts' epsilons and not their sum (parallel composition).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms import KaryResponse, RRWithPrior
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+#: What can randomize a label.
+LabelMechanism = KaryResponse | RRWithPrior
+
+#: What a ledger and a policy call the reservation of several stages.
+STAGES_NAME = "label_stages"
+
+
+@dataclass(frozen=True)
+class LabelStages:
+    """Mechanisms for disjoint parts of a label set; the place of an example decides.
+
+    Parameters
+    ----------
+    mechanisms : tuple of KaryResponse or RRWithPrior
+        One for each stage, all on the same categories.
+    shares : tuple of int
+        One for each stage: of every ``sum(shares)`` successive examples, so many are in it.
+        Examples must lie in an order that does not depend on their labels.
+
+    Examples
+    --------
+    >>> from flower_ldp.mechanisms import KaryResponse
+    >>> response = KaryResponse(1.0, 10, unit=Unit.LABEL)
+    >>> LabelStages((response, response), (2, 1)).members(1, 7)
+    array([2, 5])
+    """
+
+    mechanisms: tuple[LabelMechanism, ...]
+    shares: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.mechanisms or len(self.mechanisms) != len(self.shares):
+            raise ValueError(
+                f"mechanisms and shares must be as many, at least one, got "
+                f"{len(self.mechanisms)} and {len(self.shares)}"
+            )
+        for mechanism in self.mechanisms:
+            if mechanism.unit is not Unit.LABEL:
+                raise ValueError(f"mechanisms must have unit=Unit.LABEL, got {mechanism!r}")
+        if len({mechanism.categories for mechanism in self.mechanisms}) > 1:
+            raise ValueError("mechanisms must all have the same categories")
+        for share in self.shares:
+            if not isinstance(share, int) or isinstance(share, bool) or not 1 <= share <= 1000:
+                raise ValueError(f"shares must be integers in [1, 1000], got {share!r}")
+
+    @property
+    def categories(self) -> int:
+        """How many labels there are."""
+        return self.mechanisms[0].categories
+
+    def mechanism(self, stage: int) -> LabelMechanism:
+        """Return what randomizes a stage.
+
+        Raises
+        ------
+        ValueError
+            If there is no such stage.
+        """
+        if not 0 <= stage < len(self.mechanisms):
+            raise ValueError(f"stage must be in [0, {len(self.mechanisms)}), got {stage}")
+        return self.mechanisms[stage]
+
+    def members(self, stage: int, n: int) -> NDArray[np.int64]:
+        """Return which of ``n`` examples are in a stage, in ascending order.
+
+        Raises
+        ------
+        ValueError
+            If there is no such stage.
+        """
+        self.mechanism(stage)
+        place = np.arange(n) % sum(self.shares)
+        start = sum(self.shares[:stage])
+        return np.flatnonzero((start <= place) & (place < start + self.shares[stage]))
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return what all stages together cost each label."""
+        if len(self.mechanisms) == 1:
+            return self.mechanisms[0].events()
+        epsilon = max(mechanism.epsilon for mechanism in self.mechanisms)
+        return (PrivacyEvent(STAGES_NAME, epsilon, unit=Unit.LABEL),)
+
+    def terms(self, n: int) -> dict[str, Any]:
+        """Return the public parameters, for the ledger."""
+        return {
+            "labels": n,
+            "categories": self.categories,
+            "mechanisms": [[type(m).__name__, m.name, m.epsilon] for m in self.mechanisms],
+            "shares": list(self.shares),
+        }
+
+
+def canonical(terms: dict[str, Any]) -> tuple[str, bytes]:
+    """Return terms as canonical JSON, and their digest."""
+    text = json.dumps(terms, sort_keys=True, separators=(",", ":"))
+    return text, hashlib.sha256(text.encode()).digest()

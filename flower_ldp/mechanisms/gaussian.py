@@ -1,0 +1,227 @@
+r"""The Gaussian mechanism on a whole update: clip, add normal noise, round to a grid.
+
+**Mechanism.** An update u with d entries is put on a fine grid inside the ball of radius C: it
+is scaled by min(1, C / ||u||), divided by the grid's step and rounded towards zero, so that
+the integer vector x has :math:`\|x\|_2 \le R` *in exact integer arithmetic*. Then
+
+.. math:: y_i = \left\lfloor \frac{x_i + \lfloor 2^{33} Z_i \rfloor}{2^{31}}
+          + \tfrac12 \right\rfloor,
+
+with :math:`Z_i` independent standard normal: one byte for an entry, on a grid of a quarter of
+the noise's standard deviation. As x is whole, y is a function of :math:`x + 2^{33} Z`.
+
+**Theorem.** Any two updates are neighbours. Their x lie in one ball, at most 2R apart, so y is
+what is made of the Gaussian mechanism with a shift of at most :math:`\mu = 2R / 2^{33}`, and
+one release is (epsilon, delta)-LDP for every pair on the curve of
+:mod:`~flower_ldp.mechanisms.gaussian_law` (Balle and Wang 2018, Theorem 8, and post-processing).
+There is no term for rounding: x is rounded before the ball is checked, and y after the noise.
+The sampler is within total variation 2^-240 of the law for each entry, which adds at most
+:math:`(1 + e^\epsilon)\, d\, 2^{-240}` to delta; R is chosen with that taken off.
+
+**Estimate.** The mean of y over clients times the grid's step is an unbiased estimate of the mean
+clipped update (rounding after noise that is four steps wide has a bias below 1e-100), with a
+standard deviation of :attr:`Gaussian.deviation` over the root of the number of clients.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms.gaussian_law import (
+    LARGEST_DELTA,
+    LARGEST_EPSILON,
+    SMALLEST_DELTA,
+    SMALLEST_EPSILON,
+    largest_shift,
+)
+from flower_ldp.mechanisms.gaussian_noise import DEVIATION_BITS, LARGEST, VARIATION_BITS, normal
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent
+
+#: Longest update.
+LARGEST_DIMENSION = 2**32 - 1
+# Reports are on a grid of a quarter of the standard deviation.
+_DROPPED_BITS = DEVIATION_BITS - 2
+_HALF = 1 << (_DROPPED_BITS - 1)
+_LOW_BITS = 18
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Clipped update plus normal noise, one signed byte for an entry.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release, per client; in [0.001, 100].
+    delta : float
+        Per release, per client; in [1e-18, 0.5]. It is the probability with which epsilon
+        may fail: choose it far below one over the number of clients.
+    clip_norm : float
+        C: longer updates are scaled to this length; in [1e-30, 1e30].
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> mechanism = Gaussian(epsilon=8.0, delta=1e-6, clip_norm=1.0)
+    >>> report = mechanism.randomize(np.zeros(5), RandomSource.from_os())
+    >>> report.dtype, report.shape
+    (dtype('int8'), (5,))
+    """
+
+    epsilon: float
+    delta: float
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("epsilon", SMALLEST_EPSILON, LARGEST_EPSILON),
+            ("delta", SMALLEST_DELTA, LARGEST_DELTA),
+            ("clip_norm", 1e-30, 1e30),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {value}")
+
+    @cached_property
+    def radius(self) -> int:
+        """R: length of the longest clipped update, in steps of the fine grid."""
+        sampler = math.ldexp(1.0 + math.exp(self.epsilon), VARIATION_BITS) * LARGEST_DIMENSION
+        # A millionth covers the roundings of the curve in doubles many times over.
+        shift = largest_shift(self.epsilon, self.delta * (1.0 - 1e-6) - sampler)
+        return math.floor(math.ldexp(shift, DEVIATION_BITS - 1))
+
+    @property
+    def shift(self) -> float:
+        """Mu: the largest distance of two clipped updates over the noise's deviation."""
+        return math.ldexp(self.radius, 1 - DEVIATION_BITS)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of an estimated entry's noise, rounding of the report included."""
+        return self.step * math.sqrt(16.0 + 1.0 / 12.0)
+
+    @property
+    def step(self) -> float:
+        """Value of one unit of a report."""
+        return self.clip_norm * math.ldexp(1.0, _DROPPED_BITS) / self.radius
+
+    @property
+    def largest(self) -> int:
+        """Largest magnitude of a report's entry; at most 127."""
+        return (self.radius + LARGEST + _HALF >> _DROPPED_BITS) + 1
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon and delta per client."""
+        return (PrivacyEvent("gaussian", self.epsilon, self.delta),)
+
+    def randomize(self, value: NDArray[np.floating[Any]], rng: RandomSource) -> NDArray[np.int8]:
+        """Return a report of one update.
+
+        Parameters
+        ----------
+        value : ndarray of floats, shape (d,)
+            The update; any length, zero included.
+        rng : RandomSource
+            Source of the noise.
+
+        Returns
+        -------
+        ndarray of int8, shape (d,)
+
+        Raises
+        ------
+        ValueError
+            If ``value`` is not one-dimensional, is empty or holds a value that is not finite.
+        """
+        noisy = self.clipped(value)
+        noisy += normal(len(noisy), rng)
+        noisy += _HALF
+        noisy >>= _DROPPED_BITS
+        return noisy.astype(np.int8)
+
+    def clipped(self, value: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+        """Return x: the update on the fine grid, of exact length R at most.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`randomize`.
+        """
+        if value.ndim != 1 or not 1 <= len(value) <= LARGEST_DIMENSION:
+            raise ValueError(f"update must have shape (d,) with d >= 1, got {value.shape}")
+        largest = float(np.abs(value).max())
+        if not math.isfinite(largest):
+            raise ValueError("the update holds values that are not finite")
+        if largest == 0.0:
+            return np.zeros(len(value), dtype=np.int64)
+        # Divided by the largest first: squares of any finite value stay within doubles.
+        scaled = value.astype(np.float64) / largest
+        length = math.sqrt(float(scaled @ scaled))
+        factor = self.radius * min(largest / self.clip_norm, 1.0 / length)
+        while True:
+            # The cast rounds towards zero, which shortens.
+            found = (scaled * factor).astype(np.int64)
+            if squared_length(found) <= self.radius**2:
+                return found
+            factor *= 1.0 - 2.0**-32  # only roundings of doubles lead here
+
+    def log_prob(self, report: NDArray[np.int8], value: NDArray[np.floating[Any]]) -> float:
+        """Return log P(report | value), of the law that the sampler is within 2^-240 of."""
+        x = self.clipped(value)
+        if report.shape != x.shape:
+            raise ValueError(f"report must have shape {x.shape}, got {report.shape}")
+        total = 0.0
+        for y, centre in zip(report.tolist(), x.tolist(), strict=True):
+            low = math.ldexp((y << _DROPPED_BITS) - _HALF - centre, -DEVIATION_BITS)
+            total += _log_normal_interval(low, low + 0.25)
+        return total
+
+    def estimate(self, total: NDArray[np.int64], reports: int) -> NDArray[np.float64]:
+        """Return an unbiased estimate of the mean clipped update.
+
+        Parameters
+        ----------
+        total : ndarray of int64, shape (d,)
+            Sum of the reports.
+        reports : int
+            How many; at least 1.
+
+        Raises
+        ------
+        ValueError
+            If there is no report.
+        """
+        if reports < 1:
+            raise ValueError(f"reports must be at least 1, got {reports}")
+        return total.astype(np.float64) * (self.step / reports)
+
+
+def squared_length(vector: NDArray[np.int64]) -> int:
+    """Return the sum of squares, exactly, of integers below 2^40 in magnitude."""
+    magnitude = np.abs(vector)
+    high, low = magnitude >> _LOW_BITS, magnitude & ((1 << _LOW_BITS) - 1)
+    # Each product is below 2^44, so 2^19 of them add up within 64 bits.
+    total = 0
+    for start in range(0, len(vector), 1 << 19):
+        a, b = high[start : start + (1 << 19)], low[start : start + (1 << 19)]
+        total += (int(a @ a) << 2 * _LOW_BITS) + (int(a @ b) << _LOW_BITS + 1) + int(b @ b)
+    return total
+
+
+def _log_normal_interval(low: float, high: float) -> float:
+    """Return the logarithm of the standard normal law's mass between two numbers."""
+    if low + high < 0:
+        low, high = -high, -low
+    mass = (math.erfc(low * math.sqrt(0.5)) - math.erfc(high * math.sqrt(0.5))) / 2
+    return math.log(mass) if mass > 0 else -math.inf

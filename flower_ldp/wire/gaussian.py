@@ -1,0 +1,106 @@
+"""The Gaussian mechanism on the wire: the proposal's fields and the report's bytes.
+
+A report of d entries is 1 + d bytes: the version, 1, then one signed byte for each entry. Its
+length is public. Every byte string of that length within the mechanism's range is a report of
+its own, so a report is accepted only if encoding what it says gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flower_ldp.errors import WireError
+from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.proposal import float_field
+
+_VERSION = 1
+_FIELDS = {"version", "mechanism", "epsilon", "delta", "clip-norm"}
+
+
+@dataclass(frozen=True)
+class GaussianProposal:
+    """One round of the Gaussian mechanism.
+
+    Parameters
+    ----------
+    mechanism : Gaussian
+        Epsilon, delta and clip norm.
+    """
+
+    mechanism: Gaussian
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return what an answer costs one client."""
+        return self.mechanism.events()
+
+    def to_fields(self) -> dict[str, int | float | str]:
+        """Return the record's fields."""
+        return {
+            "version": _VERSION,
+            "mechanism": "gaussian",
+            "epsilon": float(self.mechanism.epsilon),
+            "delta": float(self.mechanism.delta),
+            "clip-norm": float(self.mechanism.clip_norm),
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object]) -> GaussianProposal:
+        """Parse the record's fields, refusing anything unknown.
+
+        Raises
+        ------
+        WireError
+            ``"version"`` for another version, ``"fields"`` for missing, unknown or
+            ill-typed fields, ``"domain"`` for values outside their intervals.
+        """
+        version = fields.get("version")
+        if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
+            raise WireError("version", f"proposal version {version!r}")
+        if set(fields) != _FIELDS or fields["mechanism"] != "gaussian":
+            raise WireError("fields", f"not a Gaussian proposal: {sorted(fields)}")
+        numbers = [float_field(fields, name) for name in ("epsilon", "delta", "clip-norm")]
+        try:
+            return cls(Gaussian(*numbers))
+        except ValueError as error:
+            raise WireError("domain", str(error)) from None
+
+
+def encode_gaussian(report: NDArray[np.int8]) -> bytes:
+    """Return the bytes of a report, ``1 + len(report)`` of them."""
+    return bytes((_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
+
+
+def decode_gaussian(data: bytes, *, dimension: int, largest: int) -> NDArray[np.int8]:
+    """Decode a report, strictly.
+
+    Parameters
+    ----------
+    data : bytes
+        What :func:`encode_gaussian` returned.
+    dimension : int
+        d, at least 1.
+    largest : int
+        Largest magnitude of an entry (:attr:`Gaussian.largest`).
+
+    Returns
+    -------
+    ndarray of int8, shape (dimension,)
+
+    Raises
+    ------
+    WireError
+        ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent.
+    """
+    if data and data[0] != _VERSION:
+        raise WireError("version", f"version {data[0]}, expected {_VERSION}")
+    if len(data) != 1 + dimension:
+        raise WireError("length", f"{len(data)} bytes, expected {1 + dimension}")
+    report = np.frombuffer(data, dtype=np.int8, offset=1)
+    if report.max() > largest or report.min() < -largest:
+        raise WireError("range", f"an entry is outside [-{largest}, {largest}]")
+    return report

@@ -1,0 +1,47 @@
+"""Training and protected evaluation in one app, through Flower's simulation engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.test_engine import ROOT, load_runner
+
+ROUNDS, EVALUATION = 4, {"laplace": 20 * 100.0 + 100.0, "codebook": 20 * 20.0 + 100.0}
+
+
+@pytest.mark.parametrize("mechanism", EVALUATION)
+def test_training_and_private_evaluation_run_in_one_app(
+    mechanism: str, tmp_path: Path, simulation_policy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    app, received = tmp_path / "app", tmp_path / "received.json"
+    shutil.copytree(ROOT / "tests" / "simulation" / "eval_app", app)
+    shutil.copy(ROOT / "LICENSE", app / "LICENSE")
+    runner = load_runner()
+    config = {
+        "received": f'"{received}"',
+        "mechanism": f'"{mechanism}"',
+        "num-server-rounds": str(ROUNDS),
+    }
+    with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
+        runner.submit(app, environment, 10, config)
+    capfd.readouterr()
+    found = json.loads(received.read_text())
+    text = "\n".join(found["transcript"])
+    assert len(found["transcript"]) == 8 * ROUNDS
+    for canary in ("canary", "1234.5", "719934208", "num-examples", "loss", "Traceback", "rows"):
+        assert canary not in text
+    private, true = found["private"], found["true"]
+    # eight of ten clients are asked, and one of the ten always fails
+    assert private["accepted"] + private["rejected"] == 8
+    assert private["accepted"] >= 7
+    assert private["score-rows"] == 20 * private["accepted"]
+    assert private["loss"] == pytest.approx(true["loss"], abs=0.5)
+    # the score is that of 140 or 160 of 1,197 rows, with noise
+    assert private["score"] == pytest.approx(true["score"], abs=0.2)
+    assert true["accuracy"] > 0.3
+    assert found["epsilon"] <= ROUNDS * (20.0 + EVALUATION[mechanism])
+    assert private["epsilon-evaluation"] == EVALUATION[mechanism]

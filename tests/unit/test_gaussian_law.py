@@ -1,0 +1,73 @@
+"""The curve of the Gaussian mechanism against integrals in 60 digits and dp-accounting."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+from dp_accounting import GaussianDpEvent
+from dp_accounting.pld import PLDAccountant
+
+from flower_ldp.mechanisms.gaussian_law import classical_deviation, gaussian_delta, largest_shift
+
+EPSILONS = (1e-3, 0.1, 1.0, 8.0, 50.0, 100.0)
+DELTAS = (1e-18, 1e-9, 1e-5, 1e-2, 0.5)
+
+
+def by_integral(epsilon: float, shift: float) -> mpmath.mpf:
+    """Integrate (p - e^epsilon q)_+ for p, q normal at distance ``shift``."""
+    e, m = mpmath.mpf(epsilon), mpmath.mpf(shift)
+    start = e / m + m / 2  # where p = e^epsilon q, with q at 0 and p at m
+    return mpmath.quad(
+        lambda t: mpmath.npdf(t, m) - mpmath.exp(e) * mpmath.npdf(t),
+        [start + i * i * mpmath.mpf("0.1") for i in range(14)] + [mpmath.inf],
+    )
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_inverse_meets_delta_and_is_tight(epsilon: float, delta: float) -> None:
+    shift = largest_shift(epsilon, delta)
+    with mpmath.workdps(60):
+        true = by_integral(epsilon, shift)
+        assert true <= delta * (1 + mpmath.mpf("1e-7"))
+        assert true >= delta * (1 - mpmath.mpf("1e-7"))
+
+
+def test_agrees_with_dp_accounting() -> None:
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(GaussianDpEvent(1 / 1.7))
+    assert gaussian_delta(2.0, 1.7) == pytest.approx(accountant.get_delta(2.0), rel=1e-3)
+
+
+def test_the_textbook_formula_fails_at_large_epsilon() -> None:
+    assert gaussian_delta(0.5, 1 / classical_deviation(0.5, 1e-5)) < 1e-5
+    assert gaussian_delta(50.0, 1 / classical_deviation(50.0, 1e-5)) == pytest.approx(
+        0.586, abs=1e-3
+    )
+    assert 1 - gaussian_delta(50.0, 1 / classical_deviation(50.0, 0.01)) == pytest.approx(
+        5.8e-7, rel=0.02
+    )
+
+
+def test_delta_falls_with_epsilon_and_grows_with_the_shift() -> None:
+    by_epsilon = [gaussian_delta(e, 1.0) for e in (0.01, 0.5, 1.0, 3.0, 40.0)]
+    assert by_epsilon == sorted(by_epsilon, reverse=True)
+    by_shift = [gaussian_delta(1.0, m) for m in (1e-3, 0.1, 1.0, 5.0, 1e3)]
+    assert by_shift == sorted(by_shift)
+    assert by_shift[0] == 0.0
+    assert by_shift[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shift"),
+    [(0.0, 1.0), (101.0, 1.0), (float("nan"), 1.0), (1.0, 0.0), (1.0, float("inf"))],
+)
+def test_delta_refuses(epsilon: float, shift: float) -> None:
+    with pytest.raises(ValueError, match="must be in"):
+        gaussian_delta(epsilon, shift)
+
+
+@pytest.mark.parametrize("delta", [0.0, -1e-5, 0.6, float("nan")])
+def test_inverse_refuses(delta: float) -> None:
+    with pytest.raises(ValueError, match="delta must be in"):
+        largest_shift(1.0, delta)

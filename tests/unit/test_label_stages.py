@@ -1,0 +1,105 @@
+"""Stages: disjoint parts of a label set, each label randomized once for the price of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.clients import LabelStages
+from flower_ldp.errors import BudgetExhausted, RefusalError, ReleaseError
+from flower_ldp.mechanisms import KaryResponse, RRWithPrior
+from flower_ldp.privacy import Unit
+from tests.unit.test_private_labels import (
+    LABELS,
+    PRIOR,
+    RESPONSE,
+    STAGES,
+    WITH_PRIOR,
+    randomized,
+    total,
+    write_policy,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLOWER_LDP_POLICY", str(write_policy(tmp_path)))
+    Ledger.open(tmp_path / "spent.sqlite", create=True).close()
+    return tmp_path
+
+
+def test_stages_randomize_each_label_once_for_the_price_of_one(folder: Path) -> None:
+    first = randomized(mechanism=STAGES)
+    second = randomized(mechanism=STAGES, stage=1, prior=PRIOR)
+    assert total(folder) == 1.0
+    members = np.concatenate([first.members, second.members])
+    np.testing.assert_array_equal(np.sort(members), np.arange(len(LABELS)))
+    assert len(first.members) == 1_800
+    assert first.mechanism is RESPONSE
+    assert second.mechanism is WITH_PRIOR
+    for stage, before in ((1, second), (0, first)):
+        prior = PRIOR[::-1].copy() if stage else None
+        again = randomized(mechanism=STAGES, stage=stage, prior=prior)
+        np.testing.assert_array_equal(again.reports, before.reports)
+    np.testing.assert_array_equal(second.prior, PRIOR.astype(np.float32))
+    for other in (RESPONSE, LabelStages((RESPONSE, WITH_PRIOR), (1, 1))):
+        with pytest.raises(RefusalError, match="another name"):
+            randomized(mechanism=other)
+    with pytest.raises(BudgetExhausted):
+        randomized(mechanism=STAGES, name="again")
+
+
+def test_a_label_that_changes_between_stages_is_noticed_before_the_second_draw(
+    folder: Path,
+) -> None:
+    randomized(mechanism=STAGES)
+    other = LABELS.copy()
+    other[4] = 0  # of the second stage
+    with pytest.raises(ReleaseError, match="not those"):
+        randomized(other, mechanism=STAGES, stage=1, prior=PRIOR)
+    randomized(mechanism=STAGES, stage=1, prior=PRIOR)
+
+
+def test_stages_cost_the_largest_epsilon() -> None:
+    half = KaryResponse(0.5, 10, unit=Unit.LABEL)
+    (event,) = LabelStages((half, WITH_PRIOR, half), (1, 1, 1)).events()
+    assert (event.epsilon, event.unit, event.count) == (1.0, Unit.LABEL, 1)
+    assert LabelStages((half,), (1,)).events() == half.events()
+
+
+@pytest.mark.parametrize("n", [0, 1, 4, 5, 17])
+def test_members_of_stages_are_a_partition(n: int) -> None:
+    stages = LabelStages((RESPONSE, RESPONSE, RESPONSE), (3, 1, 2))
+    parts = [stages.members(stage, n) for stage in range(3)]
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(n))
+    with pytest.raises(ValueError, match=r"stage must be in \[0, 3\)"):
+        stages.members(3, n)
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "shares", "text"),
+    [
+        ((), (), "at least one"),
+        ((RESPONSE,), (1, 1), "as many"),
+        ((RESPONSE, KaryResponse(1.0, 9, unit=Unit.LABEL)), (1, 1), "same categories"),
+        ((RESPONSE, KaryResponse(1.0, 10)), (1, 1), "unit=Unit.LABEL"),
+        ((RESPONSE,), (0,), "shares must be"),
+        ((RESPONSE,), (True,), "shares must be"),
+        ((RESPONSE,), (1.0,), "shares must be"),
+    ],
+)
+def test_stages_that_are_none_are_refused(
+    mechanisms: tuple[KaryResponse, ...], shares: tuple[int, ...], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        LabelStages(mechanisms, shares)
+
+
+def test_mechanisms_of_one_name_are_told_apart(folder: Path) -> None:
+    disguised = RRWithPrior(1.0, 10, name="kary_response", unit=Unit.LABEL)
+    randomized(mechanism=RESPONSE)
+    with pytest.raises(RefusalError, match="another name"):
+        randomized(mechanism=disguised, prior=PRIOR)

@@ -1,0 +1,255 @@
+"""Labels on the client: randomized once, charged once, kept, and refused if they changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.ledger import REFUSED_REPEAT, Ledger
+from flower_ldp.clients import LabelStages, PrivateLabels, RandomizedLabels, private_labels
+from flower_ldp.clients.label_store import unpack
+from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError, ReleaseError
+from flower_ldp.mechanisms import KaryResponse, RRWithPrior
+from flower_ldp.policy import REFUSED_POLICY, load_policy
+from flower_ldp.privacy import Unit
+from tests.messages import context
+
+LABELS = np.arange(3_000) % 10
+RESPONSE = KaryResponse(1.0, 10, unit=Unit.LABEL)
+WITH_PRIOR = RRWithPrior(1.0, 10, unit=Unit.LABEL)
+STAGES = LabelStages((RESPONSE, WITH_PRIOR), (3, 2))
+PRIOR = np.linspace(0.0, 0.2, 10)
+POLICY = """
+data_id: ward-7
+ledger: spent.sqlite
+mode: {mode}
+messages:
+  train:
+    kary_response: {{epsilon: 1.0, unit: label}}
+    rr_with_prior: {{epsilon: 1.0, unit: label}}
+    label_stages: {{epsilon: 1.0, unit: label}}
+budgets:
+  label:
+    life: {{epsilon: {life}}}
+"""
+
+
+def write_policy(folder: Path, *, mode: str = "deployment", life: float = 1.0) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(POLICY.format(mode=mode, life=life))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLOWER_LDP_POLICY", str(write_policy(tmp_path)))
+    Ledger.open(tmp_path / "spent.sqlite", create=True).close()
+    return tmp_path
+
+
+def randomized(labels: np.ndarray = LABELS, **options: object) -> RandomizedLabels:
+    return private_labels(context(), labels, **{"mechanism": RESPONSE, **options})  # type: ignore[arg-type]
+
+
+def total(folder: Path, account: str = "ward-7") -> float:
+    with Ledger.open(folder / "spent.sqlite") as ledger:
+        ledger.verify()
+        return ledger.totals(account).get(Unit.LABEL, Amount()).epsilon / 1e12
+
+
+def test_the_second_call_gives_the_same_labels_and_costs_nothing(folder: Path) -> None:
+    first = randomized()
+    assert total(folder) == 1.0
+    another_run = dataclasses.replace(context(), run_id=99, node_id=11)
+    again = private_labels(another_run, LABELS.tolist(), mechanism=RESPONSE)
+    np.testing.assert_array_equal(again.reports, first.reports)
+    np.testing.assert_array_equal(again.members, np.arange(len(LABELS)))
+    assert total(folder) == 1.0
+    kept = (first.reports == LABELS).mean()
+    keep = RESPONSE.keep_probability
+    assert abs(kept - keep) < 5 * (keep * (1 - keep) / len(LABELS)) ** 0.5
+    np.testing.assert_allclose(first.likelihood(), RESPONSE.likelihood(first.reports))
+
+
+def test_another_name_costs_anew_and_the_budget_ends(folder: Path) -> None:
+    randomized()
+    with pytest.raises(BudgetExhausted):
+        randomized(name="once more")
+    write_policy(folder, life=2.0)
+    first, second = randomized(), randomized(name="once more")
+    assert (first.reports != second.reports).any()
+    assert total(folder) == 2.0
+
+
+@pytest.mark.parametrize("changed", [0, 1_234, 2_999])
+def test_a_changed_label_is_refused_and_nothing_is_drawn(folder: Path, changed: int) -> None:
+    first = randomized()
+    other = LABELS.copy()
+    other[changed] = (other[changed] + 1) % 10
+    with pytest.raises(ReleaseError, match="not those that were randomized as 'train'"):
+        randomized(other)
+    with pytest.raises(ReleaseError, match="not those"):
+        randomized(LABELS[::-1].copy())
+    np.testing.assert_array_equal(randomized().reports, first.reports)
+    assert total(folder) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("labels", "mechanism"),
+    [
+        (LABELS[:-1], RESPONSE),
+        (LABELS, KaryResponse(0.5, 10, unit=Unit.LABEL)),
+        (LABELS, KaryResponse(1.0, 11, unit=Unit.LABEL)),
+        (LABELS, STAGES),
+    ],
+)
+def test_other_parameters_under_the_name_are_refused(
+    folder: Path, labels: np.ndarray, mechanism: KaryResponse | LabelStages
+) -> None:
+    randomized()
+    with pytest.raises(RefusalError, match="need another name") as caught:
+        randomized(labels, mechanism=mechanism)
+    assert caught.value.code == REFUSED_REPEAT
+    assert total(folder) == 1.0
+
+
+def test_a_charge_without_stored_reports_is_refused_for_good(folder: Path) -> None:
+    class CrashError(Exception):
+        pass
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def crash(*_: object) -> None:
+            raise CrashError
+
+        patch.setattr(Ledger, "seal", crash)
+        with pytest.raises(CrashError):
+            randomized()
+    with pytest.raises(RefusalError, match="no report was sealed") as caught:
+        randomized()
+    assert caught.value.code == REFUSED_REPEAT
+
+
+# What the owner's files say and do not say.
+
+
+def test_the_policy_governs(folder: Path) -> None:
+    with pytest.raises(RefusalError) as caught:
+        randomized(mechanism=KaryResponse(1.5, 10, unit=Unit.LABEL))
+    assert caught.value.code == REFUSED_POLICY
+    with pytest.raises(RefusalError) as caught:
+        randomized(mechanism=KaryResponse(1.0, 10, name="unheard", unit=Unit.LABEL))
+    assert caught.value.code == REFUSED_POLICY
+    with pytest.raises(ValueError, match=r"unit=Unit\.LABEL"):
+        randomized(mechanism=KaryResponse(1.0, 10))
+    assert total(folder) == 0.0
+
+
+def test_without_a_policy_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
+    with pytest.raises(RefusalError, match="no policy is named"):
+        randomized()
+
+
+def test_a_missing_ledger_is_an_error_in_a_deployment(folder: Path) -> None:
+    (folder / "spent.sqlite").unlink()
+    with pytest.raises(LedgerError, match="does not exist"):
+        randomized()
+
+
+def test_a_simulation_gives_each_partition_an_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOWER_LDP_POLICY", str(write_policy(tmp_path, mode="simulation")))
+    clients = [dataclasses.replace(context(), node_config={"partition-id": i}) for i in range(2)]
+    found = [private_labels(client, LABELS, mechanism=RESPONSE).reports for client in clients]
+    assert (found[0] != found[1]).any()
+    assert [total(tmp_path, f"ward-7/{i}") for i in range(2)] == [1.0, 1.0]
+
+
+def test_the_ledger_alone_cannot_tell_labels_apart(folder: Path) -> None:
+    # Two ledgers about the same labels hold different digests: the keys are not in them.
+    digests = []
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        policy = load_policy(write_policy(folder / name))
+        Ledger.open(policy.ledger, create=True).close()
+        PrivateLabels(policy, "ward-7").randomize(LABELS, LabelStages((RESPONSE,), (1,)))
+        with Ledger.open(policy.ledger) as ledger:
+            (entry,) = ledger.entries()
+            assert json.loads(entry.parameters)["labels"] == len(LABELS)
+        with closing(sqlite3.connect(policy.ledger)) as db:
+            ((stored,),) = db.execute("SELECT report FROM report").fetchall()
+        digests.append(unpack(stored)[2])
+        key = policy.ledger.with_name("spent.sqlite.labels-key")
+        assert key.stat().st_mode & 0o777 == 0o600
+        assert key.read_bytes() not in policy.ledger.read_bytes()
+    assert digests[0] != digests[1]
+
+
+def test_a_key_that_is_lost_or_open_to_others_is_refused(folder: Path) -> None:
+    randomized()
+    key = folder / "spent.sqlite.labels-key"
+    key.chmod(0o640)
+    with pytest.raises(LedgerError, match="chmod 600"):
+        randomized()
+    key.chmod(0o600)
+    whole = key.read_bytes()
+    key.write_bytes(whole + b"x")
+    with pytest.raises(LedgerError, match="damaged"):
+        randomized()
+    key.unlink()
+    with pytest.raises(ReleaseError, match="key file is another"):
+        randomized()
+    key.write_bytes(whole)
+    randomized()
+
+
+# Priors.
+
+
+def test_the_prior_of_the_draw_is_stored_with_the_reports(folder: Path) -> None:
+    each = np.random.default_rng(1).dirichlet(np.ones(10), size=len(LABELS))
+    first = randomized(mechanism=WITH_PRIOR, prior=each)
+    again = randomized(mechanism=WITH_PRIOR, prior=PRIOR)
+    np.testing.assert_array_equal(again.reports, first.reports)
+    np.testing.assert_array_equal(again.prior, each.astype(np.float32))
+    expected = WITH_PRIOR.likelihood(first.reports, each.astype(np.float32))
+    np.testing.assert_array_equal(again.likelihood(), expected)
+    assert (expected[np.arange(len(LABELS)), first.reports] > 0).all()
+    assert total(folder) == 1.0
+
+
+# What is wrong is refused before anything is charged.
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "text"),
+    [
+        ([0, 10], {}, "labels must be integers in"),
+        ([0.0, 1.0], {}, "labels must be integers"),
+        ([], {}, "at least one"),
+        ([[0, 1]], {}, "vector"),
+        ([0, 1], {"name": ""}, "name must have"),
+        ([0, 1], {"name": "a\nb"}, "name must have"),
+        ([0, 1], {"stage": 1}, "stage must be"),
+        ([0, 1], {"prior": PRIOR}, "prior must be left out"),
+        ([0, 1], {"mechanism": WITH_PRIOR}, "prior must be given"),
+        ([0, 1], {"mechanism": WITH_PRIOR, "prior": np.ones((3, 10))}, "prior must have shape"),
+        ([0, 1], {"mechanism": WITH_PRIOR, "prior": -PRIOR}, "at least 0"),
+        ([0, 1], {"mechanism": WITH_PRIOR, "prior": np.full(10, 1e300)}, "finite"),
+    ],
+)
+def test_what_is_wrong_costs_nothing(
+    folder: Path, labels: list[int], options: dict[str, object], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        randomized(np.array(labels), **options)
+    assert total(folder) == 0.0
