@@ -82,7 +82,8 @@ def _clipped_sum(weights: Tensor, inputs: Tensor, labels: Tensor, loss: ForwardC
     # the sum over records, so that each row of the gradient is one record's own
     (gradient,) = torch.autograd.grad(loss(scores, labels) * len(labels), scores)
     length = gradient.norm(dim=1) * inputs.norm(dim=1)
-    return (gradient / (length / CLIP).clamp(min=1)[:, None]).T @ inputs
+    total: Tensor = (gradient / (length / CLIP).clamp(min=1)[:, None]).T @ inputs
+    return total
 
 
 @cache

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from _wavelets import wavelet_features
 from flwr.app import Context, RecordDict
+from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 from torch import nn
 
@@ -131,13 +132,16 @@ class Bench:
 
 def exchange(parties: list[TorchParty]) -> LocalExchange:
     """Put parties behind their apps."""
+
+    def app_of(party: TorchParty) -> ClientApp:
+        return split_client_app(lambda _: party, admission=Uncounted())
+
     apps = {}
     for number, party in enumerate(parties):
         context = Context(
             run_id=1, node_id=number, node_config={}, state=RecordDict(), run_config={}
         )
-        app = split_client_app(lambda _, party=party: party, admission=Uncounted())
-        apps[number] = (app, context)
+        apps[number] = (app_of(party), context)
     return LocalExchange(apps)
 
 

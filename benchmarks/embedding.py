@@ -33,7 +33,7 @@ from _split_bench import CLASSES, HALVES, LABEL_EPSILON, Bench, exchange, load
 from torch import nn
 
 from flower_ldp.mechanisms import BottomClaim, KaryResponse, UnaryEncoding, best_accuracy
-from flower_ldp.split import TorchTop
+from flower_ldp.split import ForwardCorrected, TorchTop
 from flower_ldp.strategies import SplitStrategy
 
 HERE = Path(__file__).resolve().parent
@@ -100,7 +100,7 @@ def floor(bench: Bench, seed: int) -> Iterator[Row]:
     tenth = np.random.default_rng(seed).permutation(len(labels))[: len(labels) // 10]
     party = bench.party("whole", CLASSES, BottomClaim("public"), seed)
     features, sure = bench.features("whole")["train"], KaryResponse(100.0, CLASSES)
-    correct = bottoms.ForwardCorrected(sure)
+    correct = ForwardCorrected(sure)
     bottoms.adam(party.bottom, features[tenth], torch.from_numpy(labels[tenth]), correct)
     yield {
         "claim": "none: no record of a party is used",

@@ -13,6 +13,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,9 @@ def main() -> None:
     for size in SIZES:
         update = generator.standard_normal(size, dtype=np.float32)
         calls: dict[str, Callable[[], Any]] = {
-            "noise": lambda size=size: normal(size, rng),
-            "report": lambda update=update: mechanism.randomize(update, rng),
-            "numpy": lambda size=size: generator.standard_normal(size),
+            "noise": partial(normal, size, rng),
+            "report": partial(mechanism.randomize, update, rng),
+            "numpy": partial(generator.standard_normal, size),
         }
         times: dict[str, list[float]] = {name: [] for name in calls}
         for call in calls.values():
