@@ -27,7 +27,6 @@ from _runner import (  # noqa: E402
     stop_on_termination,
     submit,
 )
-from unsupervised_example import comparison  # noqa: E402
 
 from flower_ldp.config import load_config  # noqa: E402
 
@@ -74,6 +73,9 @@ def main(
     config |= settings(set_)
     if rounds is not None:
         config["num-server-rounds"] = str(rounds)
+    # Here, since torch takes seconds to import and a wrong argument should not.
+    from unsupervised_example import comparison
+
     histories = []
     for name in chosen:
         folder = output.resolve() / name
