@@ -23,7 +23,8 @@ import ctypes, os, signal, sys
 if sys.platform == "linux":
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-os.execvp(sys.argv[1], sys.argv[1:])
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
@@ -41,7 +42,7 @@ class Process:
         """Start a command in a process group of its own; a log that exists is continued."""
         with log.open("ab") as output:
             popen = subprocess.Popen(
-                [sys.executable, "-c", _LAUNCH, *command],
+                [sys.executable, "-c", _LAUNCH, str(os.getpid()), *command],
                 env=dict(environment),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
