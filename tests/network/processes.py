@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,17 @@ from pathlib import Path
 
 #: Every process of a federation has this variable, whatever started it.
 TAG = "FLOWER_LDP_TEST_FEDERATION"
+
+# Becomes the command, after it had the kernel (Linux) promise to kill it when the test's own
+# process ends, also if that is killed. A preexec_fn would do so too, but forks with threads.
+_LAUNCH = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 @dataclass
@@ -30,7 +42,7 @@ class Process:
         """Start a command in a process group of its own; a log that exists is continued."""
         with log.open("ab") as output:
             popen = subprocess.Popen(
-                command,
+                [sys.executable, "-c", _LAUNCH, str(os.getpid()), *command],
                 env=dict(environment),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
