@@ -99,7 +99,7 @@ def train(
         order = members[torch.randperm(len(members))]
         for batch in torch.split(order[: batches * settings.batch_size], settings.batch_size):
             optimizer.zero_grad()
-            loss(model(task.images[batch]), targets[batch]).backward()  # type: ignore[no-untyped-call]
+            loss(model(task.images[batch]), targets[batch]).backward()
             optimizer.step()
             schedule.step()
     return model

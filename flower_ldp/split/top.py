@@ -53,7 +53,7 @@ class TorchTop:
         if not math.isfinite(value):
             raise FloatingPointError(f"the loss is {value}: lower the learning rate")
         self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._optimizer.step()
         return value, [_gradient(rows) for rows in inputs]
 
