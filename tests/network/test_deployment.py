@@ -25,7 +25,7 @@ def test_the_guide_runs_on_one_machine(tmp_path: Path) -> None:
     for number in range(3):
         assert f"ward-{number}-images: 1 reports, epsilon 30 per client" in done.stdout
     assert "round 1/1: accuracy" in done.stdout
-    (work,) = tmp_path.iterdir()
+    (work,) = tmp_path.glob("flower-ldp-deployment.*")
     assert (work / "outputs" / "signds-history.json").exists()
 
 
