@@ -125,7 +125,7 @@ def with_flower(config: dict[str, Any], folder: Path, *, nodes: bool) -> None:
     """Submit the app to a SuperLink of its own, with virtual nodes or with SuperNodes."""
     port, control, *own = _free_ports(4)
     home = folder / "flower"
-    home.mkdir()
+    home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
         "insecure = true\n",
