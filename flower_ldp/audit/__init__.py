@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from flower_ldp.audit.auditing import AuditResult, audit
 from flower_ldp.audit.bounds import epsilon_lower_bound
-from flower_ldp.audit.cases import (
-    BUILDERS,
-    Case,
-    Contrast,
-    Settings,
-    audit_case,
+from flower_ldp.audit.builders import BUILDERS, Settings
+from flower_ldp.audit.cases import Case, Contrast, audit_case
+from flower_ldp.audit.noise_cases import bounded_mean, gaussian, laplace
+from flower_ldp.audit.response_cases import (
     binary_response,
+    codebook_response,
+    kary_response,
     magrr,
-    signds,
+    rr_with_prior,
 )
 from flower_ldp.audit.reuse import audit_reuse
+from flower_ldp.audit.selection_cases import signds, signds_magrr
 
 __all__ = [
     "BUILDERS",
@@ -29,7 +30,14 @@ __all__ = [
     "audit_case",
     "audit_reuse",
     "binary_response",
+    "bounded_mean",
+    "codebook_response",
     "epsilon_lower_bound",
+    "gaussian",
+    "kary_response",
+    "laplace",
     "magrr",
+    "rr_with_prior",
     "signds",
+    "signds_magrr",
 ]

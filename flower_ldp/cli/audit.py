@@ -29,7 +29,7 @@ ALL = "all"
 
 
 def audit(
-    mechanism: Annotated[str, typer.Argument(help="binary-response, magrr, signds, or all.")],
+    mechanism: Annotated[str, typer.Argument(help="A name of the list above, or all.")],
     epsilon: Annotated[
         float, typer.Option(help="Claimed epsilon per release, above 0 and at most 100.")
     ] = 1.0,
@@ -44,6 +44,9 @@ def audit(
     dim_out: Annotated[
         int, typer.Option(min=0, help="signds: reported dimensions; 0 to choose.")
     ] = 0,
+    delta: Annotated[
+        float, typer.Option(help="gaussian: claimed delta per release, in [1e-18, 0.5].")
+    ] = 0.01,
     confidence: Annotated[
         float, typer.Option(help="With which all printed bounds hold together.")
     ] = 0.999,
@@ -51,7 +54,8 @@ def audit(
 ) -> None:
     """Draw from a shipped sampler and bound its epsilon from below, beside the claim.
 
-    MECHANISM is binary-response, magrr, signds, or all.
+    MECHANISM is binary-response, kary-response, rr-with-prior, codebook-response, laplace,
+    bounded-mean, gaussian, magrr, signds, signds-magrr (a round of both), or all.
 
     The inputs are the worst pair of each mechanism. The bound is Clopper-Pearson's, on an
     event that was chosen on the other half of the draws. Three releases in a row, each with
@@ -68,7 +72,7 @@ def audit(
         raise typer.BadParameter(f"{mechanism!r} is none of {known}", param_hint="MECHANISM")
     if not (math.isfinite(confidence) and 0 < confidence < 1):
         raise typer.BadParameter(f"must be in (0, 1), got {confidence}", param_hint="--confidence")
-    settings = Settings(epsilon=epsilon, dimension=params, k=k, dim_out=dim_out)
+    settings = Settings(epsilon=epsilon, dimension=params, k=k, dim_out=dim_out, delta=delta)
     names = tuple(BUILDERS) if mechanism == ALL else (mechanism,)
     with warnings.catch_warnings():
         # A top set too small to be useful is no less private.

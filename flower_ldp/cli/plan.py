@@ -29,12 +29,18 @@ _EXAMPLES = (
     "flower-ldp plan --params 61706 --epsilon 8 --rounds 80 --clients 100",
     "flower-ldp plan --params 61706 --total-epsilon 8 --rounds 3 --clients 100",
 )
+_LAPLACE = (
+    "flower-ldp plan laplace --noise-below 1e-5 --probability 0.9",
+    "flower-ldp plan laplace --epsilon 4 --classes 10 --rounds 5 --clients 1000",
+)
+_LABELS = ("flower-ldp plan labels --epsilon 1 --classes 10 --labels 60000",)
+_GAUSSIAN = ("flower-ldp plan gaussian --epsilon 1 --delta 1e-6 --rounds 50",)
 
 app = typer.Typer(
     cls=_SignDSByDefault,
     help="Say what a run costs and what it can learn, before it starts. Without a "
     "mechanism's name the mechanism is signds: see 'flower-ldp plan signds --help'.",
-    epilog=epilog(*_EXAMPLES),
+    epilog=epilog(*_EXAMPLES, _LAPLACE[0], *_LABELS, *_GAUSSIAN),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -98,6 +104,117 @@ def signds(
         dim_out=dim_out,
         magnitude_epsilon=magnitude_epsilon,
         delta=delta,
+    )
+    with reporting(as_json) as report:
+        answer(wishes, report)
+
+
+@app.command("laplace", cls=Command, epilog=epilog(*_LAPLACE))
+def laplace(
+    epsilon: Annotated[
+        float | None, typer.Option(help="True epsilon, per row and client, in [1e-6, 1e6].")
+    ] = None,
+    noise_below: Annotated[
+        float | None,
+        typer.Option(help="In place of it: bound on the noise, kept with --probability."),
+    ] = None,
+    published_epsilon: Annotated[
+        float | None,
+        typer.Option(help="In place of it: one over the noise's scale, as texts publish it."),
+    ] = None,
+    probability: Annotated[
+        float, typer.Option(help="How often noise is below the bound, in (0, 1).")
+    ] = 0.9,
+    classes: Annotated[
+        int | None, typer.Option(help="Probabilities in a row; for the bytes.")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Rows that a client sends in a round.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Rounds, each of which asks the client.")] = 1,
+    clients: Annotated[int | None, typer.Option(help="Clients of a round.")] = None,
+    delta: Annotated[
+        float, typer.Option(help="Of the bound by privacy loss distributions, in (0, 1).")
+    ] = 1e-5,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan Laplace noise on rows of probabilities: which noise gives which epsilon, and back.
+
+    A row may change in any way, by up to 2 in the sum of its changes: the true epsilon is
+    twice the one that is published for the same noise.
+    """
+    from flower_ldp.cli.laplace_plan import Wishes, answer
+
+    wishes = Wishes(
+        epsilon=epsilon,
+        published_epsilon=published_epsilon,
+        noise_below=noise_below,
+        probability=probability,
+        classes=classes,
+        rows=rows,
+        rounds=rounds,
+        clients=clients,
+        delta=delta,
+    )
+    with reporting(as_json) as report:
+        answer(wishes, report)
+
+
+@app.command("labels", cls=Command, epilog=epilog(*_LABELS))
+def labels(
+    classes: Annotated[int, typer.Option(help="Number of different labels, in [2, 2^31].")],
+    epsilon: Annotated[float | None, typer.Option(help="Per label, once, in (0, 100].")] = None,
+    keep_probability: Annotated[
+        float | None, typer.Option(help="In place of it: how often a label stays true.")
+    ] = None,
+    labels: Annotated[
+        int | None, typer.Option(help="Labels of a client, or of all of them.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan randomized labels: how many stay true, and what that costs each of them.
+
+    K-ary randomized response, which needs no prior. Each label is randomized once, and what it
+    costs does not grow with the training.
+    """
+    from flower_ldp.cli.labels_plan import Wishes, answer
+
+    wishes = Wishes(
+        epsilon=epsilon, keep_probability=keep_probability, classes=classes, labels=labels
+    )
+    with reporting(as_json) as report:
+        answer(wishes, report)
+
+
+@app.command("gaussian", cls=Command, epilog=epilog(*_GAUSSIAN))
+def gaussian(
+    epsilon: Annotated[float, typer.Option(help="Per round and client, in [0.001, 100].")],
+    delta: Annotated[float, typer.Option(help="Per round and client, in [1e-18, 0.5].")],
+    clip_norm: Annotated[
+        float, typer.Option(help="Length to which longer updates are scaled, C.")
+    ] = 1.0,
+    rounds: Annotated[int, typer.Option(help="Rounds, each of which asks the client.")] = 1,
+    total_delta: Annotated[
+        float | None,
+        typer.Option(help="Of all rounds together, in [1e-12, 1); the sum if left out."),
+    ] = None,
+    params: Annotated[int | None, typer.Option(help="Weights of the model; for the bytes.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Clients of a round.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan normal noise on clipped updates: how much, and what rounds come to together.
+
+    The noise is that of the exact curve, for updates up to 2 C apart. Beside it stands the
+    textbook's formula, with the delta that it really has.
+    """
+    from flower_ldp.cli.gaussian_plan import Wishes, answer
+
+    wishes = Wishes(
+        epsilon=epsilon,
+        delta=delta,
+        clip_norm=clip_norm,
+        rounds=rounds,
+        total_delta=total_delta,
+        params=params,
+        clients=clients,
     )
     with reporting(as_json) as report:
         answer(wishes, report)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import typer
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.composition import totals
 from flower_ldp.accounting.shuffle import shuffled
 from flower_ldp.cli import signds_numbers as numbers
+from flower_ldp.cli.costs import Cost, check_count, check_delta, wrong
 from flower_ldp.cli.output import Report, number
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
+from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.signds_report import report_length
 
 _LARGEST_EPSILON = 100.0
-_MOST_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -42,26 +41,18 @@ class Wishes:
         if self.epsilon is None and self.total_epsilon is None:
             raise typer.BadParameter("give --epsilon, or --total-epsilon with --rounds")
         if self.params is None and self.epsilon is not None:
-            raise _wrong("--params", "give the number of weights")
-        self._check_integers()
+            raise wrong("--params", "give the number of weights")
+        check_count("--params", self.params, MAX_DIMENSION)
+        check_count("--rounds", self.rounds)
+        check_count("--clients", self.clients, MAX_DIMENSION)
         if not 0 < self.participation <= 1:
-            raise _wrong("--participation", f"must be in (0, 1], got {self.participation}")
-        if not 0 < self.delta < 1:
-            raise _wrong("--delta", f"must be in (0, 1), got {self.delta}")
+            raise wrong("--participation", f"must be in (0, 1], got {self.participation}")
+        check_delta(self.delta)
         if self.total_epsilon is not None:
             try:
                 Amount.allowance(self.total_epsilon)
             except ValueError as error:
-                raise _wrong("--total-epsilon", str(error)) from error
-
-    def _check_integers(self) -> None:
-        for option, value, most in (
-            ("--params", self.params, MAX_DIMENSION),
-            ("--rounds", self.rounds, _MOST_ROUNDS),
-            ("--clients", self.clients, MAX_DIMENSION),
-        ):
-            if value is not None and not 1 <= value <= most:
-                raise _wrong(option, f"must be in [1, {most}], got {value}")
+                raise wrong("--total-epsilon", str(error)) from error
 
     @property
     def reports(self) -> int | None:
@@ -94,17 +85,13 @@ def answer(wishes: Wishes, report: Report) -> None:
         _fit(wishes, wishes.total_epsilon, events, report)
 
 
-def _wrong(option: str, what: str) -> typer.BadParameter:
-    return typer.BadParameter(what, param_hint=option)
-
-
 def _magnitude(wishes: Wishes) -> MagRR | None:
     if wishes.magnitude_epsilon is None:
         return None
     try:
         return MagRR(wishes.magnitude_epsilon)
     except ValueError as error:
-        raise _wrong("--magnitude-epsilon", str(error)) from error
+        raise wrong("--magnitude-epsilon", str(error)) from error
 
 
 def _mechanism(wishes: Wishes, epsilon: float) -> SignDS:
@@ -112,7 +99,7 @@ def _mechanism(wishes: Wishes, epsilon: float) -> SignDS:
         return SignDS(epsilon, wishes.k, wishes.threshold_ratio, wishes.dim_out)
     except ValueError as error:
         option = "--" + str(error).split()[0].replace("_", "-")
-        raise _wrong(option, str(error)) from error
+        raise wrong(option, str(error)) from error
 
 
 def _plan(mechanism: SignDS, params: int, report: Report) -> SelectionPlan:
@@ -121,7 +108,7 @@ def _plan(mechanism: SignDS, params: int, report: Report) -> SelectionPlan:
         try:
             plan = mechanism.plan(params)
         except ValueError as error:
-            raise _wrong("--dim-out", str(error)) from error
+            raise wrong("--dim-out", str(error)) from error
     for warning in caught:
         report.warn(str(warning.message))
     return plan
@@ -201,56 +188,13 @@ def _signal(
 
 
 def _cost(wishes: Wishes, events: tuple[PrivacyEvent, ...], report: Report) -> None:
-    one = compose(events)[Unit.CLIENT]
-    planned = [replace(event, count=wishes.rounds) for event in events]
-    pure = compose(planned)[Unit.CLIENT]
-    parts = " + ".join(f"{event.mechanism} {event.epsilon:.15g}" for event in events)
-    rows = [
-        ("epsilon a round", f"{one.epsilon:.15g} per client, pure ({parts})"),
-        ("epsilon in all, pure", f"{pure.epsilon:.15g} per client after {wishes.rounds:,} rounds"),
-    ]
-    second, smaller = _second_bound(wishes, planned, report)
-    if second is not None:
-        gain = "" if second.epsilon < pure.epsilon else "no less: "
-        rows.append(("   by loss distributions", f"{gain}{number(second.epsilon)}, {_at(second)}"))
-    chosen = f"{smaller.epsilon:.15g}, the pure sum"
-    if smaller.delta > 0:
-        chosen = f"{number(smaller.epsilon)}, {_at(smaller)}"
-    rows.append(("   the smaller valid bound", chosen))
-    report.pairs(rows)
-    if wishes.reports is not None:
-        _shuffle(wishes, one.epsilon, wishes.reports, report)
-    report.facts["meaning"] = {"round": meaning(one), "total": meaning(pure)}
-    report.facts["epsilon"] = {
-        "unit": "client",
-        "relation": Unit.CLIENT.relation,
-        "round": one.epsilon,
-        "total_pure": pure.epsilon,
-        "total_pld": None if second is None else second.epsilon,
-        "total_smaller": smaller.epsilon,
-        "total_smaller_delta": smaller.delta,
-    }
-    report.line()
-    report.line(f"One round: {meaning(one)}")
-    report.line(f"In all:    {meaning(pure)}")
-
-
-def _at(spent: PrivacySpent) -> str:
-    return f"delta {spent.delta:g} (if the rounds and epsilons are fixed beforehand)"
-
-
-def _second_bound(
-    wishes: Wishes, planned: list[PrivacyEvent], report: Report
-) -> tuple[PrivacySpent | None, PrivacySpent]:
-    """Return the bound by loss distributions, if there is one, and the smaller of both."""
     if wishes.clients is not None and wishes.delta >= 1 / wishes.clients:
         report.warn(f"delta {wishes.delta:g} is not below 1 / clients: choose it far below")
-    try:
-        found = totals(planned, delta=wishes.delta)[Unit.CLIENT]
-    except ModuleNotFoundError as error:
-        report.warn(str(error))
-        return None, compose(planned)[Unit.CLIENT]
-    return found.approximate, found.smaller
+    cost = Cost.of(events, wishes.rounds, wishes.delta, report)
+    report.pairs(cost.lines())
+    if wishes.reports is not None:
+        _shuffle(wishes, cost.one.epsilon, wishes.reports, report)
+    cost.tell_meaning(report)
 
 
 def _shuffle(wishes: Wishes, epsilon: float, reports: int, report: Report) -> None:

@@ -37,12 +37,11 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.discrete_laplace import LARGEST_RATE, SMALLEST_RATE, DiscreteLaplace
 from flower_ldp.mechanisms.exact import as_fraction
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.simplex import check_simplex_rows
 from flower_ldp.privacy import PrivacyEvent
 
 #: Largest L1 distance of two rows on the simplex.
 SIMPLEX_SENSITIVITY = 2
-#: How far from 1 the sum of a row may be; half precision needs most of it.
-SUM_TOLERANCE = 1e-3
 EPSILON_MIN, EPSILON_MAX = 1e-6, 1e6
 #: From here on an epsilon is warned of.
 EPSILON_WARNED = 100.0
@@ -196,20 +195,11 @@ class Laplace:
         return (PrivacyEvent(self.name, self.epsilon, count=self.rows),)
 
     def _rounded(self, value: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-        given = np.asarray(value)
-        if given.shape != (self.rows, self.classes):
+        if np.shape(value) != (self.rows, self.classes):
             raise ValueError(
-                f"value must have shape ({self.rows}, {self.classes}), got {given.shape}"
+                f"value must have shape ({self.rows}, {self.classes}), got {np.shape(value)}"
             )
-        if given.dtype.kind != "f":
-            raise ValueError(f"value must be an array of floats, got dtype {given.dtype}")
-        rows = given.astype(np.float64)
-        if not np.isfinite(rows).all():
-            raise ValueError("value must be finite, got NaN or infinity")
-        if (rows < 0).any():
-            raise ValueError("value must not be negative")
-        if (np.abs(rows.sum(axis=1) - 1.0) > SUM_TOLERANCE).any():
-            raise ValueError(f"rows of value must add up to 1 within {SUM_TOLERANCE}")
+        rows = check_simplex_rows("value", value, self.classes)
         return round_to_grid(rows, self.steps)
 
     def randomize(self, value: NDArray[np.floating[Any]], rng: RandomSource) -> NDArray[np.int64]:

@@ -1,0 +1,95 @@
+"""Every shipped mechanism that can be audited by name.
+
+To add one, write a function that returns its :class:`~flower_ldp.audit.cases.Case` and name it
+in :data:`BUILDERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from flower_ldp.audit.cases import Case
+from flower_ldp.audit.noise_cases import bounded_mean, gaussian, laplace
+from flower_ldp.audit.response_cases import (
+    binary_response,
+    codebook_response,
+    kary_response,
+    magrr,
+    rr_with_prior,
+)
+from flower_ldp.audit.selection_cases import signds, signds_magrr
+from flower_ldp.mechanisms import (
+    BinaryResponse,
+    BoundedMean,
+    CodebookResponse,
+    Gaussian,
+    KaryResponse,
+    Laplace,
+    MagRR,
+    RRWithPrior,
+    SignDS,
+)
+
+_CLASSES = 10
+#: Certain rows, and hesitant ones, of each class.
+CODES = np.concatenate([np.eye(_CLASSES), 0.6 * np.eye(_CLASSES) + 0.4 / _CLASSES])
+#: Half of the classes are likely: RRWithPrior never reports the others below an epsilon of 4.5.
+PRIOR = (0.19,) * 5 + (0.01,) * 5
+#: The magnitude bit's share of a round's epsilon; a power of two, so that the parts add up.
+MAGNITUDE_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters that the command line offers; a builder takes those that it knows.
+
+    Parameters
+    ----------
+    epsilon : float
+        Claim per release.
+    dimension : int
+        d, entries of an update.
+    k : float
+        SignDS: fraction of dimensions that count as largest.
+    dim_out : int
+        SignDS: reported dimensions; 0 to choose.
+    delta : float
+        Gaussian: claim per release. The others claim none.
+    """
+
+    epsilon: float = 1.0
+    dimension: int = 1_000
+    k: float = 0.2
+    dim_out: int = 0
+    delta: float = 0.01
+
+
+def _signds(settings: Settings, epsilon: float) -> SignDS:
+    return SignDS(epsilon, settings.k, dim_out=settings.dim_out)
+
+
+def _signds_magrr(settings: Settings) -> Case:
+    bit = MAGNITUDE_SHARE * settings.epsilon
+    selection = _signds(settings, settings.epsilon - bit)
+    return signds_magrr(selection, MagRR(bit), settings.dimension)
+
+
+#: Every mechanism that the command line can audit, by name.
+BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
+    {
+        "binary-response": lambda s: binary_response(BinaryResponse(s.epsilon)),
+        "kary-response": lambda s: kary_response(KaryResponse(s.epsilon, _CLASSES)),
+        "rr-with-prior": lambda s: rr_with_prior(RRWithPrior(s.epsilon, len(PRIOR)), PRIOR),
+        "codebook-response": lambda s: codebook_response(CodebookResponse(CODES, s.epsilon)),
+        "laplace": lambda s: laplace(Laplace(s.epsilon, _CLASSES)),
+        "bounded-mean": lambda s: bounded_mean(BoundedMean(s.epsilon, 0.0, 1.0)),
+        "gaussian": lambda s: gaussian(Gaussian(s.epsilon, s.delta)),
+        "magrr": lambda s: magrr(MagRR(s.epsilon)),
+        "signds": lambda s: signds(_signds(s, s.epsilon), s.dimension),
+        "signds-magrr": _signds_magrr,
+    }
+)
