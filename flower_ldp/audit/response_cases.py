@@ -128,7 +128,8 @@ def _contrast(check: str, pair: tuple[int, int]) -> Contrast:
 def _which(reports: Sequence[Any], pair: tuple[int, int]) -> Integers:
     """Return 1 for reports of the first value of a pair, -1 for the second, else 0."""
     found = np.asarray(reports)
-    return (found == pair[0]).astype(np.int64) - (found == pair[1])
+    signs: Integers = (found == pair[0]).astype(np.int64) - (found == pair[1])
+    return signs
 
 
 def _neighbours(values: int) -> list[tuple[int, int]]:

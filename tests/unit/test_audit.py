@@ -191,7 +191,7 @@ def test_a_refuted_claim_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch
     "arguments",
     [
         (),
-        ("laplace",),
+        ("nothing",),
         ("signds", "--epsilon", "0"),
         ("signds", "--k", "0.7"),
         ("signds", "--params", "3"),
