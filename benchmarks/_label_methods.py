@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import MiniBatchKMeans
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
-from flower_ldp.labels import CentralHistograms, group_counts, posterior, priors_from_counts
+from flower_ldp.labels import (
+    CentralHistograms,
+    cluster_sums,
+    group_counts,
+    moved,
+    nearest,
+    posterior,
+    priors_from_counts,
+    priors_from_likelihoods,
+)
 from flower_ldp.labels.losses import forward_loss, plain_loss, soft_target_loss
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
 
@@ -28,30 +37,56 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class Settings:
     """Of training; the same for all epsilons unless a method says otherwise."""
 
-    epochs: int = 5
+    epochs: int = 3
     learning_rate: float = 3e-3
     batch_size: int = 256
     #: Clusters of each of several clusterings, whose priors are averaged.
     clusters: int = 1_000
     clusterings: int = 10
+    #: Steps of k-means from random examples.
+    center_steps: int = 2
     #: Steps of expectation-maximization.
     steps: int = 50
     #: Part of epsilon that central histograms get.
     histogram_epsilon: float = 0.1
-    #: Epochs of the first stage, and its part of each ten examples.
-    first_epochs: int = 5
+    #: Epochs of LP-2ST's first stage, and its part of each ten examples.
+    first_epochs: int = 3
     first_tenths: int = 6
+    #: LP-2ST draws the second stage with the first model's probabilities to this power.
+    draw_power: float = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Images (n, 1, 28, 28) scaled, and their true labels."""
+
+    images: Tensor
+    labels: NDArray[np.int64]
+
+    @cached_property
+    def features(self) -> NDArray[np.float32]:
+        """The images' 50 principal components."""
+        flat = self.images.flatten(1).numpy()
+        reduced = PCA(50, svd_solver="randomized", random_state=0).fit(flat[:20_000])
+        return np.asarray(reduced.transform(flat), dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Images (n, 1, 28, 28) scaled, true labels, and what must repeat."""
+    """Examples, and what must repeat."""
 
-    images: Tensor
-    labels: NDArray[np.int64]
+    examples: Examples
     epsilon: float
     seed: int
     settings: Settings
+
+    @property
+    def images(self) -> Tensor:
+        return self.examples.images
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        return self.examples.labels
 
     @property
     def noise(self) -> RandomSource:
@@ -119,22 +154,27 @@ def floats(values: NDArray[np.floating]) -> Tensor:
     return torch.tensor(values, dtype=torch.float32)
 
 
+@cache
+def clustering(examples: Examples, clusters: int, steps: int, seed: int) -> NDArray[np.int64]:
+    """Return the cluster of each example by k-means; it reads no label.
+
+    The same for all epsilons and methods, so each is found once a process.
+    """
+    features = examples.features
+    chosen = np.random.default_rng(seed).choice(len(features), clusters, replace=False)
+    centers = features[chosen]
+    for _ in range(steps):
+        centers = moved(centers, *cluster_sums(features, centers))
+    return nearest(features, centers)
+
+
 def pixel_clusters(task: Task, clusterings: int) -> list[NDArray[np.int64]]:
-    """Return clusterings by k-means on the images' 50 principal components."""
-    flat = task.images.flatten(1).numpy()
-    reduced = PCA(50, svd_solver="randomized", random_state=task.seed).fit(flat[:20_000])
-    features = reduced.transform(flat).astype(np.float32)
-    found = []
-    for number in range(clusterings):
-        means = MiniBatchKMeans(
-            task.settings.clusters,
-            batch_size=4_096,
-            max_iter=15,
-            n_init=1,
-            random_state=1_000 * task.seed + number,
-        )
-        found.append(np.asarray(means.fit_predict(features), dtype=np.int64))
-    return found
+    """Return clusterings from different starts."""
+    settings = task.settings
+    return [
+        clustering(task.examples, settings.clusters, settings.center_steps, 1_000 * task.seed + i)
+        for i in range(clusterings)
+    ]
 
 
 def no_privacy(task: Task) -> nn.Module:
@@ -197,23 +237,32 @@ def rr_with_prior_soft(task: Task) -> nn.Module:
 
 
 def lp_2st(task: Task) -> nn.Module:
-    """Two stages on disjoint examples; the first one's model is the second one's prior."""
+    """Two stages on disjoint examples; the first one's model is the second one's prior.
+
+    RRWithPrior with the model's own probabilities would report the likeliest label of most
+    examples, whatever the label is, and so nothing new. Flattened ones let it report more.
+    The last prior is the product of the model's probabilities and of local priors from all
+    reports: the model errs by shape, the clusters by place.
+    """
     settings, noise, n = task.settings, task.noise, len(task.labels)
     early = np.arange(n) % 10 < settings.first_tenths
     first, second = np.flatnonzero(early), np.flatnonzero(~early)
-    likelihood = np.zeros((n, CATEGORIES))
+    likelihood = np.ones((n, CATEGORIES))
     reports = task.response.randomize_array(task.labels[first], noise)
     likelihood[first] = task.response.likelihood(reports)
-    prior = local_prior(task, reports, first)
-    targets = np.zeros((n, CATEGORIES))
-    targets[first] = posterior(likelihood[first], prior[first])
+    targets = posterior(likelihood, local_prior(task, reports, first))
     members, epochs = torch.tensor(first), settings.first_epochs
     model = train(task, soft_target_loss, floats(targets), members, epochs)
-    prior = probabilities(model, task.images)
+    known = probabilities(model, task.images)
+    flat = known[second] ** settings.draw_power
     mechanism = RRWithPrior(task.epsilon, CATEGORIES)
-    reports = mechanism.randomize_array(task.labels[second], noise, prior[second])
-    likelihood[second] = mechanism.likelihood(reports, prior[second])
-    return train(task, soft_target_loss, floats(posterior(likelihood, prior)))
+    reports = mechanism.randomize_array(task.labels[second], noise, flat)
+    likelihood[second] = mechanism.likelihood(reports, flat)
+    prior = np.zeros((n, CATEGORIES))
+    for groups in pixel_clusters(task, settings.clusterings):
+        found = priors_from_likelihoods(likelihood, groups, settings.clusters, steps=settings.steps)
+        prior += found[groups]
+    return train(task, soft_target_loss, floats(posterior(likelihood, prior * known)))
 
 
 METHODS: dict[str, Callable[[Task], nn.Module]] = {

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import typer
 from _environment import cpu_model
-from _label_methods import METHODS, Settings, Task, outputs
+from _label_methods import METHODS, Examples, Settings, Task, outputs
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -34,12 +34,11 @@ HERE = Path(__file__).resolve().parent
 GOALS = {"forward": 94.5, "local_priors": 96.0, "lp_2st": 96.0}
 MEAN, DEVIATION = 0.1307, 0.3081
 
-Labels = NDArray[np.int64]
 Run = dict[str, Any]
 
 
-def load(path: Path, evaluate_on: str) -> tuple[Tensor, Labels, Tensor, Labels]:
-    """Return images and labels to train on and to evaluate on."""
+def load(path: Path, evaluate_on: str) -> tuple[Examples, Examples]:
+    """Return what to train on and what to evaluate on."""
     with np.load(path, allow_pickle=False) as arrays:
         x, y = arrays["x_train"], arrays["y_train"].astype(np.int64)
         x_test, y_test = arrays["x_test"], arrays["y_test"].astype(np.int64)
@@ -52,7 +51,7 @@ def load(path: Path, evaluate_on: str) -> tuple[Tensor, Labels, Tensor, Labels]:
         scaled = (torch.tensor(raw, dtype=torch.float32) / 255 - MEAN) / DEVIATION
         return scaled[:, None]
 
-    return images(x), y, images(x_test), y_test
+    return Examples(images(x), y), Examples(images(x_test), y_test)
 
 
 def key(run: Run) -> tuple[Any, ...]:
@@ -125,7 +124,7 @@ def main(
     torch.set_num_threads(1)
     changes = dict(item.split("=", 1) for item in set_ or [])
     settings = replace(Settings(), **{k: json.loads(v) for k, v in changes.items()})
-    images, labels, test_images, test_labels = load(data, evaluate_on)
+    examples, held = load(data, evaluate_on)
     runs: list[Run] = json.loads(output.read_text())["runs"] if output.exists() else []
     wanted = [
         (name, None if name == "no_privacy" else value, seed)
@@ -144,8 +143,8 @@ def main(
         if key(run) in {key(known) for known in runs}:
             continue
         began, used = time.time(), time.process_time()
-        model = METHODS[name](Task(images, labels, value or 0.0, seed, settings))
-        right = outputs(model, test_images).argmax(axis=1) == test_labels
+        model = METHODS[name](Task(examples, value or 0.0, seed, settings))
+        right = outputs(model, held.images).argmax(axis=1) == held.labels
         run["accuracy"] = round(float(right.mean()), 4)
         run["seconds"] = round(time.time() - began, 1)
         run["processor_seconds"] = round(time.process_time() - used, 1)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from flower_ldp.labels.central import CentralHistograms
 from flower_ldp.labels.clusters import cluster_sums, moved, nearest
-from flower_ldp.labels.priors import group_counts, posterior, priors_from_counts
+from flower_ldp.labels.priors import (
+    group_counts,
+    posterior,
+    priors_from_counts,
+    priors_from_likelihoods,
+)
 from flower_ldp.labels.stages import LabelStages
 
 __all__ = [
@@ -16,4 +21,5 @@ __all__ = [
     "nearest",
     "posterior",
     "priors_from_counts",
+    "priors_from_likelihoods",
 ]

@@ -104,6 +104,58 @@ def _climb(
     return priors
 
 
+def priors_from_likelihoods(
+    likelihood: ArrayLike, groups: ArrayLike, n_groups: int, *, steps: int = 200
+) -> Floats:
+    """Return the likeliest distribution of labels of each group, from reports of any mechanisms.
+
+    The same as :func:`priors_from_counts` where all reports have one law; for reports whose
+    laws differ, as those of RRWithPrior with a prior for each.
+
+    Parameters
+    ----------
+    likelihood : array_like of float, shape (n, k)
+        P(report | label y) in column y, from the mechanisms' ``likelihood``. A row may be
+        multiplied by any positive number; a row of ones is an example without a report.
+    groups : array_like of integers, shape (n,)
+        In [0, n_groups).
+    n_groups : int
+        At least 1.
+    steps : int
+        Of expectation-maximization, from the uniform distribution; at least 1.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_groups, k)
+        Rows add up to 1; groups without examples get the mean of all examples' posteriors.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    seen, group = np.asarray(likelihood, np.float64), _integers("groups", groups, n_groups)
+    if seen.ndim != 2 or not seen.size or len(seen) != len(group):
+        raise ValueError(f"likelihood must have a row for each of groups, got shape {seen.shape}")
+    if not (np.isfinite(seen) & (seen >= 0)).all() or not seen.any(axis=1).all():
+        raise ValueError("likelihood must be finite, at least 0, and not all 0 in a row")
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    order = np.argsort(group, kind="stable")
+    seen, group = seen[order] / seen[order].max(axis=1, keepdims=True), group[order]
+    size = np.bincount(group, minlength=n_groups)
+    held = np.flatnonzero(size)
+    starts = np.cumsum(size)[held] - size[held]
+    priors = np.full((n_groups, seen.shape[1]), 1.0 / seen.shape[1])
+    for _ in range(steps):
+        # No row of joint is all 0: a label that alone explains a report keeps a share of it.
+        joint = seen * priors[group]
+        joint /= joint.sum(axis=1, keepdims=True)
+        priors[held] = np.add.reduceat(joint, starts, axis=0) / size[held, np.newaxis]
+    priors[size == 0] = joint.mean(axis=0)
+    return priors
+
+
 def posterior(likelihood: ArrayLike, prior: ArrayLike) -> Floats:
     """Return P(label | report) for each report.
 

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from flower_ldp.labels import group_counts, posterior, priors_from_counts
+from flower_ldp.labels import (
+    group_counts,
+    posterior,
+    priors_from_counts,
+    priors_from_likelihoods,
+)
 from flower_ldp.labels.central import CentralHistograms
 from flower_ldp.labels.clusters import cluster_sums, moved, nearest
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
@@ -95,6 +100,58 @@ def test_what_gives_no_prior_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="must be"):
         priors_from_counts(counts, law, **options)  # type: ignore[arg-type]
+
+
+def test_priors_from_likelihoods_are_those_from_counts_where_all_reports_have_one_law() -> None:
+    rng = np.random.default_rng(5)
+    reports, groups = rng.integers(0, 4, 500), rng.integers(0, 6, 500)
+    groups[groups == 3] = 0
+    scaled = RESPONSE.likelihood(reports) * rng.uniform(0.1, 9, (500, 1))
+    found = priors_from_likelihoods(scaled, groups, 6, steps=7)
+    counts = group_counts(reports, groups, 6, 4)
+    held = [0, 1, 2, 4, 5]
+    expected = priors_from_counts(counts, RESPONSE.transition(), steps=7)
+    np.testing.assert_allclose(found[held], expected[held], rtol=1e-10)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+
+
+def test_priors_from_reports_with_priors_of_their_own_come_near_the_truth() -> None:
+    rng, n = np.random.default_rng(3), 40_000
+    truth, mechanism = np.array([0.7, 0.2, 0.1, 0.0]), RRWithPrior(1.0, 4)
+    known = rng.dirichlet(np.ones(4), n)
+    labels = rng.choice(4, n, p=truth)
+    reports = mechanism.randomize_array(labels, RandomSource.seeded(3), known)
+    likelihood = mechanism.likelihood(reports, known)
+    (found,) = priors_from_likelihoods(likelihood, np.zeros(n, int), 1, steps=300)
+    np.testing.assert_allclose(found, truth, atol=0.04)
+
+
+def test_a_label_that_alone_explains_a_report_keeps_its_share() -> None:
+    rows = np.tile([1e300, 0.0], (99, 1))
+    rows = np.vstack([rows, [[0.0, 1e-300]]])
+    found = priors_from_likelihoods(rows, np.zeros(100, int), 2, steps=5_000)
+    np.testing.assert_allclose(found, [[0.99, 0.01], [0.99, 0.01]])
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "groups", "steps"),
+    [
+        ([0.5, 0.5], [0, 0], 1),
+        (np.ones((2, 2)), [0], 1),
+        (np.ones((0, 2)), np.zeros(0, int), 1),
+        ([[0.0, 0.0]], [0], 1),
+        ([[1.0, -0.1]], [0], 1),
+        ([[1.0, math.nan]], [0], 1),
+        ([[1.0, 1.0]], [2], 1),
+        ([[1.0, 1.0]], [0.0], 1),
+        ([[1.0, 1.0]], [0], 0),
+    ],
+)
+def test_likelihoods_that_give_no_prior_are_refused(
+    likelihood: list[float], groups: list[int], steps: int
+) -> None:
+    with pytest.raises(ValueError, match=r"must (be|have)"):
+        priors_from_likelihoods(likelihood, groups, 2, steps=steps)
 
 
 def test_posterior_is_bayes() -> None:

@@ -1,0 +1,275 @@
+"""Accuracy on MNIST of local priors in a federation of 50 clients, against central training.
+
+In one process, without Flower: each client is an object that holds its own images and true
+labels, randomizes its labels once, and answers with what a client of ``examples/label_dp``
+sends. Nothing else leaves it: sums and numbers by cluster of its features, counts of its
+**randomized** labels by cluster, and weights that it trained on soft targets. The server adds,
+finds priors and averages weights over the clients of a round.
+
+The result file has the central runs of ``label_dp.py`` of the same seeds beside it.
+
+    python benchmarks/label_federated.py mnist.npz
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from _environment import cpu_model
+from _label_methods import CATEGORIES, Examples, floats, make_model, outputs
+from label_dp import HERE, load
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from flower_ldp.labels import (
+    cluster_sums,
+    group_counts,
+    moved,
+    nearest,
+    posterior,
+    priors_from_counts,
+)
+from flower_ldp.labels.losses import soft_target_loss
+from flower_ldp.mechanisms import KaryResponse, RandomSource
+
+#: The federated mean may lie below the central one by no more than this.
+GOAL = 0.01
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of the federation and of its training."""
+
+    clients: int = 50
+    #: Who trains in a round; chosen anew each time.
+    fraction: float = 0.2
+    rounds: int = 20
+    batch_size: int = 50
+    #: Of Adam in the first round; it falls along a half cosine.
+    learning_rate: float = 3e-3
+    clusters: int = 1_000
+    clusterings: int = 10
+    center_steps: int = 2
+    #: Principal components that clusters are found in.
+    components: int = 50
+    #: Steps of expectation-maximization.
+    steps: int = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One client's examples; its methods are what it answers."""
+
+    examples: Examples
+    response: KaryResponse
+    seed: int
+
+    @cached_property
+    def reports(self) -> NDArray[np.int64]:
+        """Each label randomized once. Nothing else reads a true label."""
+        return self.response.randomize_array(self.examples.labels, RandomSource.seeded(self.seed))
+
+    @cached_property
+    def pixels(self) -> NDArray[np.float32]:
+        """The images as rows."""
+        return np.asarray(self.examples.images.flatten(1).numpy())
+
+    def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the sums of the pixels and of their products; label privacy covers no features."""
+        return self.pixels.sum(axis=0), self.pixels.T @ self.pixels
+
+    def some(self, axes: NDArray[np.float32], number: int, seed: int) -> NDArray[np.float32]:
+        """Return the components of a few examples, for the first centers."""
+        chosen = np.random.default_rng(seed).choice(len(self.pixels), number, replace=False)
+        return np.asarray(self.pixels[chosen] @ axes)
+
+    def counts(
+        self, axes: NDArray[np.float32], centers: list[NDArray[np.float32]]
+    ) -> list[NDArray[np.int64]]:
+        """Return how often each cluster holds each report, for each clustering."""
+        return [
+            group_counts(self.reports, nearest(self.pixels @ axes, some), len(some), CATEGORIES)
+            for some in centers
+        ]
+
+    def targets(
+        self,
+        axes: NDArray[np.float32],
+        centers: list[NDArray[np.float32]],
+        priors: list[NDArray[np.float64]],
+    ) -> Tensor:
+        """Return the posterior of each label; it stays on the client."""
+        features = self.pixels @ axes
+        found = [
+            prior[nearest(features, some)] for prior, some in zip(priors, centers, strict=True)
+        ]
+        return floats(posterior(self.response.likelihood(self.reports), np.mean(found, axis=0)))
+
+    def train(self, state: State, targets: Tensor, rate: float, batch_size: int) -> State:
+        """Return the weights after one pass over this client's examples."""
+        model = make_model()
+        model.load_state_dict(state)
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+        for batch in torch.randperm(len(targets)).split(batch_size):
+            optimizer.zero_grad()
+            loss = soft_target_loss(model(self.examples.images[batch]), targets[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        return model.state_dict()
+
+
+def split(examples: Examples, epsilon: float, seed: int, clients: int) -> list[Client]:
+    """Deal the examples out to clients at random, as many to each."""
+    order = np.random.default_rng(seed).permutation(len(examples.labels))
+    return [
+        Client(
+            Examples(examples.images[part], examples.labels[part]),
+            KaryResponse(epsilon, CATEGORIES),
+            1_000 * seed + number,
+        )
+        for number, part in enumerate(np.array_split(order, clients))
+    ]
+
+
+def principal_axes(clients: list[Client], components: int) -> NDArray[np.float32]:
+    """Return the axes (pixels, components) of the largest variance over all clients."""
+    n = sum(len(client.pixels) for client in clients)
+    total, products = (sum(parts) for parts in zip(*(c.moments() for c in clients), strict=True))
+    mean = np.asarray(total) / n
+    covariance = np.asarray(products) / n - np.outer(mean, mean)
+    return np.asarray(np.linalg.eigh(covariance)[1][:, -components:], dtype=np.float32)
+
+
+def find_targets(clients: list[Client], settings: Settings, seed: int) -> list[Tensor]:
+    """Cluster over all clients, find the priors from counts of reports; return soft targets."""
+    axes = principal_axes(clients, settings.components)
+    each = settings.clusters // len(clients)
+    centers = []
+    for number in range(settings.clusterings):
+        found = np.concatenate([c.some(axes, each, 1_000 * seed + number) for c in clients])
+        for _ in range(settings.center_steps):
+            sums, sizes = zip(
+                *(cluster_sums(client.pixels @ axes, found) for client in clients), strict=True
+            )
+            found = moved(found, sum(sums), sum(sizes))
+        centers.append(found)
+    law = clients[0].response.transition()
+    counts = [sum(parts) for parts in zip(*(c.counts(axes, centers) for c in clients), strict=True)]
+    priors = [priors_from_counts(some, law, steps=settings.steps) for some in counts]
+    return [client.targets(axes, centers, priors) for client in clients]
+
+
+def federate(clients: list[Client], settings: Settings, seed: int) -> nn.Module:
+    """Return the model after federated averaging on soft targets."""
+    targets = find_targets(clients, settings, seed)
+    torch.manual_seed(seed)
+    chance = np.random.default_rng(seed)
+    model = make_model()
+    for number in range(settings.rounds):
+        rate = settings.learning_rate * (1 + np.cos(np.pi * number / settings.rounds)) / 2
+        asked = chance.choice(
+            len(clients), round(settings.fraction * len(clients)), replace=False
+        ).tolist()
+        state = deepcopy(model.state_dict())
+        states = [
+            clients[i].train(state, targets[i], float(rate), settings.batch_size) for i in asked
+        ]
+        # Clients have as many examples to within one, so each counts the same.
+        mean = {name: torch.stack([s[name] for s in states]).mean(dim=0) for name in state}
+        model.load_state_dict(mean)
+    return model
+
+
+def central(part: str, epsilon: float) -> dict[int, float]:
+    """Return the accuracy of central training on local priors for each seed measured."""
+    path = HERE / "results" / "label_dp.json"
+    runs = json.loads(path.read_text())["runs"] if path.exists() else []
+    wanted = ("local_priors", epsilon, part)
+    return {
+        run["seed"]: run["accuracy"]
+        for run in runs
+        if (run["method"], run["epsilon"], run["evaluated_on"]) == wanted
+    }
+
+
+def write(path: Path, runs: list[dict[str, Any]], part: str, epsilon: float) -> None:
+    here = [r for r in runs if (r["evaluated_on"], r["epsilon"]) == (part, epsilon)]
+    found, beside = [run["accuracy"] for run in here], central(part, epsilon)
+    same = [beside[run["seed"]] for run in here if run["seed"] in beside]
+    mean = statistics.mean(found)
+    body = {
+        "command": "python benchmarks/label_federated.py mnist.npz",
+        "machine": f"{cpu_model()}, one thread",
+        "torch": torch.__version__,
+        "summary": {
+            "epsilon": epsilon,
+            "evaluated_on": part,
+            "seeds": len(found),
+            "accuracy_mean": round(mean, 4),
+            "accuracy_standard_deviation": (
+                round(statistics.stdev(found), 4) if len(found) > 1 else None
+            ),
+            "central_mean_of_the_same_seeds": (
+                round(statistics.mean(same), 4) if len(same) == len(found) else None
+            ),
+            "goal_below_central_at_most": GOAL,
+        },
+        "runs": runs,
+    }
+    path.write_text(json.dumps(body, indent=1) + "\n")
+
+
+def main(
+    data: Annotated[Path, typer.Argument(exists=True, help="npz file in MNIST's layout.")],
+    epsilon: Annotated[float, typer.Option(help="Per label.")] = 1.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 1, 2, ...")] = 3,
+    evaluate_on: Annotated[str, typer.Option(help="'test' or 'validation'.")] = "test",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting, as rounds=30; repeatable.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = HERE
+    / "results"
+    / "label_federated.json",
+) -> None:
+    """Train for each seed; write a results file. Runs that are there are not repeated."""
+    if evaluate_on not in ("test", "validation"):
+        raise typer.BadParameter("must be test or validation", param_hint="--evaluate-on")
+    torch.set_num_threads(1)
+    changes = dict(item.split("=", 1) for item in set_ or [])
+    settings = replace(Settings(), **{k: json.loads(v) for k, v in changes.items()})
+    examples, held = load(data, evaluate_on)
+    runs = json.loads(output.read_text())["runs"] if output.exists() else []
+    for seed in range(1, seeds + 1):
+        run: dict[str, Any] = {
+            "epsilon": epsilon,
+            "seed": seed,
+            "evaluated_on": evaluate_on,
+            "settings": asdict(settings),
+        }
+        if any(run.items() <= known.items() for known in runs):
+            continue
+        began, used = time.time(), time.process_time()
+        model = federate(split(examples, epsilon, seed, settings.clients), settings, seed)
+        right = outputs(model, held.images).argmax(axis=1) == held.labels
+        run["accuracy"] = round(float(right.mean()), 4)
+        run["seconds"] = round(time.time() - began, 1)
+        run["processor_seconds"] = round(time.process_time() - used, 1)
+        runs.append(run)
+        print(f"epsilon {epsilon} seed {seed}: {run['accuracy']:.4f}", flush=True)
+        write(output, runs, evaluate_on, epsilon)
+    write(output, runs, evaluate_on, epsilon)  # the central figures may be new
+
+
+if __name__ == "__main__":
+    typer.run(main)
