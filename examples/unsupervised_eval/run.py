@@ -1,0 +1,96 @@
+"""Train a clustering in private, score it in private, and compare with the truth.
+
+For each protection of the predictions (Laplace noise, codebook) the app runs once, through
+``flwr run`` on a private local SuperLink, with SignDS training and protected evaluation under one
+ledger. Afterwards, and outside of the app, this script computes score and loss **without
+protection** from the models of all rounds and the simulated clients' images. No server of a real
+federation can do that; nothing in the app can either, since its gate refuses raw predictions.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+APP = Path(__file__).resolve().parent
+sys.path[:0] = [str(APP.parent), str(APP)]
+
+from _runner import (  # noqa: E402
+    local_superlink,
+    policy_in,
+    print_ledger,
+    settings,
+    stop_on_termination,
+    submit,
+)
+from unsupervised_example import comparison  # noqa: E402
+
+from flower_ldp.config import load_config  # noqa: E402
+
+POLICY = APP.parents[1] / "configs" / "simulation_policy.yaml"
+PRIVATE = APP / "unsupervised_example" / "private.yaml"
+PROTECTIONS = ("laplace", "codebook")
+
+
+def main(
+    clients: Annotated[int, typer.Option(min=2, help="Simulated clients.")] = 100,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds; by default the app's own number.")
+    ] = None,
+    protection: Annotated[
+        list[str] | None, typer.Option(help="'laplace' or 'codebook'; repeatable, both by default.")
+    ] = None,
+    data: Annotated[
+        str, typer.Option(help="'digits', or the path of an npz file in MNIST's layout.")
+    ] = "digits",
+    private_config: Annotated[
+        Path, typer.Option(exists=True, help="Mechanisms, as in configs/laplace_eval.yaml.")
+    ] = PRIVATE,
+    output: Annotated[Path, typer.Option(help="Folder for histories and the plot.")] = APP
+    / "outputs",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="KEY=VALUE of the app's configuration in pyproject.toml; repeatable."
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
+) -> None:
+    """Train and score in private; compare with the truth in a table and a plot.
+
+    Example: python examples/unsupervised_eval/run.py --data mnist.npz --clients 300
+    """
+    stop_on_termination()
+    chosen = protection or list(PROTECTIONS)
+    if not {*chosen} <= {*PROTECTIONS} or len({*chosen}) < len(chosen):
+        raise typer.BadParameter(f"--protection takes each of {PROTECTIONS} at most once")
+    source = data if data == "digits" else str(Path(data).resolve(strict=True))
+    score = load_config(private_config).unsupervised.eval_type
+    config = {"data": f'"{source}"', "private-config": f'"{private_config.resolve()}"'}
+    config |= settings(set_)
+    if rounds is not None:
+        config["num-server-rounds"] = str(rounds)
+    histories = []
+    for name in chosen:
+        folder = output.resolve() / name
+        for old in (*folder.glob("*.json"), *folder.glob("models/*.npz")):
+            old.unlink()
+        policy = policy_in(folder, POLICY)
+        print(f"SignDS training, predictions through {name}", flush=True)
+        own = {"protection": f'"{name}"', "output-dir": f'"{folder}"'}
+        with (
+            tempfile.TemporaryDirectory(prefix="unsupervised-") as scratch,
+            local_superlink(Path(scratch), policy) as environment,
+        ):
+            submit(APP, environment, clients, config | own, verbose=verbose)
+        print_ledger(policy)
+        histories.append(comparison.compare(folder, clients, score))
+    comparison.publish(histories, output.resolve())
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""Federated clustering, watched through private predictions: a Flower app."""

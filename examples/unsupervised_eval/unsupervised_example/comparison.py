@@ -1,0 +1,184 @@
+"""The protected curves beside the true ones, which no server of a real federation has.
+
+The true score of a round is that of the very rows that the clients put through the mechanism,
+before the mechanism; the true loss is the mean of the clients' mean losses. Both are computed here,
+after the app has ended and outside of it, from the models that the server saved and from the
+images of the simulated clients. That is possible because this is a simulation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import spearmanr
+
+from flower_ldp.strategies import ClusterScore
+from unsupervised_example import data, model, report
+
+_TITLES = {"laplace": "Laplace", "codebook": "Codebook"}
+_MAX_ROWS = 13
+_LEAST_ROUNDS = 3
+
+
+def true_rows_and_loss(
+    folder: Path, number: int, config: dict[str, Any], clients: int
+) -> tuple[NDArray[np.float32], float]:
+    """Return all clients' rows and mean loss under the model of a round, without protection."""
+    images = data.load(str(config["data"]), str(config["evaluate-on"]), int(config["seed"]))
+    net = model.ClusteringAutoencoder(images.side, float(config["sharpness"]))
+    model.restore(net, folder / "models" / f"{number}.npz")
+    every = [
+        model.prediction_and_loss(net, images.of_client(client, clients))
+        for client in range(clients)
+    ]
+    return np.concatenate([rows for rows, _ in every]), float(np.mean([loss for _, loss in every]))
+
+
+def compare(folder: Path, clients: int, score: str) -> dict[str, Any]:
+    """Add the true score and loss to each evaluated round of a run.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run: the server's history and the models.
+    clients : int
+        How many there were.
+    score : str
+        As in :class:`~flower_ldp.strategies.ClusterScore`.
+
+    Returns
+    -------
+    dict
+        The server's history with ``true-score`` and ``true-loss`` in its rounds, and ``spearman``:
+        the rank correlation over rounds of each protected curve with the true one.
+    """
+    (path,) = folder.glob("*.json")
+    history: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    for row in history["rounds"]:
+        rows, loss = true_rows_and_loss(folder, row["round"], history["config"], clients)
+        value = ClusterScore(score).of_rows(rows)
+        row["true-loss"] = loss
+        # NaN is no JSON: a score that is not defined (a single cluster) is left out.
+        row |= {"true-score": value} if np.isfinite(value) else {}
+    history["spearman"] = {
+        name: rank_correlation(history["rounds"], name) for name in ("score", "loss")
+    }
+    return history
+
+
+def rank_correlation(rounds: list[dict[str, Any]], name: str) -> float | None:
+    """Return Spearman's correlation of a protected curve with the true one; None if undefined."""
+    both = [(row[name], row[f"true-{name}"]) for row in rounds if {name, f"true-{name}"} <= {*row}]
+    if len(both) < _LEAST_ROUNDS or min(len({*column}) for column in zip(*both, strict=True)) < 2:
+        return None
+    return float(spearmanr(*zip(*both, strict=True)).statistic)
+
+
+def publish(histories: list[dict[str, Any]], folder: Path) -> None:
+    """Print the tables; write ``history.json`` and ``unsupervised_eval.png``."""
+    console = Console(width=100)
+    for history in histories:
+        console.print(_table(history))
+        console.print(_summary(history))
+    path = folder / "history.json"
+    report.write_whole(path, json.dumps({"runs": histories}, indent=1) + "\n")
+    print(f"wrote {path} and {plot(histories, folder)}", flush=True)
+
+
+def _title(history: dict[str, Any]) -> str:
+    return _TITLES[history["config"]["protection"]]
+
+
+def _correlation(history: dict[str, Any], name: str) -> str:
+    value = history["spearman"][name]
+    return "undefined" if value is None else f"{value:.2f}"
+
+
+def _summary(history: dict[str, Any]) -> str:
+    return (
+        f"{_title(history)}: rank correlation (Spearman) with the truth over rounds: "
+        f"score {_correlation(history, 'score')}, loss {_correlation(history, 'loss')}"
+    )
+
+
+def _table(history: dict[str, Any]) -> Table:
+    table = Table(title=f"{_title(history)}, simulation")
+    columns = {
+        "round": "round",
+        "true score": "true-score",
+        "protected score": "score",
+        "true loss": "true-loss",
+        "protected loss": "loss",
+        "clustering accuracy": "clustering-accuracy",
+        "epsilon in total": "epsilon-total",
+    }
+    for name in columns:
+        table.add_column(name, justify="right")
+    rounds = history["rounds"]
+    stride = max(1, -(-len(rounds) // _MAX_ROWS))
+    for row in rounds:
+        if row["round"] % stride == 0 or row is rounds[-1]:
+            table.add_row(*(_cell(row, key) for key in columns.values()))
+    return table
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    if name not in row:
+        return "-"
+    return format(row[name], "g" if name in ("round", "epsilon-total") else ".3f")
+
+
+def plot(histories: list[dict[str, Any]], folder: Path) -> Path:
+    """Draw score and loss over rounds, with and without protection, a panel for each run."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(
+        1, len(histories), figsize=(5.6 * len(histories), 4.4), layout="constrained", squeeze=False
+    )
+    for panel, history in zip(panels[0], histories, strict=True):
+        _draw(panel, history)
+    target = folder / "unsupervised_eval.png"
+    scratch = target.with_suffix(".partial.png")
+    figure.savefig(scratch, dpi=110)
+    plt.close(figure)
+    os.replace(scratch, target)
+    return target
+
+
+def _draw(panel: Any, history: dict[str, Any]) -> None:
+    losses = panel.twinx()
+    drawn = []
+    for axes, name, colour in ((panel, "score", "tab:blue"), (losses, "loss", "tab:orange")):
+        for key, style, label in (
+            (f"true-{name}", "-", f"{name}, without protection"),
+            (name, "--", f"{name}, protected: Spearman {_correlation(history, name)}"),
+        ):
+            points = [(row["round"], row[key]) for row in history["rounds"] if key in row]
+            drawn += axes.plot(*zip(*points, strict=True), style, color=colour, label=label)
+    cost = history["rounds"][-1].get("epsilon-evaluation", 0.0)
+    panel.set(
+        title=f"{_title(history)}, epsilon {cost:g} an evaluation and client",
+        xlabel="round",
+        ylabel="score of the clients' predictions",
+    )
+    losses.set_ylabel("mean loss of the clients")
+    panel.grid(alpha=0.3)
+    panel.legend(
+        drawn,
+        [line.get_label() for line in drawn],
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.13),
+        ncols=2,
+        fontsize="small",
+        frameon=False,
+    )

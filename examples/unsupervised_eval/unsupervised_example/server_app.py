@@ -1,0 +1,74 @@
+"""The server: SignDS training, and each round a score of the clients' private predictions."""
+
+from pathlib import Path
+
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+
+from flower_ldp.config import load_config
+from flower_ldp.errors import ConfigError
+from flower_ldp.strategies import LaplaceEvalStrategy, ProxyCodebook, SignDSStrategy
+from unsupervised_example import data, model, report
+
+app = ServerApp()
+
+
+def make_strategy(
+    context: Context, public: data.Images, net: model.ClusteringAutoencoder
+) -> LaplaceEvalStrategy:
+    """Return SignDS training with the evaluation that the run configuration names."""
+    run = context.run_config
+    # A relative path is looked up beside this file, an absolute one is taken as it is.
+    source = Path(__file__).parent / str(run["private-config"])
+    config = load_config(source)
+    signds, evaluation = config.encrypt.signds, config.encrypt.laplace_eval
+    if config.encrypt.encrypt_train_type != "SIGNDS":
+        raise ConfigError(f"{source}: encrypt_train_type must be SIGNDS, got NOT_ENCRYPT")
+
+    def on_public_images(arrays: ArrayRecord) -> object:
+        net.load_state_dict(arrays.to_torch_state_dict())
+        return model.predict(net, public)
+
+    if run["protection"] == "laplace":
+        mechanism = evaluation.mechanism(model.CLUSTERS)
+    elif run["protection"] == "codebook":
+        mechanism = ProxyCodebook(
+            float(run["codebook-epsilon"]), on_public_images, rows=evaluation.rows
+        )
+    else:
+        raise ValueError(f"protection must be 'laplace' or 'codebook', got {run['protection']!r}")
+    return LaplaceEvalStrategy(
+        SignDSStrategy(
+            signds.mechanism(),
+            signds.step(),
+            scaling=signds.sign_scaling,
+            server_optimizer=signds.server_optimizer(),
+        ),
+        mechanism,
+        score=config.unsupervised.eval_type,
+        metrics=evaluation.metric_mechanisms(),
+        cluster_client_num=config.unsupervised.cluster_client_num,
+    )
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train and evaluate in private, keep each round's model, and report."""
+    run = context.run_config
+    folder, rounds = Path(str(run["output-dir"])), int(run["num-server-rounds"])
+    images = data.load(str(run["data"]), str(run["evaluate-on"]), int(run["seed"]))
+    net = model.initial(images.public, float(run["sharpness"]), int(run["seed"]))
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        """On the server's own held-out images, with labels: not what a real server has."""
+        net.load_state_dict(arrays.to_torch_state_dict())
+        model.save(net, folder / "models" / f"{server_round}.npz")
+        clusters = model.predict(net, images.held_out).argmax(axis=1)
+        accuracy = model.clustering_accuracy(clusters, images.labels)
+        return MetricRecord({"clustering-accuracy": accuracy})
+
+    strategy = make_strategy(context, images.public, net)
+    result = strategy.start(
+        grid, ArrayRecord(net.state_dict()), num_rounds=rounds, evaluate_fn=evaluate
+    )
+    report.publish(result, dict(run), strategy.privacy_spent(), folder)
