@@ -51,7 +51,7 @@ def fit(
     torch.set_num_threads(1)
     net = build(int(images.shape[-1]), int(config["seed"]))
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimizer = torch.optim.SGD(net.parameters(), lr=_learning_rate(message, context), momentum=0.9)
+    optimizer = torch.optim.Adam(net.parameters(), lr=_learning_rate(message, context))
     net.to(memory_format=torch.channels_last).train()
     value = torch.zeros(())
     for batch in _batches(len(images), int(config["local-steps"]), int(config["batch-size"])):
@@ -59,7 +59,7 @@ def fit(
         value = loss(net(images[batch]), targets[batch])
         value.backward()
         optimizer.step()
-    return net, float(value)
+    return net, float(value.detach())
 
 
 def accuracy(net: nn.Module, images: Tensor, labels: Tensor) -> float:
