@@ -1,0 +1,1 @@
+"""Training on labels that each client randomizes once: a Flower app."""

@@ -1,0 +1,84 @@
+"""Real images, read once per process, split among clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from flwr.app import Context
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+CATEGORIES = 10
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images as float32 tensors (n, 1, side, side), labels as int64 (n,)."""
+
+    images: torch.Tensor
+    labels: NDArray[np.int64]
+
+    @property
+    def side(self) -> int:
+        """Width and height of an image."""
+        return int(self.images.shape[-1])
+
+
+@lru_cache(maxsize=2)
+def load(source: str, evaluate_on: str, seed: int) -> tuple[Split, Split]:
+    """Load the clients' images and those that the server evaluates on.
+
+    Parameters
+    ----------
+    source : str
+        ``"digits"`` (scikit-learn's), or the path of an npz file with ``x_train``, ``y_train``,
+        ``x_test`` and ``y_test``, images uint8 (n, side, side).
+    evaluate_on : {"test", "validation"}
+        Whether the server has the test set or a tenth of the training set, which the clients
+        then do not have.
+    seed : int
+        Of the order of the clients' images, and of the validation set.
+    """
+    if source == "digits":
+        x, y = load_digits(return_X_y=True)
+        images = (x.reshape(-1, 8, 8) / 16 - 0.305) / 0.376
+        x_train, x_test, y_train, y_test = train_test_split(
+            images, y, test_size=0.2, stratify=y, random_state=0
+        )
+    else:
+        with np.load(Path(source)) as file:
+            x_train, y_train = _standardized(file["x_train"]), file["y_train"]
+            x_test, y_test = _standardized(file["x_test"]), file["y_test"]
+    order = np.random.default_rng(seed).permutation(len(x_train))
+    x_train, y_train = x_train[order], y_train[order]
+    if evaluate_on == "validation":
+        held = len(x_train) // 10
+        x_test, y_test = x_train[:held], y_train[:held]
+        x_train, y_train = x_train[held:], y_train[held:]
+    elif evaluate_on != "test":
+        raise ValueError(f"evaluate-on must be 'test' or 'validation', got {evaluate_on!r}")
+    return _split(x_train, y_train), _split(x_test, y_test)
+
+
+def of_client(context: Context) -> Split:
+    """Return the images and the **true** labels of the client that a context is of."""
+    config = context.run_config
+    everything, _ = load(str(config["data"]), str(config["evaluate-on"]), int(config["seed"]))
+    number, clients = (int(context.node_config[k]) for k in ("partition-id", "num-partitions"))
+    if clients > len(everything.labels):
+        raise ValueError(f"{clients} clients cannot share {len(everything.labels)} images")
+    return Split(everything.images[number::clients], everything.labels[number::clients])
+
+
+def _standardized(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    # MNIST's mean and deviation: published constants, not statistics of the clients' data
+    return (pixels / np.float32(255) - np.float32(0.1307)) / np.float32(0.3081)
+
+
+def _split(images: NDArray[np.floating], labels: NDArray[np.integer]) -> Split:
+    return Split(torch.from_numpy(images.astype(np.float32)).unsqueeze(1), labels.astype(np.int64))

@@ -1,0 +1,117 @@
+"""Train on labels that clients randomize once, in three ways, and without privacy to compare.
+
+Starts a private local SuperLink, submits the app with ``flwr run`` once for each method, and
+stops everything again. Within a seed the private runs share the clients' ledger: the first
+randomizes the labels, the others find them there and pay nothing. Flower users who have a
+SuperLink can submit the app themselves: ``flwr run examples/label_dp --stream``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+APP = Path(__file__).resolve().parent
+sys.path[:0] = [str(APP.parent), str(APP)]
+
+from _runner import (  # noqa: E402
+    local_superlink,
+    policy_in,
+    print_ledger,
+    settings,
+    stop_on_termination,
+    submit,
+)
+from label_dp_example import report  # noqa: E402
+
+METHODS = ("no-privacy", "plain", "forward", "local-priors")
+POLICY = APP / "label_policy.yaml"
+
+
+def _unprotected_copy(folder: Path) -> Path:
+    """Copy the app with its client exchanged for the one that trains on true labels."""
+    copy = folder / "unprotected"
+    shutil.copytree(APP, copy, ignore=shutil.ignore_patterns("outputs", "__pycache__"))
+    project = copy / "pyproject.toml"
+    text = project.read_text(encoding="utf-8")
+    private = "label_dp_example.client_app:app"
+    if text.count(private) != 1:
+        raise SystemExit(f"{project} does not name {private} once")
+    project.write_text(
+        text.replace(private, "label_dp_example.unprotected_client_app:app"), encoding="utf-8"
+    )
+    return copy
+
+
+def _compare(
+    chosen: list[str], policy: Path, clients: int, config: dict[str, str], *, verbose: bool
+) -> None:
+    """Run each method once on the same data, and on the same randomized labels."""
+    with (
+        tempfile.TemporaryDirectory(prefix="label-dp-") as scratch,
+        local_superlink(Path(scratch) / "flower", policy) as environment,
+    ):
+        for name in chosen:
+            print(f"{name}, seed {config['seed']}", flush=True)
+            app = _unprotected_copy(Path(scratch)) if name == "no-privacy" else APP
+            own = {**config, "method": f'"{name}"'}
+            submit(app, environment, clients, own, verbose=verbose)
+            if name != "no-privacy":
+                print_ledger(policy)
+
+
+def main(
+    clients: Annotated[int, typer.Option(min=2, help="Simulated clients.")] = 10,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds of training; by default the app's number.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help=f"Of {', '.join(METHODS)}; repeatable, all by default.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeat all with seeds 1, 2, ...")] = 1,
+    data: Annotated[
+        str, typer.Option(help="'digits', or the path of an npz file in MNIST's layout.")
+    ] = "digits",
+    policy: Annotated[Path, typer.Option(exists=True, help="What the data owners allow.")] = POLICY,
+    output: Annotated[Path, typer.Option(help="Folder for histories and the plot.")] = APP
+    / "outputs",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="KEY=VALUE of the app's configuration in pyproject.toml; repeatable."
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
+) -> None:
+    """Train by each method; print a table, write a history, draw a plot.
+
+    Example: python examples/label_dp/run.py --data mnist.npz --clients 50 --set clusters=300
+    """
+    stop_on_termination()
+    chosen = list(method or METHODS)
+    if not {*chosen} <= {*METHODS} or len({*chosen}) < len(chosen):
+        raise typer.BadParameter(f"--method takes each of {', '.join(METHODS)} at most once")
+    source = data if data == "digits" else str(Path(data).resolve(strict=True))
+    config = {"data": f'"{source}"'} | settings(set_)
+    if rounds is not None:
+        config["num-server-rounds"] = str(rounds)
+    output = output.resolve()
+    for old in (*output.glob("seed-*/*.json"), *output.glob("history.*")):
+        old.unlink()
+    policies = []
+    for seed in range(1, seeds + 1):
+        folder = output / f"seed-{seed}"
+        # A new ledger: another seed is another experiment with other randomized labels.
+        policies.append(policy_in(folder, policy))
+        own = {**config, "seed": str(seed), "output-dir": f'"{folder}"'}
+        _compare(chosen, policies[-1], clients, own, verbose=verbose)
+    report.publish(output, chosen, policies)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,144 @@
+"""The example of private labels: its client by itself, and a run from its command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.mechanisms import KaryResponse
+from flower_ldp.privacy import Unit
+from tests import messages
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "label_dp"
+CLIENTS = 4
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """A client of the example, with the example's policy and a ledger of its own."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    policy = tmp_path / "label_policy.yaml"
+    shutil.copyfile(EXAMPLE / policy.name, policy)
+    config: dict[str, Any] = {
+        **{"data": "digits", "evaluate-on": "test", "seed": 1},
+        **{"method": "plain", "epsilon": 1.0},
+    }
+    node: dict[str, Any] = {"ldp-policy": str(policy), "partition-id": 2, "num-partitions": CLIENTS}
+    return Context(run_id=3, node_id=7, node_config=node, state=RecordDict(), run_config=config)
+
+
+def ask(context: Context, kind: str, **arrays: NDArray[Any]) -> Message:
+    from label_dp_example import client_app
+
+    content = RecordDict({"arrays": messages.record(arrays)})
+    return client_app.app(messages.message(content, kind=kind), context)
+
+
+def centers() -> NDArray[np.float32]:
+    return np.random.default_rng(0).normal(size=(2, 5, 64)).astype(np.float32)
+
+
+def spent(folder: Path) -> dict[str, float]:
+    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
+        totals = {account: ledger.totals(account) for account in ledger.data_ids()}
+    assert all({*total} == {Unit.LABEL} for total in totals.values())
+    return {name: total[Unit.LABEL].spent(Unit.LABEL).epsilon for name, total in totals.items()}
+
+
+def test_what_leaves_the_counting_round_are_counts_of_the_stored_reports(
+    context: Context, tmp_path: Path
+) -> None:
+    from label_dp_example import data, private
+
+    first = ask(context, "query.counts", centers=centers())
+    counts = first.content.array_records["arrays"]["counts"].numpy()
+    _, reports = private.share(context)
+    true = data.of_client(context).labels
+    assert counts.shape == (2, 5, 10)
+    for clustering in counts:
+        assert np.array_equal(clustering.sum(axis=0), np.bincount(reports, minlength=10))
+    # At epsilon 1 three of four labels are flipped; a chance of 1e-6 to see fewer than half.
+    assert (reports != true).mean() > 0.5
+    again = ask(context, "query.counts", centers=centers())
+    assert np.array_equal(again.content.array_records["arrays"]["counts"].numpy(), counts)
+    assert spent(tmp_path) == {"digits/2": 1.0}
+
+
+def test_soft_targets_stay_on_the_client_and_are_posteriors(context: Context) -> None:
+    from label_dp_example import private
+
+    context.run_config["method"] = "local-priors"
+    priors = np.full((2, 5, 10), 0.1)
+    reply = ask(context, "query.priors", centers=centers(), priors=priors)
+    assert not reply.has_error()
+    assert not reply.content
+    _, targets, _ = private.task(context)
+    _, reports = private.share(context)
+    law = KaryResponse(1.0, 10).transition()
+    # Under a uniform prior the posterior is the response's law itself.
+    assert np.allclose(targets.numpy(), law[reports], atol=1e-6)
+
+
+def test_k_means_reads_no_label_and_costs_nothing(context: Context, tmp_path: Path) -> None:
+    reply = ask(context, "query.clusters", centers=centers())
+    numbers = reply.content.array_records["arrays"]["numbers"].numpy()
+    assert numbers.sum(axis=1).tolist() == [359, 359]
+    assert not (tmp_path / "ledger.sqlite").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("epsilon", 2.0), ("epsilon", 0.5), ("seed", 2)])
+def test_a_run_that_asks_for_more_gets_a_constant_error(
+    name: str, value: float, context: Context, tmp_path: Path
+) -> None:
+    """Another epsilon, or other labels than those that were randomized."""
+    ask(context, "query.counts", centers=centers())
+    context.run_config[name] = value
+    reply = ask(context, "query.counts", centers=centers())
+    assert reply.has_error()
+    assert reply.error.reason == "label-dp:failed"
+    assert spent(tmp_path) == {"digits/2": 1.0}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLE / "run.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+
+
+def test_two_private_runs_share_one_charge(tmp_path: Path) -> None:
+    done = run(
+        *("--clients", str(CLIENTS), "--rounds", "2", "--output", str(tmp_path)),
+        *("--method", "plain", "--method", "local-priors"),
+        *("--set", "clusters=8", "--set", "clusterings=2"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = f"simulation: the ledger has {CLIENTS} clients, the most spent is epsilon 1 per label"
+    assert done.stdout.count(line) == 2
+    assert spent(tmp_path / "seed-1") == {f"digits/{number}": 1.0 for number in range(CLIENTS)}
+    history = json.loads((tmp_path / "history.json").read_text())
+    assert [row["epsilon_per_label"] for row in history["summary"]] == [1.0, 1.0]
+    for one in history["runs"]:
+        assert [row["round"] for row in one["rounds"]] == [0, 1, 2]
+        assert one["rounds"][0]["accuracy"] != one["rounds"][2]["accuracy"]
+    assert history["runs"][1]["priors"]["clients"] == CLIENTS
+    assert (tmp_path / "history.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [(["--method", "none"], "--method"), (["--data", "/nowhere/mnist.npz"], "mnist.npz")],
+)
+def test_a_wrong_argument_is_a_clear_error(arguments: list[str], complaint: str) -> None:
+    done = run(*arguments)
+    assert done.returncode != 0
+    assert complaint in done.stderr + done.stdout
