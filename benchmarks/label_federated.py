@@ -124,7 +124,7 @@ class Client:
         for batch in torch.randperm(len(targets)).split(batch_size):
             optimizer.zero_grad()
             loss = soft_target_loss(model(self.examples.images[batch]), targets[batch])
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
         return model.state_dict()
 
