@@ -94,7 +94,7 @@ def by_codes(
     total = len(clients)
     for method, codes in books.items():
         own = None
-        for epsilon in TUNED_EPSILONS if method.endswith("levels") else CODE_EPSILONS:
+        for epsilon in TUNED_EPSILONS if method.endswith(" levels") else CODE_EPSILONS:
             mechanism = CodebookResponse(codes, epsilon)
             own = mechanism.encode(clients) if own is None else own
             reports = mechanism.response.randomize_array(own, rng)
@@ -108,7 +108,9 @@ def by_codes(
                 yield method, proxy, epsilon, of_law(support.rows, shares, total)
 
 
-def codebooks(rows: Rows, *, tuning: bool) -> dict[str, Rows]:
+def codebooks(rows: Rows, *, tuning: bool, levels: int | None) -> dict[str, Rows]:
+    if levels is not None:
+        return {f"confidence, levels {levels}": confidence_codebook(rows, levels)}
     if tuning:
         return {f"{levels} levels": confidence_codebook(rows, levels) for levels in TUNED_LEVELS}
     return {
@@ -117,16 +119,21 @@ def codebooks(rows: Rows, *, tuning: bool) -> dict[str, Rows]:
     }
 
 
-def measure(model: ModelRows, sizes: list[int], *, tuning: bool) -> Iterator[dict[str, object]]:
+def measure(
+    model: ModelRows, sizes: list[int], *, tuning: bool, levels: int | None
+) -> Iterator[dict[str, object]]:
     """Yield one record for each method, epsilon, number of clients and repeat."""
-    books = {name: codebooks(rows, tuning=tuning) for name, rows in model.proxies.items()}
+    books = {
+        name: codebooks(rows, tuning=tuning, levels=levels) for name, rows in model.proxies.items()
+    }
+    codes_only = tuning or levels is not None
     for total in sizes:
         for repeat in range(2 if tuning else REPEATS.get(total, 1)):
             seed = (model.seed * 1000 + model.iterations) * 100 + repeat
             drawn = np.random.default_rng(seed).choice(len(model.clients), total, replace=False)
             clients, rng = model.clients[drawn], RandomSource.seeded(seed)
             true = of_rows(clients)
-            found: list[Found] = [] if tuning else list(by_laplace(clients, rng))
+            found: list[Found] = [] if codes_only else list(by_laplace(clients, rng))
             for proxy, rows in model.proxies.items():
                 even = np.full(len(rows), 1.0 / len(rows))
                 found.append(("proxy alone", proxy, 0.0, of_law(rows, even, total)))
@@ -203,6 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", type=Path, help="npz in MNIST's layout")
     parser.add_argument("--tune", action="store_true", help="choose levels on held-out data")
+    parser.add_argument("--levels", type=int, help="only confidence codes, with so many levels")
     parser.add_argument("--seeds", nargs="+", type=int, help="of the models")
     parser.add_argument("--clients", nargs="+", type=int, help="N")
     parser.add_argument("--output", type=Path, help="JSON file to write")
@@ -220,8 +228,8 @@ def main(arguments: list[str] | None = None) -> int:
         for model in models(images, seed, ITERATIONS):
             top = float(model.clients.max(axis=1).mean())
             confidences.append({"seed": seed, "iterations": model.iterations, "top": round(top, 3)})
-            records.extend(measure(model, sizes, tuning=options.tune))
-            if not options.tune and model.iterations in TRUST_ITERATIONS:
+            records.extend(measure(model, sizes, tuning=options.tune, levels=options.levels))
+            if not options.tune and options.levels is None and model.iterations in TRUST_ITERATIONS:
                 trust.extend(trusted(model, sizes))
             elapsed = time.monotonic() - start
             print(f"seed {seed}, {model.iterations} iterations: {elapsed:.0f} s", file=sys.stderr)
