@@ -65,6 +65,7 @@ def main(grid: Grid, context: Context) -> None:
         model.save(net, folder / "models" / f"{server_round}.npz")
         clusters = model.predict(net, images.held_out).argmax(axis=1)
         accuracy = model.clustering_accuracy(clusters, images.labels)
+        print(f"round {server_round}/{rounds}: clustering accuracy {accuracy:.3f}", flush=True)
         return MetricRecord({"clustering-accuracy": accuracy})
 
     strategy = make_strategy(context, images.public, net)
