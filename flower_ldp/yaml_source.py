@@ -85,13 +85,7 @@ class YamlFormat(Generic[SectionT]):
             gives file, line and field of every error.
         """
         path = Path(path)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
-        return self.parse(text, source=str(path), context=context)
+        return self.parse(read_text(path), source=str(path), context=context)
 
     def parse(
         self, text: str, *, source: str = "<text>", context: Mapping[str, object] | None = None
@@ -167,6 +161,16 @@ class YamlFormat(Generic[SectionT]):
                         found.append((key.start_mark.line + 1, key.value))
                     names.add(name)
         return found
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, or raise ConfigError if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
 
 
 def _find(node: yaml.Node | None, location: list[int | str]) -> tuple[int, yaml.Node | None]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy.judgement import Policy
-from flower_ldp.yaml_source import YamlFormat
+from flower_ldp.yaml_source import YamlFormat, read_text
 
 #: Where the operator names the policy: a key of ``--node-config``, and a variable.
 NODE_CONFIG_KEY = "ldp-policy"
@@ -28,7 +29,14 @@ def load_policy(path: str | Path) -> Policy:
         and field of every error.
     """
     path = Path(path)
-    return _FORMAT.load(path, {"folder": path.absolute().parent})
+    return _parsed(read_text(path), str(path), path.absolute().parent)
+
+
+# The file is read for each release, so that a change holds from the next one on. Parsing the
+# same text again takes longer than a charge to the ledger.
+@lru_cache(maxsize=4)
+def _parsed(text: str, source: str, folder: Path) -> Policy:
+    return _FORMAT.parse(text, source=source, context={"folder": folder})
 
 
 def parse_policy(text: str, *, source: str = "<text>") -> Policy:

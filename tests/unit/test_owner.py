@@ -109,6 +109,16 @@ def test_without_a_policy_nothing_leaves(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ask("m-1", never).error.reason == "ldp:refused:policy"
 
 
+def test_a_changed_policy_holds_from_the_next_release_on(policy: Path) -> None:
+    assert isinstance(payload(ask("m-1")), bytes)
+    times = policy.stat()
+    policy.write_text(
+        policy.read_text().replace("signds: {epsilon: 4.0}", "signds: {epsilon: 3.0}")
+    )
+    os.utime(policy, ns=(times.st_atime_ns, times.st_mtime_ns))  # however old the file looks
+    assert ask("m-2", never).error.reason == "ldp:refused:policy"
+
+
 def test_a_policy_with_a_mistake_lets_nothing_leave(policy: Path) -> None:
     policy.write_text(policy.read_text() + "typo: 1\n")
     assert ask("m-1", never).error.reason == "ldp:refused:policy"
