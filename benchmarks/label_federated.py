@@ -54,7 +54,7 @@ class Settings:
     clients: int = 50
     #: Who trains in a round; chosen anew each time.
     fraction: float = 0.2
-    rounds: int = 20
+    rounds: int = 30
     batch_size: int = 50
     #: Of Adam in the first round; it falls along a half cosine.
     learning_rate: float = 3e-3
@@ -209,7 +209,6 @@ def write(path: Path, runs: list[dict[str, Any]], part: str, epsilon: float) -> 
     same = [beside[run["seed"]] for run in here if run["seed"] in beside]
     mean = statistics.mean(found)
     body = {
-        "command": "python benchmarks/label_federated.py mnist.npz",
         "machine": f"{cpu_model()}, one thread",
         "torch": torch.__version__,
         "summary": {
@@ -236,7 +235,7 @@ def main(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 1, 2, ...")] = 3,
     evaluate_on: Annotated[str, typer.Option(help="'test' or 'validation'.")] = "test",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, as rounds=30; repeatable.")
+        list[str] | None, typer.Option("--set", help="A setting, as rounds=40; repeatable.")
     ] = None,
     output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = HERE
     / "results"
@@ -265,6 +264,10 @@ def main(
         run["accuracy"] = round(float(right.mean()), 4)
         run["seconds"] = round(time.time() - began, 1)
         run["processor_seconds"] = round(time.process_time() - used, 1)
+        run["command"] = (
+            f"python benchmarks/label_federated.py mnist.npz --evaluate-on {evaluate_on}"
+            + "".join(f" --set {change}" for change in set_ or [])
+        )
         runs.append(run)
         print(f"epsilon {epsilon} seed {seed}: {run['accuracy']:.4f}", flush=True)
         write(output, runs, evaluate_on, epsilon)
