@@ -84,29 +84,14 @@ class YamlFormat(Generic[SectionT]):
             If the file cannot be read, is not YAML, or does not fit the model. The text
             gives file, line and field of every error.
         """
-        path = Path(path)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
+        text = _read(path)
         return self.parse(text, source=str(path), context=context)
 
     def parse(
         self, text: str, *, source: str = "<text>", context: Mapping[str, object] | None = None
     ) -> SectionT:
         """Parse the text of a file; see :meth:`load`."""
-        try:
-            data = yaml.safe_load(text)
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = f", line {mark.line + 1}" if mark else ""
-            raise ConfigError(f"{source}{line}: not valid YAML: {error.problem}") from error
-        except Exception as error:
-            # PyYAML lets anything escape: ValueError from 2020-13-45, KeyError from !!bool x.
-            raise ConfigError(f"{source}: not valid YAML: {error}") from error
+        data, root = _nodes(text, source)
         found = [(line, f"{key} is given twice") for line, key in self._duplicate_keys(root)]
         try:
             if not found:
@@ -167,6 +152,41 @@ class YamlFormat(Generic[SectionT]):
                         found.append((key.start_mark.line + 1, key.value))
                     names.add(name)
         return found
+
+
+def section_names(path: str | Path) -> tuple[str, ...]:
+    """Return the names of a file's outermost fields, by which its kind is known.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read or is not YAML.
+    """
+    data, _ = _nodes(_read(path), str(path))
+    return tuple(map(str, data)) if isinstance(data, dict) else ()
+
+
+def _read(path: str | Path) -> str:
+    path = Path(path)
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
+
+
+def _nodes(text: str, source: str) -> tuple[object, yaml.Node | None]:
+    """Return what a text says, and where it says it."""
+    try:
+        return yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{source}{line}: not valid YAML: {error.problem}") from error
+    except Exception as error:
+        # PyYAML lets anything escape: ValueError from 2020-13-45, KeyError from !!bool x.
+        raise ConfigError(f"{source}: not valid YAML: {error}") from error
 
 
 def _find(node: yaml.Node | None, location: list[int | str]) -> tuple[int, yaml.Node | None]:
