@@ -119,16 +119,16 @@ def meaning(spent: PrivacySpent) -> str:
     of any two values of its data change by a factor of at most e^epsilon. The lines drawn
     between the sentences are a convention (1 and 10), the factors are the theorem.
     """
-    unit = spent.unit.value
+    unit = f"{'an' if spent.unit is Unit.EXAMPLE else 'a'} {spent.unit.value}"
     if spent.epsilon <= 1:
-        return f"Odds about a {unit}'s data change by at most {math.exp(spent.epsilon):.2f} times."
+        return f"Odds about {unit}'s data change by at most {math.exp(spent.epsilon):.2f} times."
     if spent.epsilon <= 10:
         return (
-            f"Odds about a {unit}'s data change by at most {math.exp(spent.epsilon):,.0f} times: "
+            f"Odds about {unit}'s data change by at most {math.exp(spent.epsilon):,.0f} times: "
             "a weak but real limit."
         )
     return (
-        f"As a total this epsilon means nothing: odds about a {unit}'s data may change by "
+        f"As a total this epsilon means nothing: odds about {unit}'s data may change by "
         f"10^{spent.epsilon / math.log(10):.0f} times. What protects here is only that so "
         "little is sent; no theorem says how much that hides."
     )

@@ -91,16 +91,7 @@ class YamlFormat(Generic[SectionT]):
         self, text: str, *, source: str = "<text>", context: Mapping[str, object] | None = None
     ) -> SectionT:
         """Parse the text of a file; see :meth:`load`."""
-        try:
-            data = yaml.safe_load(text)
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = f", line {mark.line + 1}" if mark else ""
-            raise ConfigError(f"{source}{line}: not valid YAML: {error.problem}") from error
-        except Exception as error:
-            # PyYAML lets anything escape: ValueError from 2020-13-45, KeyError from !!bool x.
-            raise ConfigError(f"{source}: not valid YAML: {error}") from error
+        data, root = _nodes(text, source)
         found = [(line, f"{key} is given twice") for line, key in self._duplicate_keys(root)]
         try:
             if not found:
@@ -163,6 +154,18 @@ class YamlFormat(Generic[SectionT]):
         return found
 
 
+def section_names(path: str | Path) -> tuple[str, ...]:
+    """Return the names of a file's outermost fields, by which its kind is known.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read or is not YAML.
+    """
+    data, _ = _nodes(read_text(Path(path)), str(path))
+    return tuple(map(str, data)) if isinstance(data, dict) else ()
+
+
 def read_text(path: Path) -> str:
     """Return the text of a file, or raise ConfigError if it cannot be read."""
     try:
@@ -171,6 +174,19 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
+
+
+def _nodes(text: str, source: str) -> tuple[object, yaml.Node | None]:
+    """Return what a text says, and where it says it."""
+    try:
+        return yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{source}{line}: not valid YAML: {error.problem}") from error
+    except Exception as error:
+        # PyYAML lets anything escape: ValueError from 2020-13-45, KeyError from !!bool x.
+        raise ConfigError(f"{source}: not valid YAML: {error}") from error
 
 
 def _find(node: yaml.Node | None, location: list[int | str]) -> tuple[int, yaml.Node | None]:

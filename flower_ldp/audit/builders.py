@@ -35,8 +35,8 @@ from flower_ldp.mechanisms import (
 )
 
 _CLASSES = 10
-#: Certain rows, and hesitant ones, of each class.
-CODES = np.concatenate([np.eye(_CLASSES), 0.6 * np.eye(_CLASSES) + 0.4 / _CLASSES])
+#: Certain rows, and hesitant ones, of three classes.
+CODES = np.concatenate([np.eye(3), 0.5 * np.eye(3) + 0.5 / 3])
 #: Half of the classes are likely: RRWithPrior never reports the others below an epsilon of 4.5.
 PRIOR = (0.19,) * 5 + (0.01,) * 5
 #: The magnitude bit's share of a round's epsilon; a power of two, so that the parts add up.

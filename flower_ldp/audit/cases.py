@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flower_ldp.audit.auditing import AuditResult, Draw, Progress, Sources, Statistic, audit
-from flower_ldp.audit.reuse import audit_reuse, report_key, reuse_draws
+from flower_ldp.audit.reuse import DIFFERING, audit_reuse, report_key, reuse_draws
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 
@@ -63,6 +63,9 @@ class Case:
         in one call. The contrasts then use it, and repeated noise is sought through ``draw``.
     key : callable
         Makes reports comparable.
+    differing : float
+        At least this share of the noise gives different reports on a pair of ``reuse_pairs``;
+        the check for repeated noise draws accordingly many.
     """
 
     mechanism: str
@@ -74,6 +77,7 @@ class Case:
     delta: float = 0.0
     draw_many: Draw | None = None
     key: Callable[[Any], Hashable] = report_key
+    differing: float = DIFFERING
 
     @property
     def checks(self) -> int:
@@ -130,7 +134,7 @@ def audit_case(
                 **claim,
             )
         )
-    triples = reuse_draws(case.epsilon, asked, confidence=each)
+    triples = reuse_draws(case.epsilon, asked, confidence=each, differing=case.differing)
     counter = progress("repeated noise", 2 * triples) if progress else None
     results.append(
         audit_reuse(

@@ -6,6 +6,7 @@ the other, or neither.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -63,6 +64,7 @@ def kary_response(mechanism: KaryResponse) -> Case:
         _neighbours(mechanism.categories),
         draws=1_000_000,
         draw_many=draw_many,
+        differing=_telling(mechanism),
     )
 
 
@@ -105,7 +107,7 @@ def codebook_response(mechanism: CodebookResponse) -> Case:
         return batch(count).randomize(np.repeat(value, count, axis=0), rng)
 
     def score(reports: Sequence[Any]) -> Integers:
-        return _which(reports, (0, 1)).ravel()
+        return _which(reports, (0, 1)).reshape(len(reports))
 
     pair = (codes[:1], codes[1:2])
     return Case(
@@ -116,6 +118,7 @@ def codebook_response(mechanism: CodebookResponse) -> Case:
         [(codes[i][None], codes[j][None]) for i, j in _neighbours(mechanism.codes)],
         draws=200_000,
         draw_many=draw_many,
+        differing=_telling(mechanism.response),
     )
 
 
@@ -128,8 +131,12 @@ def _contrast(check: str, pair: tuple[int, int]) -> Contrast:
 def _which(reports: Sequence[Any], pair: tuple[int, int]) -> Integers:
     """Return 1 for reports of the first value of a pair, -1 for the second, else 0."""
     found = np.asarray(reports)
-    signs: Integers = (found == pair[0]).astype(np.int64) - (found == pair[1])
-    return signs
+    return np.asarray((found == pair[0]).astype(np.int64) - (found == pair[1]))
+
+
+def _telling(response: KaryResponse) -> float:
+    """Return the chance of noise under which the report is the value, whichever it is."""
+    return response.keep_probability * -math.expm1(-response.epsilon)
 
 
 def _neighbours(values: int) -> list[tuple[int, int]]:

@@ -29,8 +29,10 @@ import numpy as np
 from flower_ldp.audit.auditing import FEWEST_DRAWS, AuditResult, Draw, Progress, Sources, audit
 from flower_ldp.mechanisms.random import RandomSource
 
-#: The share of noise that gives different reports on a pair, which the draws are planned for.
-_DIFFERING = 0.2
+#: Share of noise that gives different reports on a pair, unless a mechanism knows better.
+DIFFERING = 0.2
+# Triples whose reports differ, were noise repeated: fewer leave their share too uncertain.
+_FEWEST_DIFFERING = 200.0
 
 
 def report_key(report: Any) -> Hashable:
@@ -45,15 +47,18 @@ def report_key(report: Any) -> Hashable:
     return report  # type: ignore[no-any-return]
 
 
-def reuse_draws(claimed_epsilon: float, draws: int, *, confidence: float) -> int:
+def reuse_draws(
+    claimed_epsilon: float, draws: int, *, confidence: float, differing: float = DIFFERING
+) -> int:
     """Return how many triples are enough to refute repeated noise, at most ``draws``.
 
-    Planned for noise of which only a fifth gives different reports on a pair.
+    Planned for noise of which a share of ``differing`` gives different reports on a pair.
     """
     zero = -math.log((1.0 - confidence) / 2.0)
     # Half of the draws choose the event; a quarter above the claim is the room.
-    wanted = 2.0 * zero * math.exp(min(claimed_epsilon, 50.0) + 0.25) / _DIFFERING
-    return max(FEWEST_DRAWS, min(draws, math.ceil(max(wanted, 1_000.0))))
+    share = min(differing, DIFFERING)
+    wanted = 2.0 * zero * math.exp(min(claimed_epsilon, 50.0) + 0.25) / share
+    return max(FEWEST_DRAWS, min(draws, math.ceil(max(wanted, _FEWEST_DIFFERING / share))))
 
 
 def audit_reuse(

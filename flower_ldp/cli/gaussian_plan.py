@@ -81,7 +81,7 @@ def _noise(wishes: Wishes, mechanism: Gaussian, report: Report) -> list[tuple[st
     rows = [("noise of each entry", f"deviation {number(deviation)}, for updates of length {clip}")]
     if of_mean is not None:
         rows.append(("   of a mean", f"{number(of_mean)} over {wishes.clients:,} reports"))
-    worse = "more than asked for" if true > wishes.delta else "as asked for, with more noise"
+    worse = "more than asked for" if true > wishes.delta else "less than asked for: needless noise"
     rows += [
         ("   by the textbook", f"{number(2.0 * wishes.clip_norm * textbook)}, 2C as distance"),
         ("   its true delta", f"{number(true)}, {worse}"),

@@ -86,6 +86,12 @@ def _labels(labels: int, flip: float, epsilon: float, report: Report) -> list[tu
     }
     return [
         (f"of {labels:,} labels", f"{number(flip * labels)} are expected to be flipped"),
-        ("   what they cost", f"{epsilon:.15g} each, not a sum: each label has its own noise"),
-        ("   if all may change", f"{number(whole.epsilon)}: the labels as a whole are not hidden"),
+        (
+            "   what they cost",
+            f"epsilon {epsilon:.15g} each: every label has noise of its own",
+        ),
+        (
+            "   if all may change",
+            f"epsilon {number(whole.epsilon)}: all labels are not hidden",
+        ),
     ]

@@ -61,6 +61,8 @@ class Wishes:
         if self.classes is not None and not 2 <= self.classes <= 1 << 20:
             raise wrong("--classes", f"must be in [2, 2^20], got {self.classes}")
         option = "--epsilon" if self.noise_below is None else "--noise-below"
+        if self.published_epsilon is not None:
+            option = "--published-epsilon"
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NoProtectionWarning)
             try:

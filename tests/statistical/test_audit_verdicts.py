@@ -44,6 +44,13 @@ def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
         ("magrr", 4.0, 40_000, 3.5),
         ("signds", 1.0, 5_000, 0.6),
         ("signds", 4.0, 3_000, 2.3),
+        ("signds-magrr", 4.0, 3_000, 1.8),
+        ("kary-response", 1.0, 200_000, 0.9),
+        ("rr-with-prior", 1.0, 100_000, 0.88),
+        ("codebook-response", 1.0, 100_000, 0.8),
+        ("laplace", 1.0, 50_000, 0.8),
+        ("bounded-mean", 1.0, 4_000, 0.65),
+        ("gaussian", 2.0, 4_000, 0.5),
     ],
 )
 def test_shipped_mechanisms_are_not_refuted_and_the_bound_comes_near(
@@ -115,7 +122,15 @@ def test_a_constant_seed_is_refuted(name: str, epsilon: float, seed: int) -> Non
 
 @pytest.mark.parametrize(
     ("name", "epsilon"),
-    [("binary-response", 0.3), ("magrr", 4.0), ("signds", 0.3), ("signds", 4.0)],
+    [
+        ("binary-response", 0.3),
+        ("magrr", 4.0),
+        ("signds", 0.3),
+        ("signds", 4.0),
+        ("signds-magrr", 1.0),
+        ("laplace", 1.0),
+        ("codebook-response", 1.0),
+    ],
 )
 def test_a_seed_kept_for_three_releases_is_refuted_by_the_triples(
     name: str, epsilon: float

@@ -22,7 +22,14 @@ import flower_ldp.cli.audit as command
 from flower_ldp.audit import BUILDERS, Case, Settings, audit, audit_case, audit_reuse, signds
 from flower_ldp.audit.events import Event, best_event
 from flower_ldp.audit.reuse import report_key, reuse_draws
-from flower_ldp.mechanisms import RandomSource, Selection, SignDS
+from flower_ldp.mechanisms import (
+    BoundedMean,
+    Laplace,
+    MagRR,
+    RandomSource,
+    Selection,
+    SignDS,
+)
 from tests.broken import argmax_of_noisy_label
 
 app = typer.Typer()
@@ -121,6 +128,32 @@ def test_few_triples_are_enough_for_a_small_epsilon_and_never_more_than_asked() 
     assert reuse_draws(0.1, 10**6, confidence=0.999) == 1000
     assert 1000 < reuse_draws(4.0, 10**6, confidence=0.999) < 10**5
     assert reuse_draws(100.0, 5000, confidence=0.999) == 5000
+    assert reuse_draws(0.1, 10**6, confidence=0.999, differing=0.02) == 10_000
+
+
+@pytest.mark.parametrize("name", ["laplace", "bounded-mean", "signds-magrr"])
+def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> None:
+    case = BUILDERS[name](Settings(2.0))
+    rng = RandomSource.seeded(6)
+    contrast = case.contrasts[0]
+    reports = [case.draw(contrast.pair[i % 2], rng) for i in range(40)]
+    if name == "signds-magrr":
+        bit, selection = MagRR(0.5), SignDS(1.5, 0.2)
+        exact = [
+            selection.log_prob(r, contrast.pair[0])
+            - selection.log_prob(r, contrast.pair[1])
+            + bit.log_prob(b, True)
+            - bit.log_prob(b, False)
+            for r, b in reports
+        ]
+    else:
+        mechanism: Any = Laplace(2.0, 10) if name == "laplace" else BoundedMean(2.0, 0.0, 1.0)
+        pair = contrast.pair
+        exact = [
+            (mechanism.log_prob(r, pair[0]) - mechanism.log_prob(r, pair[1])) / 2.0 for r in reports
+        ]
+    np.testing.assert_allclose(contrast.statistic(reports), exact, atol=1e-9)
+    assert np.ptp(exact) > 0
 
 
 @pytest.mark.parametrize(("dimension", "dim_out"), [(8, 1), (9, 3), (40, 12), (1000, 0)])
@@ -156,7 +189,7 @@ def run(*arguments: str) -> Any:
 
 
 def test_the_command_prints_a_table_and_its_limits() -> None:
-    done = run("all", "--draws", "400")
+    done = run("all", "--draws", "100")
     assert done.exit_code == 0
     for name in (*BUILDERS, "lower bound", "verdict", "never prove one"):
         assert name in done.stdout
@@ -191,7 +224,8 @@ def test_a_refuted_claim_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch
     "arguments",
     [
         (),
-        ("nothing",),
+        ("poetry",),
+        ("gaussian", "--delta", "0.7"),
         ("signds", "--epsilon", "0"),
         ("signds", "--k", "0.7"),
         ("signds", "--params", "3"),

@@ -36,6 +36,12 @@ def shown() -> list[tuple[str, str]]:
     return [(command, output) for command, output in found]
 
 
+def copy_configurations(folder: Path) -> None:
+    """Put the configurations that the page checks where it pretends to be."""
+    for name in ("signds.yaml", "laplace_eval.yaml", "label_dp.yaml"):
+        (folder / name).write_bytes((ROOT / "configs" / name).read_bytes())
+
+
 def spend(folder: Path) -> None:
     """Do what the page says lies between making the ledger and showing it: six rounds."""
     policy = load_policy(folder / "client_policy.yaml")
@@ -66,7 +72,7 @@ def test_the_page_shows_what_the_commands_print(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "signds.yaml").write_bytes((ROOT / "configs" / "signds.yaml").read_bytes())
+    copy_configurations(tmp_path)
     commands = shown()
     assert len(commands) >= 10
     for command, expected in commands:
@@ -98,12 +104,18 @@ def test_the_page_names_every_key_of_the_json(
     found += [
         flower_ldp("plan", *fit, "--json"),
         flower_ldp("plan", "--total-epsilon", 9, "--json"),
+        flower_ldp("plan", "laplace", "--epsilon", 1, "--classes", 10, "--json"),
+        flower_ldp("plan", "labels", "--epsilon", 1, "--classes", 3, "--labels", 9, "--json"),
+        flower_ldp("plan", "gaussian", "--epsilon", 1, "--delta", 1e-6, "--params", 9, "--json"),
         flower_ldp("ledger", "show", ledger, "--policy", "policy.yaml", "--delta", 0.1, "--json"),
         flower_ldp("ledger", "verify", ledger, "--json"),
         flower_ldp("ledger", "export", ledger, "--output", "out", "--json"),
         flower_ldp("policy", "check", "policy.yaml", "--json"),
         flower_ldp("policy", "sample", "--json"),
-        flower_ldp("config", "check", ROOT / "configs" / "signds.yaml", "--json"),
+        *(
+            flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")
+            for name in ("signds", "laplace_eval", "dp_encrypt", "dpsgd", "label_dp")
+        ),
     ]
     names = {key for done in found for key in keys_of(done.json)}
     # Names of units and types of message, which stand for themselves.
@@ -122,7 +134,7 @@ def rewrite() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.chdir(folder)
-        (folder / "signds.yaml").write_bytes((ROOT / "configs" / "signds.yaml").read_bytes())
+        copy_configurations(folder)
         text = TEXT
         for command, old in shown():
             new = output_of(command, folder).rstrip("\n")

@@ -1,0 +1,156 @@
+"""What ``flower-ldp config check`` says of an ``encrypt`` section: training and evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flower_ldp.cli.output import Report, number
+from flower_ldp.config import (
+    DPEncryptConfig,
+    EncryptConfig,
+    FixedLengthConfig,
+    SignDSConfig,
+    UnsupervisedConfig,
+    load_config,
+)
+from flower_ldp.mechanisms.laplace_plan import LaplacePlan
+from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
+from flower_ldp.strategies import LearnedStep
+
+_OFTEN = 0.9
+
+
+def encrypt(file: Path, report: Report) -> None:
+    """Answer for training with SignDS or normal noise, and for protected evaluation."""
+    config = load_config(file)
+    chosen = config.encrypt
+    report.facts["encrypt_train_type"] = chosen.encrypt_train_type
+    report.facts["privacy_eval_type"] = chosen.privacy_eval_type
+    report.line(f"{file}: {chosen.encrypt_train_type}")
+    if chosen.encrypt_train_type == "DP_ENCRYPT" and chosen.dp_encrypt is not None:
+        _gaussian(chosen.dp_encrypt, report)
+    elif chosen.encrypt_train_type == "SIGNDS" or "signds" in chosen.model_fields_set:
+        _signds(chosen.signds, report)
+    else:
+        report.facts["mechanism"] = None
+    if chosen.encrypt_train_type == "NOT_ENCRYPT":
+        report.warn(
+            "encrypt_train_type is NOT_ENCRYPT: the file asks for no protection in training"
+        )
+    if chosen.privacy_eval_type == "LAPLACE":
+        _evaluation(chosen, config.unsupervised, report)
+
+
+def _signds(signds: SignDSConfig, report: Report) -> None:
+    mechanism, step, optimizer = signds.mechanism(), signds.step(), signds.server_optimizer()
+    learned = isinstance(step, LearnedStep)
+    events = mechanism.events() + (step.magnitude.events() if isinstance(step, LearnedStep) else ())
+    spent = compose(events)[Unit.CLIENT]
+    below = f", below {signds.sign_min_participation:.0%} of the clients fixed" if learned else ""
+    size = "learned by MagRR" if learned else "fixed"
+    described = None if optimizer is None else optimizer.describe()
+    report.facts.update(
+        mechanism="signds",
+        parameters=signds.model_dump(),
+        step="learned" if learned else "fixed",
+        server_optimizer=described,
+        epsilon={"unit": "client", "round": spent.epsilon},
+        meaning={"round": meaning(spent)},
+    )
+    h = signds.sign_dim_out
+    report.pairs(
+        [
+            ("top set", f"{signds.sign_k:.15g} of the weights"),
+            (
+                "report",
+                f"{h} weights" if h else f"as many as keep {signds.sign_thr_ratio:.15g} in it",
+            ),
+            ("step", f"{size} ({signds.sign_scaling} scaling){below}"),
+            ("fixed rate", f"{signds.sign_global_lr:.15g}"),
+            ("server optimizer", described or "none"),
+            (
+                "epsilon a round",
+                f"{spent.epsilon:.15g} per client, pure ({_parts(events)}); rounds add up",
+            ),
+        ]
+    )
+    report.line(f"One round: {meaning(spent)}")
+    if learned and isinstance(signds.sign_server_optimizer, FixedLengthConfig):
+        report.warn("steps of fixed length ignore the learned size: sign_mag_eps buys nothing")
+
+
+def _gaussian(chosen: DPEncryptConfig, report: Report) -> None:
+    mechanism = chosen.mechanism()
+    spent = compose(mechanism.events())[Unit.CLIENT]
+    report.facts.update(
+        mechanism="gaussian",
+        parameters=chosen.model_dump(),
+        noise={"deviation": mechanism.deviation},
+        epsilon={"unit": "client", "round": spent.epsilon, "delta": spent.delta},
+        meaning={"round": meaning(spent)},
+    )
+    report.pairs(
+        [
+            ("update", f"clipped to length {chosen.dp_norm_clip:.15g}, one byte for each weight"),
+            ("noise", f"deviation {number(mechanism.deviation)} for each weight"),
+            (
+                "epsilon a round",
+                f"{spent.epsilon:.15g}, delta {spent.delta:g}, per client; rounds add up, both",
+            ),
+        ]
+    )
+    report.line(f"One round: {meaning(spent)}")
+    report.line(f"With a probability of up to {spent.delta:g} not even that holds.")
+
+
+def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report) -> None:
+    laplace = chosen.laplace_eval
+    plan = LaplacePlan(laplace.epsilon)
+    metrics = laplace.metric_mechanisms()
+    rows = PrivacyEvent("laplace", plan.epsilon, count=laplace.rows)
+    events = (rows, *(event for metric in metrics.values() for event in metric.events()))
+    spent = compose(events)[Unit.CLIENT]
+    report.facts["evaluation"] = {
+        "parameters": laplace.model_dump(),
+        "row": {"epsilon": plan.epsilon, "published_epsilon": plan.published_epsilon},
+        "noise": {
+            "scale": plan.scale,
+            "below": plan.noise_below(_OFTEN),
+            "probability": _OFTEN,
+        },
+        "epsilon": {"unit": "client", "round": spent.epsilon},
+        "meaning": {"round": meaning(spent)},
+        "cluster_client_num": asked.cluster_client_num,
+        "eval_type": asked.eval_type,
+    }
+    report.line()
+    report.line("Evaluation: LAPLACE")
+    noise = f"{100 * _OFTEN:g} % of it below {number(plan.noise_below(_OFTEN))}"
+    report.pairs(
+        [
+            ("score", f"{asked.eval_type}, of at most {asked.cluster_client_num:,} clients"),
+            ("noise on a probability", f"scale {number(plan.scale)}, {noise}"),
+            (
+                "epsilon a row",
+                f"{plan.epsilon:,.15g} per client, pure; published as "
+                f"{plan.published_epsilon:,.15g}, which names half",
+            ),
+            ("rows a client", f"{laplace.rows:,}"),
+            *(
+                (f"metric {name}", f"epsilon {m.epsilon:.15g}, clipped to [{m.lower}, {m.upper}]")
+                for name, m in metrics.items()
+            ),
+            (
+                "epsilon an evaluation",
+                f"{spent.epsilon:.15g} per client, pure ({_parts(events)}); evaluations add up",
+            ),
+        ]
+    )
+    report.line(f"One evaluation: {meaning(spent)}")
+
+
+def _parts(events: tuple[PrivacyEvent, ...]) -> str:
+    return " + ".join(
+        f"{event.mechanism} {'' if event.count == 1 else f'{event.count} x '}{event.epsilon:.15g}"
+        for event in events
+    )

@@ -1,0 +1,134 @@
+"""The ``encrypt`` section, and the file that holds it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from flower_ldp.config.evaluation import LaplaceEvalConfig, UnsupervisedConfig
+from flower_ldp.config.signds import SignDSConfig
+from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.mechanisms.laplace import EPSILON_WARNED, NoProtectionWarning
+from flower_ldp.yaml_source import Section, YamlFormat, interval
+
+
+class DPEncryptConfig(Section):
+    """The published ``dp_encrypt`` section; used if ``encrypt_train_type`` is ``DP_ENCRYPT``.
+
+    Parameters
+    ----------
+    dp_eps, dp_delta : float
+        Of a round, per client. For ``DP_ENCRYPT`` in [0.001, 100] and [1e-18, 0.5].
+    dp_norm_clip : float
+        Length to which longer updates are scaled. For ``DP_ENCRYPT`` in [1e-30, 1e30].
+    """
+
+    dp_eps: Annotated[float, interval("(0, inf)")] = 50.0
+    dp_delta: Annotated[float, interval("(0, 1)")] = 0.01
+    dp_norm_clip: Annotated[float, interval("(0, inf)")] = 1.0
+
+    def mechanism(self) -> Gaussian:
+        """Return the mechanism, for :class:`~flower_ldp.strategies.GaussianStrategy`.
+
+        Raises
+        ------
+        ValueError
+            If a value is outside the mechanism's interval.
+        """
+        return Gaussian(self.dp_eps, self.dp_delta, self.dp_norm_clip)
+
+
+#: Narrower than the published section's, which may stand unused beside ``signds``.
+_DP_INTERVALS = {
+    "dp_eps": "[0.001, 100]",
+    "dp_delta": "[1e-18, 0.5]",
+    "dp_norm_clip": "[1e-30, 1e30]",
+}
+
+
+class PwEncryptConfig(Section):
+    """The published ``pw_encrypt`` section (secure aggregation): read, and not used."""
+
+    share_secrets_ratio: Annotated[float, interval("(0, 1]")] = 1.0
+    cipher_time_window: Annotated[int, interval("[0, inf)", int)] = 300_000
+    reconstruct_secrets_threshold: Annotated[int, interval("[0, inf)", int)] = 2_000
+
+
+class EncryptConfig(Section):
+    """The ``encrypt`` section."""
+
+    encrypt_train_type: Literal["SIGNDS", "DP_ENCRYPT", "NOT_ENCRYPT"] = Field(
+        validation_alias=AliasChoices("encrypt_train_type", "encrypt_type")
+    )
+    signds: SignDSConfig = SignDSConfig()
+    privacy_eval_type: Literal["NOT_ENCRYPT", "LAPLACE"] = "NOT_ENCRYPT"
+    laplace_eval: LaplaceEvalConfig = LaplaceEvalConfig()
+    dp_encrypt: DPEncryptConfig | None = None
+    pw_encrypt: PwEncryptConfig | None = None
+
+    @model_validator(mode="after")
+    def _warn_of_no_protection(self) -> EncryptConfig:
+        asked = self.laplace_eval
+        if self.privacy_eval_type == "LAPLACE" and asked.epsilon > EPSILON_WARNED:
+            warnings.warn(
+                f"laplace_eval_eps = {asked.laplace_eval_eps:,g} is a true epsilon of "
+                f"{asked.epsilon:,.10g} per row and client, and protects nothing",
+                NoProtectionWarning,
+                stacklevel=2,
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_used_is_within_its_intervals(self) -> EncryptConfig:
+        if self.encrypt_train_type == "DP_ENCRYPT":
+            if self.dp_encrypt is None:
+                raise PydanticCustomError("missing", "is missing", {"at": ("dp_encrypt",)})
+            for field, ends in _DP_INTERVALS.items():
+                low, high = (float(end) for end in ends[1:-1].split(", "))
+                if not low <= getattr(self.dp_encrypt, field) <= high:
+                    raise PydanticCustomError(
+                        "interval",
+                        "must be a number in {ends} for DP_ENCRYPT",
+                        {"ends": ends, "at": ("dp_encrypt", field)},
+                    )
+        return self
+
+
+class TrainConfig(Section):
+    """A configuration file: an ``encrypt`` section, and how evaluation clusters."""
+
+    encrypt: EncryptConfig
+    unsupervised: UnsupervisedConfig = UnsupervisedConfig()
+
+
+_FORMAT = YamlFormat(
+    TrainConfig,
+    synonyms={"encrypt_type": "encrypt_train_type"},
+    tagged={"sign_server_optimizer": ("momentum", "fixed_length")},
+)
+
+
+def load_config(path: str | Path) -> TrainConfig:
+    """Read a YAML configuration.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is not YAML, or holds an unknown field, a wrong type or
+        a value outside its interval. The text gives file, line and field of every error.
+    """
+    return _FORMAT.load(path)
+
+
+def parse_config(text: str, *, source: str = "<text>") -> TrainConfig:
+    """Parse a YAML configuration; see :func:`load_config`."""
+    return _FORMAT.parse(text, source=source)

@@ -1,0 +1,101 @@
+"""The ``signds`` section: selection, step size and server optimizer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from flower_ldp.mechanisms.magrr import MagRR
+from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, ServerOptimizer
+from flower_ldp.strategies.step_size import Scaling
+from flower_ldp.yaml_source import Section, interval
+
+
+class MomentumConfig(Section):
+    """Server momentum."""
+
+    kind: Literal["momentum"]
+    momentum: Annotated[float, interval("[0, 1)")] = 0.9
+    learning_rate: Annotated[float, interval("(0, inf)")] = 1.0
+
+    def build(self) -> ServerOptimizer:
+        """Return the optimizer, with fresh state."""
+        return Momentum(self.momentum, self.learning_rate)
+
+
+class FixedLengthConfig(Section):
+    """Server steps of planned length."""
+
+    kind: Literal["fixed_length"]
+    length: Annotated[float, interval("(0, inf)")]
+    rounds: Annotated[int, interval("[1, inf)", int)]
+    momentum: Annotated[float, interval("[0, 1)")] = 0.9
+    final_fraction: Annotated[float, interval("[0, 1]")] = 0.0
+
+    def build(self) -> ServerOptimizer:
+        """Return the optimizer, with fresh state."""
+        return FixedLength(self.length, self.rounds, self.momentum, self.final_fraction)
+
+
+class SignDSConfig(Section):
+    """The ``signds`` section.
+
+    Parameters
+    ----------
+    sign_k, sign_eps, sign_thr_ratio, sign_dim_out
+        Fraction of dimensions that count as largest; epsilon of the selection, per round
+        and client; least expected fraction of true top dimensions in a report; reported
+        dimensions, 0 to choose them.
+    sign_global_lr : float
+        Fixed rate. Used without ``sign_mag_eps``, and below ``sign_min_participation``.
+    sign_mag_eps : float, optional
+        Epsilon of the magnitude bit, per round and client: without it the rate is fixed.
+    sign_mag_initial, sign_mag_significance, sign_mag_regrow_after
+        MagRR's first estimate; standard deviations that a majority must stand out by;
+        settled rounds after which growth is probed again. The last two are 0 as published.
+    sign_min_participation : float
+        Participation below which the fixed rate is used.
+    sign_scaling : {"published", "unbiased"}
+        How the sum of signs is scaled.
+    sign_server_optimizer : mapping, optional
+        ``kind: momentum`` or ``kind: fixed_length`` with its fields.
+    """
+
+    sign_k: Annotated[float, interval("(0, 0.25]")] = 0.01
+    sign_eps: Annotated[float, interval("(0, 100]")] = 100.0
+    sign_thr_ratio: Annotated[float, interval("[0.5, 1]")] = 0.6
+    sign_global_lr: Annotated[float, interval("(0, inf)")] = 0.1
+    sign_dim_out: Annotated[int, interval("[0, 50]", int)] = 0
+    sign_mag_eps: Annotated[float, interval("(0, 100]")] | None = None
+    sign_mag_initial: Annotated[float, interval("[1e-30, 1e30]")] = 2.0**-10
+    sign_mag_significance: Annotated[float, interval("[0, inf)")] = 2.0
+    sign_mag_regrow_after: Annotated[int, interval("[0, inf)", int)] = 5
+    sign_min_participation: Annotated[float, interval("[0, 1]")] = 0.05
+    sign_scaling: Scaling = "published"
+    sign_server_optimizer: (
+        Annotated[MomentumConfig | FixedLengthConfig, Field(discriminator="kind")] | None
+    ) = None
+
+    def mechanism(self) -> SignDS:
+        """Return the dimension selection."""
+        return SignDS(self.sign_eps, self.sign_k, self.sign_thr_ratio, self.sign_dim_out)
+
+    def step(self) -> LearnedStep | FixedStep:
+        """Return the step rule: learned if ``sign_mag_eps`` is given, else fixed."""
+        fixed = FixedStep(self.sign_global_lr)
+        if self.sign_mag_eps is None:
+            return fixed
+        magnitude = MagRR(
+            self.sign_mag_eps,
+            self.sign_mag_initial,
+            self.sign_mag_significance,
+            self.sign_mag_regrow_after,
+        )
+        return LearnedStep(magnitude, fixed, self.sign_min_participation)
+
+    def server_optimizer(self) -> ServerOptimizer | None:
+        """Return the server optimizer with fresh state, if one is configured."""
+        chosen = self.sign_server_optimizer
+        return None if chosen is None else chosen.build()
