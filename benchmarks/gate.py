@@ -132,7 +132,7 @@ def train_message(number: int, arrays: ArrayRecord, proposal: SignDSProposal) ->
 def in_process(options: argparse.Namespace, data: str) -> dict[str, Any]:
     """Time the client's handler with and without the gate, in alternation."""
     sys.path.insert(0, str(EXAMPLE))
-    from signds_example import (  # type: ignore[import-not-found]
+    from signds_example import (
         client_app,
         model,
         unprotected_client_app,

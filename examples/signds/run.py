@@ -1,4 +1,4 @@
-"""Run the app and its unprotected FedAvg baseline on this machine, from one command.
+"""Run the app and its baselines on this machine, from one command.
 
 Starts a private local SuperLink (own folder, free ports), submits the app with ``flwr
 run`` as a user would, streams its log, and stops everything again. Flower users who have
@@ -30,18 +30,16 @@ from _runner import (  # noqa: E402
 POLICY = APP / "simulation_policy.yaml"
 
 
-def _unprotected_copy(folder: Path) -> Path:
-    """Copy the app with its client exchanged for the one without the gate."""
-    copy = folder / "unprotected"
+def _copy_with(client: str, folder: Path) -> Path:
+    """Copy the app with its client exchanged for another of its modules."""
+    copy = folder / client
     shutil.copytree(APP, copy, ignore=shutil.ignore_patterns("outputs", "__pycache__"))
     project = copy / "pyproject.toml"
     text = project.read_text(encoding="utf-8")
     private = "signds_example.client_app:app"
     if text.count(private) != 1:
         raise SystemExit(f"{project} does not name {private} once")
-    project.write_text(
-        text.replace(private, "signds_example.unprotected_client_app:app"), encoding="utf-8"
-    )
+    project.write_text(text.replace(private, f"signds_example.{client}:app"), encoding="utf-8")
     return copy
 
 
@@ -49,11 +47,14 @@ def main(
     clients: Annotated[int, typer.Option(min=2, help="Simulated clients.")] = 50,
     rounds: Annotated[
         int | None,
-        typer.Option(min=1, help="Rounds, of both runs; by default the app's own number."),
+        typer.Option(min=1, help="Rounds, of each run; by default the app's own number."),
     ] = None,
     baseline: Annotated[
         bool, typer.Option(help="Also train with unprotected FedAvg, to compare with.")
     ] = True,
+    dp_encrypt: Annotated[
+        bool, typer.Option(help="Also train with clipped updates and Gaussian noise.")
+    ] = False,
     data: Annotated[
         str, typer.Option(help="'digits', or the path of an npz file in MNIST's layout.")
     ] = "digits",
@@ -67,7 +68,7 @@ def main(
     ] = None,
     verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
 ) -> None:
-    """Train with SignDS, and with unprotected FedAvg to compare; print a table, draw a plot.
+    """Train with SignDS, and with baselines to compare; print tables, draw a plot.
 
     Example: python examples/signds/run.py --clients 100 --data mnist.npz --set local-steps=20
     """
@@ -86,13 +87,14 @@ def main(
         with local_superlink(folder / "flower", policy) as environment:
             if baseline:
                 print("FedAvg without protection", flush=True)
-                submit(
-                    _unprotected_copy(folder),
-                    environment,
-                    clients,
-                    {**config, "strategy": '"fedavg"'},
-                    verbose=verbose,
-                )
+                copy = _copy_with("unprotected_client_app", folder)
+                setting = {**config, "strategy": '"fedavg"'}
+                submit(copy, environment, clients, setting, verbose=verbose)
+            if dp_encrypt:
+                print("DP_ENCRYPT", flush=True)
+                copy = _copy_with("dp_encrypt_client_app", folder)
+                setting = {**config, "strategy": '"dp-encrypt"'}
+                submit(copy, environment, clients, setting, verbose=verbose)
             print("SignDS", flush=True)
             submit(APP, environment, clients, config, verbose=verbose)
     print_ledger(policy)

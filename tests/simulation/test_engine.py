@@ -59,7 +59,7 @@ def test_the_example_runs_from_its_command_and_leaves_table_history_and_plot(
 ) -> None:
     output = tmp_path / "outputs"
     command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", "6", "--rounds", "3"]
-    command += ["--output", str(output)]
+    command += ["--output", str(output), "--dp-encrypt"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for words in ("epsilon in total", "bytes up per client", "r_est", "Each client has spent"):
@@ -72,12 +72,16 @@ def test_the_example_runs_from_its_command_and_leaves_table_history_and_plot(
     plain = json.loads((output / "fedavg-history.json").read_text())
     assert plain["rounds"][2]["bytes-up"] > 10_000
     assert "epsilon-total" not in plain["rounds"][2]
+    noised = json.loads((output / "dp-encrypt-history.json").read_text())["rounds"]
+    assert (noised[3]["epsilon-total"], noised[3]["bytes-up"]) == (150.0, 3_659)
+    assert noised[3]["delta-total"] == pytest.approx(0.03)
     assert (output / "history.png").read_bytes().startswith(b"\x89PNG")
     with Ledger.open(output / "simulation-ledger.sqlite", read_only=True) as ledger:
         spent = [ledger.totals(account)[Unit.CLIENT] for account in ledger.data_ids()]
     assert len(spent) == 6
     for amount in spent:
-        assert amount.spent(Unit.CLIENT).epsilon == private["rounds"][3]["epsilon-total"]
+        total = private["rounds"][3]["epsilon-total"] + noised[3]["epsilon-total"]
+        assert amount.spent(Unit.CLIENT).epsilon == total
 
 
 @pytest.mark.parametrize("side", ["plain", "private"])

@@ -15,6 +15,22 @@ from rich.table import Table
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 _MAX_ROWS = 20
+_TITLES = {
+    "signds": "SignDS, simulation",
+    "dp-encrypt": "DP_ENCRYPT, simulation",
+    "fedavg": "FedAvg, without protection",
+}
+# Heading and format of what a round may have; a table has those that its rounds have.
+_COLUMNS = {
+    "round": ("round", "d"),
+    "accuracy": ("accuracy", ".4f"),
+    "bytes-up": ("bytes up per client", ",.0f"),
+    "r-est": ("r_est", ".3g"),
+    "noise-deviation": ("noise", ".3g"),
+    "epsilon-round": ("epsilon this round", "g"),
+    "epsilon-total": ("epsilon in total", "g"),
+    "delta-total": ("delta in total", ".3g"),
+}
 
 
 def publish(result: Result, config: Mapping[str, Any], folder: Path) -> None:
@@ -34,7 +50,7 @@ def publish(result: Result, config: Mapping[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{config['strategy']}-history.json"
     _write_whole(path, json.dumps({"config": dict(config), "rounds": rounds}, indent=1) + "\n")
-    _print_table(rounds)
+    _print_table(str(config["strategy"]), rounds)
     plot(folder)
     print(f"wrote {path.resolve()} and {(folder / 'history.png').resolve()}", flush=True)
 
@@ -57,30 +73,21 @@ def _write_whole(path: Path, text: str) -> None:
     os.replace(scratch, path)
 
 
-def _print_table(rounds: list[dict[str, Any]]) -> None:
-    private = any("epsilon-total" in row for row in rounds)
-    table = Table(title="SignDS, simulation" if private else "FedAvg, without protection")
-    columns = ["round", "accuracy", "bytes up per client"]
-    if private:
-        columns += ["r_est", "epsilon this round", "epsilon in total"]
-    for name in columns:
-        table.add_column(name, justify="right")
+def _print_table(strategy: str, rounds: list[dict[str, Any]]) -> None:
+    table = Table(title=_TITLES[strategy])
+    last = rounds[-1]
+    columns = {name: form for name, form in _COLUMNS.items() if last.get(name)}
+    for heading, _ in columns.values():
+        table.add_column(heading, justify="right")
     stride = max(1, -(-len(rounds) // _MAX_ROWS))
     for row in rounds:
-        if row["round"] % stride and row is not rounds[-1]:
+        if row["round"] % stride and row is not last:
             continue
-        cells = [str(row["round"]), _cell(row, "accuracy", ".4f"), _cell(row, "bytes-up", ",.0f")]
-        if private:
-            cells += [
-                _cell(row, "r-est", ".3g"),
-                _cell(row, "epsilon-round", "g"),
-                _cell(row, "epsilon-total", "g"),
-            ]
-        table.add_row(*cells)
+        table.add_row(*(_cell(row, name, form) for name, (_, form) in columns.items()))
     console = Console(width=100)
     console.print(table)
-    if private:
-        spent = PrivacySpent(Unit.CLIENT, rounds[-1].get("epsilon-total", 0.0))
+    if "epsilon-total" in last:
+        spent = PrivacySpent(Unit.CLIENT, last["epsilon-total"], last.get("delta-total", 0.0))
         console.print(f"Each client has spent {spent}. {meaning(spent)}")
 
 
@@ -100,13 +107,11 @@ def plot(folder: Path) -> Path:
         history = json.loads(path.read_text(encoding="utf-8"))
         rounds = history["rounds"]
         size = next((row["bytes-up"] for row in rounds if "bytes-up" in row), 0)
-        private = "epsilon-round" in rounds[-1]
         evaluated = [row for row in rounds if "accuracy" in row]
-        label = (
-            f"SignDS, epsilon {rounds[-1]['epsilon-round']:g} a round"
-            if private
-            else "FedAvg, no protection"
-        )
+        private = "epsilon-round" in rounds[-1]
+        label = _TITLES[history["config"]["strategy"]].removesuffix(", simulation")
+        if private:
+            label += f", epsilon {rounds[-1]['epsilon-round']:g} a round"
         axes.plot(
             [row["round"] for row in evaluated],
             [row["accuracy"] for row in evaluated],

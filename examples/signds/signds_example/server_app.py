@@ -1,4 +1,4 @@
-"""The server: SignDS (or FedAvg for the baseline), a table, a history file and a plot."""
+"""The server: SignDS (or a baseline), a table, a history file and a plot."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from flower_ldp.config import load_config
 from flower_ldp.errors import ConfigError
-from flower_ldp.strategies import SignDSStrategy
+from flower_ldp.strategies import GaussianStrategy, SignDSStrategy
 from signds_example import data, model, report
 
 app = ServerApp()
@@ -21,13 +21,20 @@ def make_strategy(context: Context) -> Strategy:
     fraction = float(config["fraction-train"])
     if config["strategy"] == "fedavg":
         return FedAvg(fraction_train=fraction, fraction_evaluate=0.0)
-    if config["strategy"] != "signds":
-        raise ValueError(f"strategy must be 'signds' or 'fedavg', got {config['strategy']!r}")
+    if config["strategy"] not in ("signds", "dp-encrypt"):
+        raise ValueError(
+            f"strategy must be 'signds', 'dp-encrypt' or 'fedavg', got {config['strategy']!r}"
+        )
     # A relative path is looked up beside this file, an absolute one is taken as it is.
-    source = Path(__file__).parent / str(config["signds-config"])
+    source = Path(__file__).parent / str(config[f"{config['strategy']}-config"])
     encrypt = load_config(source).encrypt
-    if encrypt.encrypt_train_type != "SIGNDS":
-        raise ConfigError(f"{source}: encrypt_train_type must be SIGNDS, got NOT_ENCRYPT")
+    if config["strategy"] == "dp-encrypt" and encrypt.encrypt_train_type == "DP_ENCRYPT":
+        return GaussianStrategy(encrypt.dp_encrypt.mechanism(), fraction_train=fraction)
+    if config["strategy"] != "signds" or encrypt.encrypt_train_type != "SIGNDS":
+        raise ConfigError(
+            f"{source}: encrypt_train_type is {encrypt.encrypt_train_type}, "
+            f"strategy is {config['strategy']}"
+        )
     signds = encrypt.signds
     return SignDSStrategy(
         signds.mechanism(),

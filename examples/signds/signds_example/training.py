@@ -31,7 +31,7 @@ def train(message: Message, context: Context) -> Message:
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimizer = torch.optim.SGD(net.parameters(), lr=_learning_rate(message, context))
     net.to(memory_format=torch.channels_last).train()  # half as long again on a CPU without
-    for batch in _batches(
+    for batch in batches(
         torch.as_tensor(mine), int(config["local-steps"]), int(config["batch-size"])
     ):
         optimizer.zero_grad()
@@ -58,8 +58,8 @@ def _learning_rate(message: Message, context: Context) -> float:
     return first + (last - first) * min((server_round - 1) / rounds, 1.0)
 
 
-def _batches(indices: torch.Tensor, steps: int, batch_size: int) -> Iterator[torch.Tensor]:
-    """Yield ``steps`` batches, going through all images before any comes again."""
+def batches(indices: torch.Tensor, steps: int, batch_size: int) -> Iterator[torch.Tensor]:
+    """Return ``steps`` batches, going through all images before any comes again."""
     passes = -(-steps * batch_size // len(indices))
     order = torch.cat([indices[torch.randperm(len(indices))] for _ in range(passes)])
     return iter(order.split(batch_size)[:steps])
