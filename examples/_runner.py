@@ -161,7 +161,8 @@ def print_ledger(policy: Path) -> None:
         ]
     if spent:
         most = max(spent, key=lambda total: total.epsilon)
-        print(f"simulation: the ledger has {len(accounts)} clients, the most spent is {most}")
+        clients = {account.partition("#")[0] for account in accounts}
+        print(f"simulation: the ledger has {len(clients)} clients, the most spent is {most}")
     print(f"wrote {path}", flush=True)
 
 

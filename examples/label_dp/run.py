@@ -1,8 +1,9 @@
-"""Train on labels that clients randomize once, in three ways, and without privacy to compare.
+"""Train on labels that clients randomize once, in four ways, and without privacy to compare.
 
 Starts a private local SuperLink, submits the app with ``flwr run`` once for each method, and
 stops everything again. Within a seed the private runs share the clients' ledger: the first
-randomizes the labels, the others find them there and pay nothing. Flower users who have a
+randomizes the labels, the others find them there and pay nothing. Only ``lp-2st``, which
+randomizes them in another way, has a ledger of its own. Flower users who have a
 SuperLink can submit the app themselves: ``flwr run examples/label_dp --stream``.
 """
 
@@ -29,7 +30,7 @@ from _runner import (  # noqa: E402
 )
 from label_dp_example import report  # noqa: E402
 
-METHODS = ("no-privacy", "plain", "forward", "local-priors")
+METHODS = ("no-privacy", "plain", "forward", "local-priors", "lp-2st")
 POLICY = APP / "label_policy.yaml"
 
 
@@ -52,6 +53,7 @@ def _compare(
     chosen: list[str], policy: Path, clients: int, config: dict[str, str], *, verbose: bool
 ) -> None:
     """Run each method once on the same data, and on the same randomized labels."""
+    config = {**config, "output-dir": f'"{policy.parent}"'}
     with (
         tempfile.TemporaryDirectory(prefix="label-dp-") as scratch,
         local_superlink(Path(scratch) / "flower", policy) as environment,
@@ -101,15 +103,18 @@ def main(
     if rounds is not None:
         config["num-server-rounds"] = str(rounds)
     output = output.resolve()
-    for old in (*output.glob("seed-*/*.json"), *output.glob("history.*")):
+    for old in (*output.glob("seed-*/**/*.json"), *output.glob("history.*")):
         old.unlink()
-    policies = []
+    policies: dict[tuple[str, int], Path] = {}
     for seed in range(1, seeds + 1):
-        folder = output / f"seed-{seed}"
-        # A new ledger: another seed is another experiment with other randomized labels.
-        policies.append(policy_in(folder, policy))
-        own = {**config, "seed": str(seed), "output-dir": f'"{folder}"'}
-        _compare(chosen, policies[-1], clients, own, verbose=verbose)
+        for group in ([m for m in chosen if m != "lp-2st"], [m for m in chosen if m == "lp-2st"]):
+            if not group:
+                continue
+            # A new ledger: these labels are randomized for one experiment and no other.
+            folder = output / f"seed-{seed}" / ("lp-2st" if "lp-2st" in group else "")
+            own_policy = policy_in(folder, policy)
+            _compare(group, own_policy, clients, {**config, "seed": str(seed)}, verbose=verbose)
+            policies |= {(name, seed): own_policy for name in group}
     report.publish(output, chosen, policies)
 
 

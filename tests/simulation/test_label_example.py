@@ -63,7 +63,8 @@ def test_what_leaves_the_counting_round_are_counts_of_the_stored_reports(
 
     first = ask(context, "query.counts", centers=centers())
     counts = first.content.array_records["arrays"]["counts"].numpy()
-    _, reports = private.share(context)
+    _, shared = private.share(context)
+    reports = shared.reports
     true = data.of_client(context).labels
     assert counts.shape == (2, 5, 10)
     for clustering in counts:
@@ -84,10 +85,36 @@ def test_soft_targets_stay_on_the_client_and_are_posteriors(context: Context) ->
     assert not reply.has_error()
     assert not reply.content
     _, targets, _ = private.task(context)
-    _, reports = private.share(context)
+    _, shared = private.share(context)
     law = KaryResponse(1.0, 10).transition()
     # Under a uniform prior the posterior is the response's law itself.
-    assert np.allclose(targets.numpy(), law[reports], atol=1e-6)
+    assert np.allclose(targets.numpy(), law[shared.reports], atol=1e-6)
+
+
+def test_two_stages_randomize_each_label_once_for_the_price_of_one(
+    context: Context, tmp_path: Path
+) -> None:
+    from label_dp_example import data, model, private
+
+    context.run_config["method"] = "lp-2st"
+    n = len(data.of_client(context).labels)
+    ask(context, "query.priors", centers=centers(), priors=np.full((2, 5, 10), 0.1))
+    images, targets, _ = private.task(context)
+    assert len(images) == len(targets) == -(-n * 3 // 5)
+    net = {name: value.numpy() for name, value in model.build(8, 5).state_dict().items()}
+    assert not ask(context, "query.second", **net).has_error()
+    images, targets, _ = private.task(context)
+    assert len(images) == len(targets) == n
+    assert np.allclose(targets.numpy().sum(axis=1), 1.0, atol=1e-5)
+    # Whatever model is asked with later: the labels are those of the first time.
+    known = np.full((n, 10), 0.1)
+    _, first = private.share(context)
+    second = private.share_second(context, known)
+    assert sorted([*first.members, *second.members]) == list(range(n))
+    assert second.prior is not None
+    assert not np.allclose(second.prior, known[second.members] ** private.DRAW_POWER)
+    charged = {"digits/2": 1.0, "digits/2#train/0": 1.0, "digits/2#train/1": 1.0}
+    assert spent(tmp_path) == charged
 
 
 def test_k_means_reads_no_label_and_costs_nothing(context: Context, tmp_path: Path) -> None:
@@ -115,22 +142,27 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 
-def test_two_private_runs_share_one_charge(tmp_path: Path) -> None:
+def test_private_runs_share_one_charge_and_two_stages_cost_as_much(tmp_path: Path) -> None:
     done = run(
         *("--clients", str(CLIENTS), "--rounds", "2", "--output", str(tmp_path)),
-        *("--method", "plain", "--method", "local-priors"),
-        *("--set", "clusters=8", "--set", "clusterings=2"),
+        *("--method", "plain", "--method", "local-priors", "--method", "lp-2st"),
+        *("--set", "clusters=8", "--set", "clusterings=2", "--set", "first-stage-rounds=1"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     line = f"simulation: the ledger has {CLIENTS} clients, the most spent is epsilon 1 per label"
-    assert done.stdout.count(line) == 2
-    assert spent(tmp_path / "seed-1") == {f"digits/{number}": 1.0 for number in range(CLIENTS)}
+    assert done.stdout.count(line) == 3
+    once = {f"digits/{number}": 1.0 for number in range(CLIENTS)}
+    assert spent(tmp_path / "seed-1") == once
+    assert spent(tmp_path / "seed-1" / "lp-2st").items() >= once.items()
     history = json.loads((tmp_path / "history.json").read_text())
-    assert [row["epsilon_per_label"] for row in history["summary"]] == [1.0, 1.0]
+    assert [row["epsilon_per_label"] for row in history["summary"]] == [1.0, 1.0, 1.0]
     for one in history["runs"]:
-        assert [row["round"] for row in one["rounds"]] == [0, 1, 2]
-        assert one["rounds"][0]["accuracy"] != one["rounds"][2]["accuracy"]
+        last = 3 if one["method"] == "lp-2st" else 2
+        assert [row["round"] for row in one["rounds"]] == list(range(last + 1))
     assert history["runs"][1]["priors"]["clients"] == CLIENTS
+    # One start, and other models after it: a few steps may leave one of them where it was.
+    assert len({one["rounds"][0]["accuracy"] for one in history["runs"]}) == 1
+    assert len({row["accuracy"] for one in history["runs"] for row in one["rounds"]}) > 2
     assert (tmp_path / "history.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.labels.clusters import cluster_sums
 from label_dp_example import data, private
-from label_dp_example.model import fit
+from label_dp_example.model import fit, probabilities, received
 
 _log = logging.getLogger("flower_ldp")
 
@@ -60,8 +60,15 @@ def counts(message: Message, context: Context) -> Message:
 @app.query("priors")
 def priors(message: Message, context: Context) -> Message:
     """Make soft targets of the priors and keep them; nothing leaves."""
-    targets = private.soft_targets(context, _array(message, "centers"), _array(message, "priors"))
-    context.state[private.STATE] = ArrayRecord({"targets": Array(targets)})
+    private.keep_priors(context, _array(message, "centers"), _array(message, "priors"))
+    return Message(RecordDict(), reply_to=message)
+
+
+@app.query("second")
+def second(message: Message, context: Context) -> Message:
+    """Randomize the second stage's labels, with the model's guesses as priors; nothing leaves."""
+    net = received(message, context)
+    private.begin_second_stage(context, probabilities(net, data.of_client(context).images))
     return Message(RecordDict(), reply_to=message)
 
 

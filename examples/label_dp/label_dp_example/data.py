@@ -65,10 +65,15 @@ def load(source: str, evaluate_on: str, seed: int) -> tuple[Split, Split]:
     return _split(x_train, y_train), _split(x_test, y_test)
 
 
+def source(context: Context) -> tuple[str, str, int]:
+    """Return what :func:`load` takes, as the run's configuration says."""
+    config = context.run_config
+    return str(config["data"]), str(config["evaluate-on"]), int(config["seed"])
+
+
 def of_client(context: Context) -> Split:
     """Return the images and the **true** labels of the client that a context is of."""
-    config = context.run_config
-    everything, _ = load(str(config["data"]), str(config["evaluate-on"]), int(config["seed"]))
+    everything, _ = load(*source(context))
     number, clients = (int(context.node_config[k]) for k in ("partition-id", "num-partitions"))
     if clients > len(everything.labels):
         raise ValueError(f"{clients} clients cannot share {len(everything.labels)} images")

@@ -38,28 +38,29 @@ def find_priors(grid: Grid, config: Mapping[str, Any], dimensions: int) -> dict[
     dict
         How many rounds and clients that took, and the bytes up per client.
     """
-    nodes = _nodes(grid)
+    nodes = connected(grid)
     shape = (int(config["clusterings"]), int(config["clusters"]), dimensions)
     rng = np.random.default_rng(int(config["seed"]))
     centers = (_SPREAD * rng.standard_normal(shape)).astype(np.float32)
     size = 0
     for _ in range(int(config["cluster-steps"])):
-        replies = _ask(grid, nodes, "query.clusters", centers=centers)
+        replies = ask(grid, nodes, "query.clusters", centers=centers)
         size += _bytes(replies[0])
         sums = np.sum([reply["sums"] for reply in replies], axis=0)
         numbers = np.sum([reply["numbers"] for reply in replies], axis=0)
         centers = np.stack([moved(*parts) for parts in zip(centers, sums, numbers, strict=True)])
-    replies = _ask(grid, nodes, "query.counts", centers=centers)
+    replies = ask(grid, nodes, "query.counts", centers=centers)
     size += _bytes(replies[0])
     counts = np.sum([reply["counts"] for reply in replies], axis=0)
     law = KaryResponse(float(config["epsilon"]), CATEGORIES).transition()
     priors = np.stack([priors_from_counts(some, law, steps=50) for some in counts])
-    _ask(grid, nodes, "query.priors", centers=centers, priors=priors)
+    ask(grid, nodes, "query.priors", centers=centers, priors=priors)
     print(f"priors of {shape[0]} x {shape[1]} clusters from {len(nodes)} clients", flush=True)
     return {"clients": len(nodes), "rounds": int(config["cluster-steps"]) + 2, "bytes-up": size}
 
 
-def _nodes(grid: Grid) -> list[int]:
+def connected(grid: Grid) -> list[int]:
+    """Return all clients, waiting for the first."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while not (nodes := list(grid.get_node_ids())):
         if time.monotonic() > deadline:
@@ -68,11 +69,24 @@ def _nodes(grid: Grid) -> list[int]:
     return nodes
 
 
-def _ask(
+def ask(
     grid: Grid, nodes: list[int], message_type: str, **arrays: NDArray[np.generic]
 ) -> list[dict[str, NDArray[np.generic]]]:
     """Send arrays to all clients and return the arrays of each reply."""
     record = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+    return ask_record(grid, nodes, message_type, record)
+
+
+def ask_record(
+    grid: Grid, nodes: list[int], message_type: str, record: ArrayRecord
+) -> list[dict[str, NDArray[np.generic]]]:
+    """Send a record to all clients and return the arrays of each reply.
+
+    Raises
+    ------
+    RuntimeError
+        If not all of them replied.
+    """
     content = RecordDict({"arrays": record})
     messages = [grid.create_message(content, message_type, node, "") for node in nodes]
     replies = list(grid.send_and_receive(messages))

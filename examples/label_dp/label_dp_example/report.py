@@ -15,7 +15,7 @@ from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 
-def publish(output: Path, methods: list[str], policies: list[Path]) -> None:
+def publish(output: Path, methods: list[str], policies: dict[tuple[str, int], Path]) -> None:
     """Print the table; write ``history.json`` and ``history.png`` to ``output``.
 
     Parameters
@@ -24,15 +24,15 @@ def publish(output: Path, methods: list[str], policies: list[Path]) -> None:
         Where to.
     methods : list of str
         In the order of the table.
-    policies : list of Path
-        The clients' policy of each seed, with ``<method>.json`` and the ledger beside it.
+    policies : dict of (str, int) to Path
+        The clients' policy of each method and seed, with ``<method>.json`` and the ledger
+        beside it.
     """
     runs = [
-        {"method": name, "seed": number, **_read(policy.parent / f"{name}.json")}
-        for number, policy in enumerate(policies, start=1)
-        for name in methods
+        {"method": name, "seed": seed, **_read(policy.parent / f"{name}.json")}
+        for (name, seed), policy in policies.items()
     ]
-    spent = max((_spent(policy) for policy in policies), key=lambda total: total.epsilon)
+    spent = max((_spent(policy) for policy in policies.values()), key=lambda total: total.epsilon)
     summary = [_summary(name, runs, spent) for name in methods]
     body = {"summary": summary, "runs": runs}
     (output / "history.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
@@ -84,7 +84,7 @@ def _print_table(summary: list[dict[str, Any]], spent: PrivacySpent) -> None:
         )
     console = Console(width=100)
     console.print(table)
-    console.print(f"All private methods of a seed together have spent {spent}. {meaning(spent)}")
+    console.print(f"By the clients' ledgers a label has cost {spent}. {meaning(spent)}")
 
 
 def _plot(target: Path, methods: list[str], runs: list[dict[str, Any]]) -> None:
