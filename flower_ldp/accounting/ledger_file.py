@@ -34,7 +34,8 @@ _HINTS = {
     ),
     "readonly": (
         "it cannot be written (a read-only file system or folder, or the wrong user). "
-        "The folder must be writable too: SQLite keeps a journal there"
+        "The folder must be writable too: SQLite keeps a journal there. If a process died while "
+        "it wrote, its journal must be undone before anyone can read: the next charge does that"
     ),
     "unable to open": (
         "it or its journal cannot be opened. File and folder must be writable by this user: "

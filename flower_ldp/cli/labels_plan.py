@@ -92,6 +92,6 @@ def _labels(labels: int, flip: float, epsilon: float, report: Report) -> list[tu
         ),
         (
             "   if all may change",
-            f"epsilon {number(whole.epsilon)}: together they are not hidden",
+            f"epsilon {number(whole.epsilon)} for all of them together",
         ),
     ]
