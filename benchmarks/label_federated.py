@@ -54,7 +54,7 @@ class Settings:
     clients: int = 50
     #: Who trains in a round; chosen anew each time.
     fraction: float = 0.2
-    rounds: int = 30
+    rounds: int = 45
     batch_size: int = 50
     #: Of Adam in the first round; it falls along a half cosine.
     learning_rate: float = 3e-3
