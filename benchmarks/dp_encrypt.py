@@ -54,7 +54,7 @@ class Settings:
 #: The last is what is lost without noise.
 ROWS = (
     Settings(50.0, 0.01, 0.5, 40),
-    Settings(8.0, 1e-6, 0.5, 40),
+    Settings(8.0, 1e-6, 0.1, 40),
     Settings(None, 0.0, 0.5, 40),
 )
 
