@@ -50,7 +50,7 @@ class Settings:
     batch_size: int = 250
     epochs: int = 3
     max_grad_norm: float = 0.1
-    learning_rate: float = 1.0
+    learning_rate: float = 0.5
     momentum: float = 0.9
 
 
