@@ -77,8 +77,8 @@ def _print(summary: list[dict[str, Any]], head: dict[str, Any]) -> None:
     console = Console(width=120)
     console.print(table)
     console.print(
-        f"A record is a window of {config['context']} tokens, {bits} bits. The label is the epsilon "
-        f"of a one-hot record; {bits} free bits cost {bits} times half of it, at every release. "
+        f"A record is a window of {config['context']} tokens, {bits} bits. The label is the "
+        f"epsilon of a one-hot record; {bits} free bits cost {bits} times half of it, at every release. "
         "A total of hundreds is no protection that a theorem gives.",
         highlight=False,
     )
