@@ -78,8 +78,8 @@ def _print(summary: list[dict[str, Any]], head: dict[str, Any]) -> None:
     console.print(table)
     console.print(
         f"A record is a window of {config['context']} tokens, {bits} bits. The label is the "
-        f"epsilon of a one-hot record; {bits} free bits cost {bits} times half of it, at every release. "
-        "A total of hundreds is no protection that a theorem gives.",
+        f"epsilon of a one-hot record; {bits} free bits cost {bits} times half of it, at every "
+        "release. A total of hundreds is no protection that a theorem gives.",
         highlight=False,
     )
 
