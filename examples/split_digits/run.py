@@ -48,7 +48,7 @@ def main(
         typer.Option("--set", help="KEY=VALUE of the app's configuration; repeatable."),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where bottoms, policies and ledgers stay; new if left out.")
+        Path | None, typer.Option(help="Where models, policies and ledgers stay; new if left out.")
     ] = None,
 ) -> None:
     """Train on two halves of each image; print loss, accuracy and what a record has cost.
@@ -62,6 +62,8 @@ def main(
         config["output"] = str(output.resolve())
     with tempfile.TemporaryDirectory(prefix="split-") as scratch:
         place = Path(scratch) if folder is None else folder.resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        config["checkpoint"] = config["checkpoint"] or str(place / "top.pt")
         if engine is Engine.PROCESS:
             from split_digits import client_app, server_app
 

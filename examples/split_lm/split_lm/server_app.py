@@ -59,7 +59,13 @@ def run(grid: Grid | Exchange, config: Mapping[str, Any]) -> None:
     strategy = SplitStrategy(top, mechanism, own, labels, parties=1)
     progress, epochs = Progress(int(config["log-every"])), int(config["epochs"])
     # No evaluation before the last epoch: test windows are released too, each time.
-    result = strategy.start(grid, epochs=epochs, evaluate_every=epochs, on_step=progress)
+    result = strategy.start(
+        grid,
+        epochs=epochs,
+        evaluate_every=epochs,
+        checkpoint=str(config["checkpoint"]) or None,
+        on_step=progress,
+    )
     (party,) = result.parties
     print(party.statement(mechanism.record_epsilon), flush=True)
     loss = result.history[-1]["loss-test"]
