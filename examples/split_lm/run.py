@@ -160,9 +160,6 @@ def main(
         f"unigram entropy {unigram:.3f}",
         flush=True,
     )
-    runs: list[dict[str, Any]] = []
-    for seed in range(1, seeds + 1):
-        runs += _compare(engine, {**config, "seed": seed}, labels)
     names = {name: Path(config[name]).name for name in ("text", "eval-text")}
     head = {
         "command": shlex.join(["python", "examples/split_lm/run.py", *_told(sys.argv[1:])]),
@@ -170,7 +167,12 @@ def main(
         "windows": sizes,
         "config": {**config, **names},
     }
-    report.publish(output, runs, head)
+    runs: list[dict[str, Any]] = []
+    summary: list[dict[str, Any]] = []
+    for seed in range(1, seeds + 1):
+        runs += _compare(engine, {**config, "seed": seed}, labels)
+        summary = report.save(output, runs, head)
+    report.publish(output, summary, head)
 
 
 def _told(arguments: list[str]) -> list[str]:

@@ -20,8 +20,8 @@ _CLAIMS = {
 }
 
 
-def publish(output: Path, runs: list[dict[str, Any]], head: dict[str, Any]) -> None:
-    """Print the table; write ``result.json`` and ``loss.png`` to the folder.
+def save(output: Path, runs: list[dict[str, Any]], head: dict[str, Any]) -> list[dict[str, Any]]:
+    """Write ``result.json`` and ``loss.png`` to the folder; return a row for each kind of run.
 
     Parameters
     ----------
@@ -35,10 +35,18 @@ def publish(output: Path, runs: list[dict[str, Any]], head: dict[str, Any]) -> N
     """
     names = list(dict.fromkeys(run["run"] for run in runs))
     summary = [_summary(name, [run for run in runs if run["run"] == name]) for name in names]
-    body = {**head, "summary": summary, "runs": runs}
-    (output / "result.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    _print(summary, head)
+    short = [{**run, "losses": [round(loss, 3) for loss in run["losses"]]} for run in runs]
+    head = {**head, "summary": summary}
+    lines = ",\n".join(json.dumps(run) for run in short)  # a line for each run
+    text = json.dumps(head, indent=1).removesuffix("\n}") + f',\n "runs": [\n{lines}\n]}}\n'
+    (output / "result.json").write_text(text, encoding="utf-8")
     _plot(output / "loss.png", names, runs, float(head["unigram"]))
+    return summary
+
+
+def publish(output: Path, summary: list[dict[str, Any]], head: dict[str, Any]) -> None:
+    """Print the table, and where everything is."""
+    _print(summary, head)
     print(f"wrote {output / 'result.json'} and {output / 'loss.png'}", flush=True)
 
 
