@@ -26,7 +26,8 @@ from flower_ldp.policy import load_policy
 _START_SECONDS = 180
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens at now."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -42,7 +43,7 @@ def local_superlink(home: Path, policy: Path) -> Iterator[dict[str, str]]:
 
     Yields the environment that ``flwr run`` needs to find it.
     """
-    port, control = _free_ports(2)
+    port, control = free_ports(2)
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "here"\n\n[superlink.here]\n'
@@ -57,23 +58,31 @@ def local_superlink(home: Path, policy: Path) -> Iterator[dict[str, str]]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
+    command = ["flower-superlink", "--insecure", "--simulation"]
+    command += ["--isolation", "subprocess", "--disable-runtime-dependency-installation"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    command += ["--control-api-address", f"127.0.0.1:{control}"]
     log = home / "superlink.log"
+    with running(command, environment, log) as process:
+        wait_until_listening(port, process, log)
+        yield environment
+
+
+@contextlib.contextmanager
+def running(
+    command: list[str], environment: dict[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Keep a process running, and stop it with all that it started."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [
-                *("flower-superlink", "--insecure", "--simulation"),
-                *("--isolation", "subprocess", "--disable-runtime-dependency-installation"),
-                *("--host", "127.0.0.1", "--port", str(port)),
-                *("--control-api-address", f"127.0.0.1:{control}"),
-            ],
+            command,
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     try:
-        _wait_until_listening(port, process, log)
-        yield environment
+        yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -84,7 +93,8 @@ def local_superlink(home: Path, policy: Path) -> Iterator[dict[str, str]]:
         process.wait()
 
 
-def _wait_until_listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until_listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait for a SuperLink; give up, with its log, if it ended or takes too long."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):

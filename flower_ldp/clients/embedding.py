@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +24,13 @@ from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms, encode_embeddings, width_of
+from flower_ldp.wire.embedding import (
+    STEP_KEY,
+    EmbeddingProposal,
+    TableTerms,
+    encode_embeddings,
+    width_of,
+)
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
 
@@ -31,6 +38,8 @@ _log = logging.getLogger("flower_ldp")
 
 #: The server's records are not the party's: other ids, another table, or other blocks.
 REFUSED_RECORDS = "ldp:refused:records"
+#: The bottom is at another step than the server's top.
+REFUSED_STEP = "ldp:refused:step"
 #: Under this key the app answers with one array, the embeddings of the block's records.
 EMBEDDING_KEY = "embedding"
 
@@ -49,6 +58,16 @@ class Party(Protocol):
     @property
     def tables(self) -> RecordTables:
         """The ids of the party's records."""
+
+    @property
+    def step(self) -> str:
+        """Name of the last step that the bottom has made; empty before the first."""
+
+    def earlier(self) -> Sequence[str]:
+        """Return the steps that the bottom can be put back to."""
+
+    def rewind(self, step: str) -> None:
+        """Put the bottom back to the step; raise ValueError if that cannot be."""
 
     def digest(self) -> str:
         """Return a digest of the bottom's weights; equal only for equal bottoms."""
@@ -192,3 +211,28 @@ def check_table(party: Party, terms: TableTerms) -> None:
     else:
         return
     raise RefusalError(REFUSED_RECORDS, differs)
+
+
+def check_step(party: Party, content: RecordDict) -> None:
+    """Refuse a message of a run whose top is at another step than a bottom that learns.
+
+    The step to be made may be the one that was made last: then its answer was lost.
+
+    Raises
+    ------
+    WireError
+        If the message does not say.
+    RefusalError
+        With code ``ldp:refused:step``.
+    """
+    if party.claim.kind != "conditional":
+        return
+    record = content.config_records.get(STEP_KEY)
+    if record is None or not isinstance(record.get("after"), str):
+        raise WireError("fields", "the message does not say which step it comes after")
+    if party.step not in (record["after"], record.get("step")):
+        raise RefusalError(
+            REFUSED_STEP,
+            f"the run is at step {record['after'] or 'none'!r}, the bottom at "
+            f"{party.step or 'none'!r}: one of them was restored, or moved by another run",
+        )

@@ -3,7 +3,8 @@
 =====================  ==================================================================
 type of message        answer
 =====================  ==================================================================
-``query.align``        the party's name and its claim, if the ids agree: public facts
+``query.align``        the party's name, its claim and its step, if the ids agree: public facts
+``train.rewind``       empty; the bottom is back at an earlier step
 ``train.prepare``      empty; the bottom was trained on the randomized labels that were sent
 ``train.forward``      randomized embeddings of a block
 ``evaluate.forward``   the same, for records that are only predicted
@@ -12,7 +13,8 @@ type of message        answer
 
 Embeddings pass the gate (:class:`~flower_ldp.clients.LdpMod`). What a bottom may take in follows
 from its claim: gradients only if it is ``conditional``, labels unless it is ``public``, when it is
-frozen altogether. How the labels are used under ``dp`` is the party's own promise.
+frozen altogether. How the labels are used under ``dp`` is the party's own promise. A bottom that
+takes gradients answers only a run that is at its step.
 """
 
 from __future__ import annotations
@@ -29,7 +31,13 @@ from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
 from flower_ldp.clients.admission import Admission
-from flower_ldp.clients.embedding import EMBEDDING_KEY, EmbeddingRelease, Party, check_table
+from flower_ldp.clients.embedding import (
+    EMBEDDING_KEY,
+    EmbeddingRelease,
+    Party,
+    check_step,
+    check_table,
+)
 from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_PROPOSAL, LdpMod
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
@@ -43,6 +51,7 @@ from flower_ldp.wire.embedding import (
     GRADIENT_KEY,
     LABELS_KEY,
     PREPARE,
+    REWIND,
     STEP_KEY,
     EmbeddingProposal,
     TableTerms,
@@ -55,8 +64,9 @@ _log = logging.getLogger("flower_ldp")
 _TAKEN_IN: dict[str, tuple[str, ...]] = {
     "public": (),
     "dp": (PREPARE,),
-    "conditional": (PREPARE, BACKWARD),
+    "conditional": (PREPARE, BACKWARD, REWIND),
 }
+_AT_STEP = (FORWARD, EVALUATE, BACKWARD)
 
 
 def split_client_app(
@@ -91,6 +101,10 @@ def split_client_app(
             return _error(FAILED, message)
         if message.metadata.message_type == ALIGN:
             return _align(party, message)
+        if message.metadata.message_type in _AT_STEP:
+            refused = _refused(message, lambda: check_step(party, message.content))
+            if refused is not None:
+                return refused
         release = EmbeddingRelease(party)
         gate = LdpMod(
             admission=admission,
@@ -101,6 +115,7 @@ def split_client_app(
 
     app = ClientApp(mods=list(mods))
     app.query("align")(answer)
+    app.train("rewind")(answer)
     app.train("prepare")(answer)
     app.train("forward")(answer)
     app.train("backward")(answer)
@@ -108,39 +123,62 @@ def split_client_app(
     return app
 
 
-def _align(party: Party, message: Message) -> Message:
-    """Say who this is, once all tables that the server names are the party's."""
+def _refused(message: Message, check: Callable[[], None]) -> Message | None:
+    """Return the answer to a message that a check of public facts refuses."""
     try:
-        for key, record in message.content.config_records.items():
-            if key.startswith(PROPOSAL_KEY):
-                check_table(party, TableTerms.from_fields(record))
-        claim = party.claim
-        fields = {"name": party.name, "claim": claim.kind}
-        amounts = {"epsilon": float(claim.epsilon), "delta": float(claim.delta)}
-        payload = json.dumps({**fields, **amounts}, sort_keys=True).encode()
-        record = ConfigRecord({PAYLOAD_KEY: payload})
-        return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
+        check()
     except RefusalError as refusal:
         _log.warning("refused: %s", refusal)
         return _error(refusal.code, message)
     except WireError as error:
         _log.warning("refused: %s", error)
         return _error(REFUSED_PROPOSAL, message)
+    return None
+
+
+def _align(party: Party, message: Message) -> Message:
+    """Say who this is, once all tables that the server names are the party's."""
+
+    def check() -> None:
+        for key, record in message.content.config_records.items():
+            if key.startswith(PROPOSAL_KEY):
+                check_table(party, TableTerms.from_fields(record))
+
+    refused = _refused(message, check)
+    if refused is not None:
+        return refused
+    claim, learns = party.claim, party.claim.kind == "conditional"
+    fields = {
+        "name": party.name,
+        "claim": claim.kind,
+        "epsilon": float(claim.epsilon),
+        "delta": float(claim.delta),
+        "step": party.step if learns else "",
+        "earlier": list(party.earlier()) if learns else [],
+    }
+    record = ConfigRecord({PAYLOAD_KEY: json.dumps(fields, sort_keys=True).encode()})
+    return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
 
 
 def _compute(party: Party, message: Message, _: Context) -> Message:
     """Do behind the gate what the message asks for."""
-    if message.metadata.message_type == BACKWARD:
-        _learn(party, message.content)
-        return Message(RecordDict(), reply_to=message)
-    if message.metadata.message_type == PREPARE:
-        _prepare(party, message.content)
+    take_in = {BACKWARD: _learn, PREPARE: _prepare, REWIND: _rewind}
+    taken = take_in.get(message.metadata.message_type)
+    if taken is not None:
+        taken(party, message.content)
         return Message(RecordDict(), reply_to=message)
     proposal = EmbeddingProposal.from_fields(message.content.config_records[PROPOSAL_KEY])
     table = proposal.terms.table
     found = party.embed(table, party.tables.rows(table, proposal.block))
     record = ArrayRecord({EMBEDDING_KEY: Array(np.asarray(found))})
     return Message(RecordDict({EMBEDDING_KEY: record}), reply_to=message)
+
+
+def _rewind(party: Party, content: RecordDict) -> None:
+    step = content.config_records[STEP_KEY]["after"]
+    if not isinstance(step, str):
+        raise WireError("fields", f"step must be text, got {step!r}")
+    party.rewind(step)
 
 
 def _prepare(party: Party, content: RecordDict) -> None:

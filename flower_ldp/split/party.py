@@ -1,7 +1,8 @@
 """A feature party with a torch bottom, kept in a folder of its own between messages.
 
 Flower may handle each message in a new process, so the bottom and its optimizer live in a
-file, ``bottom.pt``, replaced as a whole after each step: it is the party's checkpoint too.
+file, ``bottom.pt``, replaced as a whole after each step: it is the party's checkpoint too. The
+file of the step before stays beside it, for a run that has to go back by one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from flower_ldp.wire.records import RecordTables
 #: Trains a bottom: module, features as numpy has them, labels, loss.
 Train = Callable[[nn.Module, NDArray[Any], Tensor, "ForwardCorrected"], None]
 
-_FILE = "bottom.pt"
+_FILE, _PREVIOUS = "bottom.pt", "bottom.previous.pt"
 
 
 class TorchParty:
@@ -86,13 +87,46 @@ class TorchParty:
         self.bottom = bottom.eval()
         self._features = features
         self._loaded: dict[str, NDArray[Any]] = {}
-        self._path = Path(folder) / _FILE
+        self._path, self._previous = Path(folder) / _FILE, Path(folder) / _PREVIOUS
         learns = claim.kind == "conditional"
         self._optimizer = optimizer(bottom.parameters()) if learns else None
         self._train = train
         self._save_every, self._unsaved = save_every, 0
-        self._last = self._prepared = ""
-        self._load()
+        self._last = self._saved = self._prepared = ""
+        if self._path.exists() or self._previous.exists():
+            # Only the previous one: killed while the files were replaced, so before the answer.
+            self._load(self._path if self._path.exists() else self._previous)
+            self._saved = self._last
+        else:
+            self.save()
+
+    @property
+    def step(self) -> str:
+        """Name of the last step that the bottom has made; empty before the first."""
+        return self._last
+
+    def earlier(self) -> tuple[str, ...]:
+        """Return the steps that the bottom can be put back to: those of the files."""
+        files = (path for path in (self._path, self._previous) if path.exists())
+        found = dict.fromkeys(str(_read(path)["last"]) for path in files)
+        return tuple(step for step in found if step != self._last)
+
+    def rewind(self, step: str) -> None:
+        """Put the bottom back to the step, if it is not there.
+
+        Raises
+        ------
+        ValueError
+            If the folder does not have it.
+        """
+        if step == self._last:
+            return
+        for path in (self._path, self._previous):
+            if path.exists() and _read(path)["last"] == step:
+                self._load(path)
+                self.save()
+                return
+        raise ValueError(f"{self._path.parent} has no bottom of step {step or 'none'}")
 
     def digest(self) -> str:
         """Return the SHA-256 of the bottom's weights: names, types, shapes and bytes."""
@@ -156,7 +190,10 @@ class TorchParty:
             self.save()
 
     def save(self) -> None:
-        """Write the bottom to the folder: the old file stays until the new one is complete."""
+        """Write the bottom to the folder: the old file stays until the new one is complete.
+
+        After a step it stays as the file of the step before.
+        """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(".new")
         optimizer = None if self._optimizer is None else self._optimizer.state_dict()
@@ -171,17 +208,16 @@ class TorchParty:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
+        if self._last != self._saved and self._path.exists():
+            self._path.replace(self._previous)
         new.replace(self._path)
-        self._unsaved = 0
+        self._saved, self._unsaved = self._last, 0
 
-    def _load(self) -> None:
-        if not self._path.exists():
-            self.save()
-            return
-        state = torch.load(self._path, map_location="cpu", weights_only=True)
+    def _load(self, path: Path) -> None:
+        state = _read(path)
         if state["kind"] != self.claim.kind:
             raise ValueError(
-                f"{self._path} holds a bottom of claim {state['kind']!r}, not {self.claim.kind!r}: "
+                f"{path} holds a bottom of claim {state['kind']!r}, not {self.claim.kind!r}: "
                 "how it came to be cannot be declared anew; use another folder"
             )
         try:
@@ -189,7 +225,7 @@ class TorchParty:
             if self._optimizer is not None:
                 self._optimizer.load_state_dict(state["optimizer"])
         except RuntimeError as error:
-            raise ValueError(f"{self._path} holds another bottom: {error}") from error
+            raise ValueError(f"{path} holds another bottom: {error}") from error
         self._last, self._prepared = state["last"], state["prepared"]
 
     def _inputs(self, table: str, rows: NDArray[np.int64]) -> Tensor:
@@ -202,6 +238,10 @@ class TorchParty:
                 raise ValueError(f"features of {table!r}: one row for each id, got {len(found)}")
             self._loaded[table] = found
         return self._loaded[table]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return dict(torch.load(path, map_location="cpu", weights_only=True))
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:

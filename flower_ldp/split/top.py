@@ -24,7 +24,8 @@ class TorchTop:
     Parameters
     ----------
     module : Module
-        From rows as wide as all embeddings together to one score for each class.
+        From rows as wide as all embeddings together to one score for each class: shape
+        (records, classes), or (records, classes, labels of a record).
     optimizer : callable
         Makes the optimizer from the parameters.
     loss : callable
@@ -41,6 +42,8 @@ class TorchTop:
         self.module = module
         self._optimizer = optimizer(module.parameters())
         self._loss = loss
+        #: Name of the last step, which the strategy sets; a part of what is saved.
+        self.at: str | None = ""
 
     def step(
         self, embeddings: Sequence[Rows], labels: NDArray[np.int64]
@@ -58,18 +61,32 @@ class TorchTop:
         return value, [_gradient(rows) for rows in inputs]
 
     def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
-        """Return the class with the largest score, for each record."""
+        """Return the class with the largest score, for each label of each record."""
         self.module.eval()
         with torch.no_grad():
             scores = self.module(torch.from_numpy(np.concatenate(embeddings, axis=1)))
         return np.asarray(scores.argmax(1).numpy(), dtype=np.int64)
 
+    def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
+        """Return the mean loss over all labels, in evaluation mode; the top learns nothing."""
+        self.module.eval()
+        with torch.no_grad():
+            scores = self.module(torch.from_numpy(np.concatenate(embeddings, axis=1)))
+            return float(self._loss(scores, torch.from_numpy(labels)))
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write module and optimizer to a file, replaced as a whole."""
+        """Write module, optimizer and step to a file, replaced as a whole."""
         path = Path(path)
         new = path.with_name(path.name + ".new")
-        state = {"module": self.module.state_dict(), "optimizer": self._optimizer.state_dict()}
-        torch.save(state, new)
+        state = {
+            "module": self.module.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "at": self.at,
+        }
+        with new.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
         new.replace(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -77,6 +94,7 @@ class TorchTop:
         state = torch.load(path, map_location="cpu", weights_only=True)
         self.module.load_state_dict(state["module"])
         self._optimizer.load_state_dict(state["optimizer"])
+        self.at = state["at"]
 
 
 class ForwardCorrected:

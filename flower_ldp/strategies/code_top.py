@@ -37,6 +37,7 @@ class CodeTop:
             raise ValueError(f"smoothing must be positive, got {smoothing}")
         self.classes = classes
         self.smoothing = smoothing
+        self.at: str | None = None
         self._labels = np.zeros(classes)
         self._single: list[NDArray[np.float64]] = []
         self._pairs: dict[tuple[int, int], NDArray[np.float64]] = {}
@@ -50,7 +51,7 @@ class CodeTop:
                 (i, j): np.zeros((self.classes, widths[i], widths[j]))
                 for i, j in combinations(range(len(widths)), 2)
             }
-        loss = -float(np.mean(self.log_posterior(embeddings)[np.arange(len(labels)), labels]))
+        loss = self.loss(embeddings, labels)
         np.add.at(self._labels, labels, 1.0)
         for counts, rows in zip(self._single, embeddings, strict=True):
             np.add.at(counts, (labels, rows.argmax(axis=1)), 1.0)
@@ -85,3 +86,7 @@ class CodeTop:
     def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
         """Return the most likely label of each record."""
         return np.asarray(self.log_posterior(embeddings).argmax(axis=1), dtype=np.int64)
+
+    def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
+        """Return the mean of -log P(label | reports)."""
+        return -float(np.mean(self.log_posterior(embeddings)[np.arange(len(labels)), labels]))

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp import Grid
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.strategies.split_align import AlignedParty, align
 from flower_ldp.strategies.split_exchange import Exchange, GridExchange, PartyError, payloads
 from flower_ldp.strategies.split_labels import ToldLabels, tell
+from flower_ldp.strategies.split_steps import TopFile, saved, settle
+from flower_ldp.strategies.split_top import Rows, Top, checked_labels
 from flower_ldp.wire.embedding import (
     BACKWARD,
     EVALUATE,
@@ -42,29 +44,6 @@ from flower_ldp.wire.records import RecordTables
 
 _log = logging.getLogger("flwr")
 
-Rows = NDArray[np.float32]
-
-
-class Top(Protocol):
-    """The server's model over all parties' embeddings."""
-
-    def step(
-        self, embeddings: Sequence[Rows], labels: NDArray[np.int64]
-    ) -> tuple[float, Sequence[Rows] | None]:
-        """Learn from one block.
-
-        Returns
-        -------
-        loss : float
-            Before the step, mean over the block's records.
-        gradients : sequence of ndarray or None
-            Of the loss, one for each party and shaped as its embeddings; None if this top
-            has none to give.
-        """
-
-    def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
-        """Return the label of each record."""
-
 
 @dataclass
 class SplitResult:
@@ -75,8 +54,8 @@ class SplitResult:
     parties : list of AlignedParty
         In the order of their names.
     history : list of dict
-        One for each epoch: ``epoch``, ``loss``, ``steps``, and ``accuracy-<table>`` where a
-        table was evaluated.
+        One for each epoch: ``epoch``, ``loss``, ``steps``, and ``accuracy-<table>`` and
+        ``loss-<table>`` where a table was evaluated.
     """
 
     parties: list[AlignedParty] = field(default_factory=list)
@@ -95,7 +74,8 @@ class SplitStrategy:
     tables : RecordTables
         The ids of the server's records.
     labels : mapping of str to array of integers
-        For each table, one label for each id, in the order of the ids.
+        For each table, one label for each id, in the order of the ids; or one row of labels,
+        all of one length (a window of text has a next token at every place).
     parties : int
         How many feature parties there are; at least 1.
     train_table : str
@@ -130,13 +110,14 @@ class SplitStrategy:
         self.top = top
         self.mechanism = mechanism
         self.tables = tables
-        self.labels = _checked_labels(tables, labels)
+        self.labels = checked_labels(tables, labels)
         self.parties = parties
         self.train_table = train_table
         self.told = told
         if told is not None:
             told.check(len(tables.tables[train_table]))
         self._session, self._step = "", 0
+        self._after: dict[int, str] = {}
 
     def start(
         self,
@@ -145,6 +126,9 @@ class SplitStrategy:
         epochs: int,
         evaluate_every: int = 1,
         rng: RandomSource | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        any_step: bool = False,
+        on_step: Callable[[int, float], None] | None = None,
     ) -> SplitResult:
         """Align, train and evaluate.
 
@@ -160,26 +144,42 @@ class SplitStrategy:
             is evaluated too. Test records are released as well, and cost as much.
         rng : RandomSource, optional
             For the order of blocks, which is not private.
+        checkpoint : path-like, optional
+            A file in which the top is kept at every step. If it is there, the top goes on from
+            it, with the parties' bottoms of the same step.
+        any_step : bool
+            Train parties' bottoms as they are, also if they were not trained with this top or
+            with each other.
+        on_step : callable, optional
+            Is told the number of each step, from 1, and its loss.
 
         Raises
         ------
         PartyError
-            If a party refuses, fails or does not answer.
+            If a party refuses, fails or does not answer, or its bottom is of another step.
+        TypeError
+            If there is a checkpoint, and the top cannot be saved.
         """
         if epochs < 0 or evaluate_every < 0:
             raise ValueError("epochs and evaluate_every must be at least 0")
         exchange = GridExchange(grid) if isinstance(grid, Grid) else grid
         rng = RandomSource.from_os() if rng is None else rng
         terms = [self._terms(name) for name in self.tables.tables]
-        result = SplitResult(align(exchange, terms, self.parties))
+        file = None if checkpoint is None else TopFile(checkpoint)
+        if file is not None:
+            saved(self.top)
+        found = align(exchange, terms, self.parties)
+        result = SplitResult(settle(exchange, found, self.top, file, any_step=any_step))
+        self._after = {party.node: party.step for party in result.parties}
         for party in result.parties:
             _log.info("%s", party.statement(self.mechanism.record_epsilon))
         if self.told is not None:
             records = self.tables.tables[self.train_table]
             tell(exchange, result.parties, self._terms(self.train_table), records, self.told)
-        self._session = rng.random_bytes(8).hex()
+        # Not from rng: a seeded one would name the steps of two runs alike.
+        self._session = RandomSource.from_os().random_bytes(8).hex()
         for epoch in range(1, epochs + 1):
-            losses = self._epoch(exchange, result.parties, rng)
+            losses = self._epoch(exchange, result.parties, rng, file, on_step)
             row = {"epoch": float(epoch), "loss": float(np.mean(losses)), "steps": len(losses)}
             if evaluate_every and (epoch % evaluate_every == 0 or epoch == epochs):
                 row.update(self.evaluate(exchange, result.parties))
@@ -188,21 +188,28 @@ class SplitStrategy:
         return result
 
     def evaluate(self, exchange: Exchange, parties: Sequence[AlignedParty]) -> dict[str, float]:
-        """Return ``accuracy-<table>`` of every table but the training's."""
+        """Return ``accuracy-<table>`` and ``loss-<table>`` of every table but the training's."""
         found = {}
         for table in self.tables.tables:
             if table == self.train_table:
                 continue
-            right = 0
+            right, loss = 0, 0.0
             for block in range(self.tables.blocks(table)):
                 embeddings = self._forward(exchange, parties, EVALUATE, table, block)
                 labels = self.labels[table][self.tables.rows(table, block)]
                 right += int((self.top.predict(embeddings) == labels).sum())
-            found[f"accuracy-{table}"] = right / len(self.tables.tables[table])
+                loss += self.top.loss(embeddings, labels) * len(labels)
+            found[f"accuracy-{table}"] = right / self.labels[table].size
+            found[f"loss-{table}"] = loss / len(self.labels[table])
         return found
 
     def _epoch(
-        self, exchange: Exchange, parties: Sequence[AlignedParty], rng: RandomSource
+        self,
+        exchange: Exchange,
+        parties: Sequence[AlignedParty],
+        rng: RandomSource,
+        file: TopFile | None,
+        on_step: Callable[[int, float], None] | None,
     ) -> list[float]:
         table = self.train_table
         losses = []
@@ -213,7 +220,12 @@ class SplitStrategy:
             losses.append(loss)
             self._step += 1
             if gradients is not None:
+                self.top.at = f"{self._session}-{self._step}"
+                if file is not None:
+                    file.save(saved(self.top))  # before any party is a step ahead of it
                 self._backward(exchange, parties, gradients, block)
+            if on_step is not None:
+                on_step(self._step, loss)
         return losses
 
     def _forward(
@@ -225,7 +237,10 @@ class SplitStrategy:
         block: int,
     ) -> list[Rows]:
         proposal = self._proposal(table, block)
-        contents = {party.node: RecordDict({PROPOSAL_KEY: proposal}) for party in parties}
+        contents = {}
+        for party in parties:
+            after = ConfigRecord({"after": self._after.get(party.node, party.step)})
+            contents[party.node] = RecordDict({PROPOSAL_KEY: proposal, STEP_KEY: after})
         names = {party.node: party.name for party in parties}
         found = payloads(exchange.ask(kind, contents), names)
         records = len(self.tables.rows(table, block))
@@ -244,12 +259,12 @@ class SplitStrategy:
         block: int,
     ) -> None:
         proposal = self._proposal(self.train_table, block)
-        step = ConfigRecord({"step": f"{self._session}-{self._step}"})
+        step = str(self.top.at)
         contents = {
             party.node: RecordDict(
                 {
                     PROPOSAL_KEY: proposal,
-                    STEP_KEY: step,
+                    STEP_KEY: ConfigRecord({"after": self._after[party.node], "step": step}),
                     GRADIENT_KEY: ArrayRecord({GRADIENT_KEY: Array(gradient)}),
                 }
             )
@@ -259,6 +274,7 @@ class SplitStrategy:
         if contents:
             names = {party.node: party.name for party in parties if party.node in contents}
             payloads(exchange.ask(BACKWARD, contents), names)
+            self._after.update(dict.fromkeys(contents, step))
 
     def _proposal(self, table: str, block: int) -> ConfigRecord:
         proposal = EmbeddingProposal(self.mechanism, self._terms(table), block)
@@ -267,20 +283,3 @@ class SplitStrategy:
     def _terms(self, table: str) -> TableTerms:
         records = self.tables.tables[table]
         return TableTerms(table, records.digest, len(records), self.tables.block_size)
-
-
-def _checked_labels(
-    tables: RecordTables, labels: Mapping[str, ArrayLike]
-) -> dict[str, NDArray[np.int64]]:
-    if set(labels) != set(tables.tables):
-        raise ValueError(f"labels must be for {sorted(tables.tables)}, got {sorted(labels)}")
-    found = {}
-    for name, values in labels.items():
-        array = np.asarray(values)
-        if array.dtype.kind not in "iu" or array.shape != (len(tables.tables[name]),):
-            raise ValueError(
-                f"labels of {name!r} must be {len(tables.tables[name])} integers, got "
-                f"{array.dtype} {array.shape}"
-            )
-        found[name] = array.astype(np.int64)
-    return found

@@ -36,11 +36,17 @@ class AlignedParty:
         Who it is in every run; embeddings are given to the top in the order of names.
     claim : BottomClaim
         How its bottom came to be.
+    step : str
+        Name of the last step that its bottom has made; empty before the first.
+    earlier : tuple of str
+        Steps that its bottom can be put back to.
     """
 
     node: int
     name: str
     claim: BottomClaim
+    step: str = ""
+    earlier: tuple[str, ...] = ()
 
     def statement(self, epsilon: float) -> str:
         """Say what a release of ``epsilon`` per record covers, and how often it is paid."""
@@ -88,6 +94,7 @@ def _party(node: int, payload: bytes) -> AlignedParty:
     try:
         fields = json.loads(payload)
         claim = BottomClaim(fields["claim"], fields["epsilon"], fields["delta"])
-        return AlignedParty(node, str(fields["name"]), claim)
+        step, earlier = str(fields["step"]), tuple(str(one) for one in fields["earlier"])
+        return AlignedParty(node, str(fields["name"]), claim, step, earlier)
     except (ValueError, KeyError, TypeError) as error:
         raise PartyError(f"at node {node}", f"malformed introduction: {error}") from error

@@ -24,6 +24,8 @@ _MEANINGS = {
     "ldp:refused:budget": "its budget is spent",
     "ldp:refused:ledger": "its ledger cannot be used",
     "ldp:refused:message": "its bottom is frozen and takes no gradients",
+    "ldp:refused:step": "its bottom is at another step than this run: it was restored from a file, "
+    "or another run moved it; begin again from the checkpoints",
     "ldp:refused:proposal": "it does not understand the proposal",
     "ldp:refused:repeat": "it was asked before and has no report to give again",
     "ldp:failed": "its app failed; its log says why",

@@ -18,16 +18,19 @@ from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding
 from flower_ldp.mechanisms.unary import UnaryEncoding
 
-#: Keys of a message's records: where in the training it is, and its gradient.
+#: Keys of a message's records: where in the training it is (``after``, the last step that the
+#: bottom must have made, and ``step``, the one to make), and its gradient.
 STEP_KEY = "ldp.step"
 GRADIENT_KEY = "ldp.gradient"
 #: Keys of randomized labels: the channel that they went through, and the labels.
 CHANNEL_KEY = "ldp.channel"
 LABELS_KEY = "ldp.labels"
-#: Types of message: is it the same data; randomized labels to train a bottom on; embeddings of
-#: a block; gradients for a block; embeddings of a block that is only predicted.
-ALIGN, PREPARE, FORWARD, BACKWARD, EVALUATE = (
+#: Types of message: is it the same data; back to an earlier step; randomized labels to train a
+#: bottom on; embeddings of a block; gradients for a block; embeddings of a block that is only
+#: predicted.
+ALIGN, REWIND, PREPARE, FORWARD, BACKWARD, EVALUATE = (
     "query.align",
+    "train.rewind",
     "train.prepare",
     "train.forward",
     "train.backward",

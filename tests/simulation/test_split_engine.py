@@ -42,17 +42,29 @@ def test_codes_are_released_once_and_name_most_digits(engine: str, tmp_path: Pat
                 assert totals[Unit.EXAMPLE].epsilon_text == "8"
 
 
-def test_bits_are_paid_for_in_every_epoch(tmp_path: Path) -> None:
-    done = run(
-        *("--folder", str(tmp_path), "--set", "mode=bits", "--set", "epochs=2"),
-        *("--set", "width=16"),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "epsilon of a training record, at each party: 128" in done.stdout
-    with Ledger.open(tmp_path / "owner-left" / "ledger.sqlite") as ledger:
-        spent = {name: ledger.totals(name)[Unit.EXAMPLE] for name in ledger.data_ids()}
-    train = {amount.epsilon_text for name, amount in spent.items() if "/train/" in name}
-    assert train == {"128"}
+def test_bits_are_paid_for_in_every_epoch_and_a_second_run_goes_on(tmp_path: Path) -> None:
+    losses = []
+    for number in (1, 2):
+        done = run(
+            *("--folder", str(tmp_path), "--set", "mode=bits", "--set", "epochs=2"),
+            *("--set", "width=16", "--set", "block-size=500"),
+            *("--output", str(tmp_path / "result.json")),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "epsilon of a training record, at each party: 128 in this run" in done.stdout
+        history = json.loads((tmp_path / "result.json").read_text())["history"]
+        losses += [row["loss"] for row in history]
+        with Ledger.open(tmp_path / "owner-left" / "ledger.sqlite") as ledger:
+            spent = {name: ledger.totals(name)[Unit.EXAMPLE] for name in ledger.data_ids()}
+        train = {amount.epsilon_text for name, amount in spent.items() if "/train/" in name}
+        assert train == {str(number * 128)}
+    assert losses == sorted(losses, reverse=True)
+    (tmp_path / "top.pt").unlink()
+    (tmp_path / "top.pt.previous").unlink()
+    same = ("--set", "mode=bits", "--set", "width=16", "--set", "block-size=500")
+    done = run("--folder", str(tmp_path), *same)
+    assert done.returncode != 0
+    assert "party left: its bottom is at step" in done.stderr
 
 
 @pytest.mark.parametrize(

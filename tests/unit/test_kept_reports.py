@@ -17,7 +17,7 @@ from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.strategies import PartyError, SplitStrategy
-from flower_ldp.wire.embedding import FORWARD, EmbeddingProposal, TableTerms
+from flower_ldp.wire.embedding import FORWARD, STEP_KEY, EmbeddingProposal, TableTerms
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.split_world import Side, labels, local, tables
 from tests.unit.test_split import top
@@ -62,7 +62,8 @@ def run(folder: Path, kind: str, epochs: int, eps: float = 2.0, block: int = BLO
     claim = BottomClaim("dp", 2.0, 1e-5) if kind == "dp" else BottomClaim(kind)  # type: ignore[arg-type]
     side = Side("left", folder, claim, block=block)
     strategy = SplitStrategy(top(32, 1), UnaryEncoding(eps, 32), own, labels(own), parties=1)
-    strategy.start(local({1: side}, OwnerAdmission()), epochs=epochs, evaluate_every=0)
+    exchange = local({1: side}, OwnerAdmission())
+    strategy.start(exchange, epochs=epochs, evaluate_every=0, any_step=True)
 
 
 def spent(folder: Path) -> dict[str, tuple[Fraction, Fraction]]:
@@ -141,7 +142,8 @@ def ask(folder: Path, owner_side: Side) -> bytes:
     own = owner_side(None).tables  # type: ignore[arg-type]
     terms = TableTerms("train", own.tables["train"].digest, 1500, own.block_size)
     fields = EmbeddingProposal(UnaryEncoding(2.0, 32), terms, 0).to_fields()
-    content = RecordDict({PROPOSAL_KEY: ConfigRecord({**fields})})
+    step = ConfigRecord({"after": owner_side(None).step})  # type: ignore[arg-type]
+    content = RecordDict({PROPOSAL_KEY: ConfigRecord({**fields}), STEP_KEY: step})
     (reply,) = local({1: owner_side}, OwnerAdmission()).ask(FORWARD, {1: content}).values()
     if reply.has_error():
         raise PartyError("left", reply.error.reason or "")

@@ -41,7 +41,9 @@ def run(grid: Grid | Exchange, config: Mapping[str, Any]) -> None:
     labels = {table: target for table, (_, target) in data.load(source).items()}
     codes = config["mode"] == "codes"
     strategy = (_codes if codes else _bits)(config, own, labels)
-    result = strategy.start(grid, epochs=1 if codes else int(config["epochs"]))
+    checkpoint = None if codes else str(config["checkpoint"]) or None
+    epochs = 1 if codes else int(config["epochs"])
+    result = strategy.start(grid, epochs=epochs, checkpoint=checkpoint)
     for party in result.parties:
         print(party.statement(strategy.mechanism.record_epsilon), flush=True)
     for row in result.history:
@@ -52,7 +54,7 @@ def run(grid: Grid | Exchange, config: Mapping[str, Any]) -> None:
         )
     releases = 1 if codes else len(result.history)
     total = releases * strategy.mechanism.record_epsilon
-    print(f"epsilon of a training record, at each party: {total:g}", flush=True)
+    print(f"epsilon of a training record, at each party: {total:g} in this run", flush=True)
     if codes:
         limit = best_accuracy(epsilon * len(result.parties), 10)
         print(f"no mechanism names a digit more often than {limit:.4f} at this epsilon", flush=True)

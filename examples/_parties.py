@@ -1,0 +1,179 @@
+"""What the split examples' ``run.py`` share: three ways to run feature parties and a server.
+
+``process``     everything in this process: no engine, the same messages and the same gate
+``simulation``  Flower's simulation engine, one virtual node for each party
+``nodes``       a SuperLink and a SuperNode for each party, each a process with its own data,
+                its own policy and its own ledger, as institutions would run them
+
+Not part of the package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import typer
+from _runner import free_ports, running, wait_until_listening
+from flwr.app import Context, RecordDict
+from flwr.clientapp import ClientApp
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.strategies import LocalExchange
+
+
+class Engine(str, Enum):
+    """How parties and server run."""
+
+    PROCESS = "process"
+    SIMULATION = "simulation"
+    NODES = "nodes"
+
+
+@dataclass(frozen=True)
+class Parties:
+    """The feature parties of an app.
+
+    Parameters
+    ----------
+    app : Path
+        The app's folder.
+    nodes : mapping of str to dict
+        By name, what each party's operator adds to its node's configuration.
+    policy : callable
+        Of a name and a mode, the text of that party's policy. In a simulation all parties have
+        the one of the name ``both``.
+    shown : str
+        Pattern of the app's lines that are printed; the line ``finished`` ends a run.
+    """
+
+    app: Path
+    nodes: Mapping[str, Mapping[str, str]]
+    policy: Callable[[str, str], str]
+    shown: str
+
+    def in_process(
+        self,
+        client: ClientApp,
+        server: Callable[[LocalExchange, dict[str, Any]], None],
+        config: dict[str, Any],
+        folder: Path,
+    ) -> None:
+        """Call the parties' app directly."""
+        logging.getLogger("flwr").setLevel(logging.WARNING)  # the app prints what it says
+        parties = {}
+        for number, (name, own) in enumerate(self.nodes.items(), start=1):
+            policy = self._owner(folder / f"owner-{name}", name, "deployment")
+            node = {**own, "party-folder": str(folder), "ldp-policy": str(policy)}
+            context = Context(
+                run_id=1, node_id=number, node_config=node, state=RecordDict(), run_config=config
+            )
+            parties[number] = (client, context)
+        server(LocalExchange(parties), config)
+
+    def with_flower(self, config: dict[str, Any], folder: Path, *, nodes: bool) -> None:
+        """Submit the app to a SuperLink of its own, with virtual nodes or with SuperNodes."""
+        port, control, *listening = free_ports(2 + len(self.nodes))
+        home = folder / "flower"
+        environment = _environment(home, port)
+        superlink = ["flower-superlink", "--insecure", "--isolation", "subprocess"]
+        superlink += ["--disable-runtime-dependency-installation", "--host", "127.0.0.1"]
+        superlink += ["--port", str(port), "--control-api-address", f"127.0.0.1:{control}"]
+        if not nodes:
+            policy = self._owner(folder / "owners", "both", "simulation")
+            environment["FLOWER_LDP_POLICY"] = str(policy)
+            superlink.append("--simulation")
+        log = home / "superlink.log"
+        with contextlib.ExitStack() as processes:
+            process = processes.enter_context(running(superlink, environment, log))
+            wait_until_listening(port, process, log)
+            for name, own in zip(self.nodes, listening, strict=True) if nodes else ():
+                command = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}"]
+                command += ["--port", str(own), "--node-config", self._settings(folder, name)]
+                processes.enter_context(running(command, environment, home / f"{name}.log"))
+            virtual = 0 if nodes else len(self.nodes)
+            self._submit(environment, {**config, "party-folder": str(folder)}, virtual)
+
+    def _owner(self, folder: Path, name: str, mode: str) -> Path:
+        """Write a party's policy, and begin its ledger if it has none."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "policy.yaml"
+        path.write_text(self.policy(name, mode), encoding="utf-8")
+        Ledger.open(folder / "ledger.sqlite", create=True).close()
+        return path
+
+    def _settings(self, folder: Path, name: str) -> str:
+        policy = self._owner(folder / f"owner-{name}", name, "deployment")
+        own = {**self.nodes[name], "party-folder": folder, "ldp-policy": policy}
+        return " ".join(f'{key}="{value}"' for key, value in own.items())
+
+    def _submit(self, environment: dict[str, str], config: dict[str, Any], virtual: int) -> None:
+        command = ["flwr", "run", str(self.app), "--stream"]
+        if virtual:
+            federation = f"num-supernodes={virtual} client-resources-num-cpus=1"
+            command += ["--federation-config", federation]
+        for name, value in config.items():
+            text = f'"{value}"' if isinstance(value, str) else str(value)
+            command += ["--run-config", f"{name}={text}"]
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            tail: list[str] = []
+            finished = False
+            for line in process.stdout or ():
+                tail = [*tail[-60:], line]
+                finished = finished or line.startswith("finished")
+                if re.match(self.shown, line):
+                    print(line, end="", flush=True)
+            process.terminate()
+        if not finished:
+            raise SystemExit("the run did not finish; its last lines:\n" + "".join(tail))
+
+
+def _environment(home: Path, port: int) -> dict[str, str]:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
+        "insecure = true\n",
+        encoding="utf-8",
+    )
+    return {
+        **os.environ,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+
+
+def app_config(app: Path, changes: list[str]) -> dict[str, Any]:
+    """Return the app's configuration, with what ``KEY=VALUE`` items of a command line change."""
+    text = (app / "pyproject.toml").read_text(encoding="utf-8")
+    lines = text.partition("[tool.flwr.app.config]")[2].splitlines()
+    pairs = (line.partition("#")[0].partition("=") for line in lines)
+    config = {name.strip(): _value(value) for name, equals, value in pairs if equals}
+    for setting in changes:
+        name, equals, value = setting.partition("=")
+        if not equals or name.strip() not in config:
+            raise typer.BadParameter(f"--set takes KEY=VALUE of {sorted(config)}, got {setting!r}")
+        kind = type(config[name.strip()])
+        try:
+            config[name.strip()] = kind(value.strip())
+        except ValueError as error:
+            raise typer.BadParameter(f"--set {setting}: {error}") from None
+    return config
+
+
+def _value(text: str) -> str | int | float:
+    text = text.strip()
+    if text.startswith('"'):
+        return text.strip('"')
+    return float(text) if "." in text else int(text)
