@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 FEATURES, LABELS = 64, 10
 
@@ -29,6 +28,8 @@ def weights_of(arrays: ArrayRecord) -> Vectors:
 
 def examples(part: int, parts: int) -> tuple[Vectors, NDArray[np.int64]]:
     """Return every ``parts``-th example from ``part`` on: features with a constant, labels."""
+    from sklearn.datasets import load_digits  # slow to import, and clients may not need it
+
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))[part::parts]
     features = np.column_stack((x[order] / 16, np.ones(len(order))))
@@ -42,6 +43,13 @@ def train(weights: Vectors, part: int, parts: int, steps: int = 30) -> Vectors:
     for _ in range(steps):
         weights = weights - x.T @ (_probabilities(x @ weights) - wanted) / np.float32(len(y))
     return weights.astype(np.float32)
+
+
+def predictions(weights: Vectors, part: int, parts: int) -> tuple[Vectors, float]:
+    """Return the model's rows of class probabilities on one part, and its loss."""
+    x, y = examples(part, parts)
+    rows = _probabilities(x @ weights)
+    return rows, float(-np.log(rows[np.arange(len(y)), y] + 1e-9).mean())
 
 
 def accuracy(weights: Vectors, part: int, parts: int) -> float:
