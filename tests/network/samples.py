@@ -58,8 +58,9 @@ def here(words: list[str], places: Mapping[str, str]) -> list[str]:
     """
     program = Path(words[0]).name
     start = list(GUARDED) if program == "flower-ldp-supernode" else [program]
-    # The longest first: one place may begin as another does.
-    pattern = re.compile("|".join(map(re.escape, sorted(places, key=len, reverse=True))))
+    # The longest first: one place may begin as another does, and none is within a word.
+    names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w.-])(?:{names})")
     rest = [pattern.sub(lambda found: places[found.group()], word) for word in words[1:]]
     allowed = (*places.values(), sys.prefix)
     for word in rest:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,14 @@ class Machine:
     folder: Path
     superlink: int
     node: int
+    environment: dict[str, str]
+    processes: list[Process] = field(default_factory=list)
+
+    def start(self, name: str, words: list[str], home: str) -> Process:
+        """Start a command that is killed at the end of the test."""
+        own = {**self.environment, "FLWR_HOME": str(self.folder / home)}
+        self.processes.append(Process.start(words, own, self.folder / f"{name}.log", self.folder))
+        return self.processes[-1]
 
     def places(self, sample: str) -> dict[str, str]:
         """Return where on this machine each place of a sample is."""
@@ -61,13 +69,11 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[tuple[Machine, dict[str, str]]]:
+def machine(tmp_path: Path) -> Iterator[Machine]:
     """Make the files that the samples' comments say how to make."""
-    found = Machine(tmp_path, free_port(), free_port())
     certificates = make_certificates(tmp_path / "certificates")
     prepare.site(tmp_path / "site", "ward-7-images", prepare.POLICY)
     (tmp_path / "superexec-secret").write_bytes(os.urandom(32))
-    _write_connection(tmp_path / "user", found.superlink, certificates)
     tag = uuid.uuid4().hex
     environment = {
         **os.environ,
@@ -77,52 +83,52 @@ def machine(tmp_path: Path) -> Iterator[tuple[Machine, dict[str, str]]]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PYTHONUNBUFFERED": "1",
     }
+    found = Machine(tmp_path, free_port(), free_port(), environment)
+    _write_connection(tmp_path / "user", found.superlink, certificates)
     try:
-        yield found, environment
+        yield found
     finally:
+        for process in found.processes:
+            process.kill()
         kill_tagged(tag)
+
+
+def wait(process: Process, text: str, timeout: float = 120) -> None:
+    """Wait until a process has printed something."""
+    wait_for(
+        lambda: text in process.output or not process.is_running,
+        repr(text),
+        timeout=timeout,
+        shown=lambda: process.output[-4_000:],
+    )
+    assert text in process.output, process.output[-4_000:]
 
 
 @pytest.mark.parametrize("sample", ["compose", "systemd"])
 def test_the_commands_make_a_federation_in_which_a_report_leaves(
-    sample: str, machine: tuple[Machine, dict[str, str]], tmp_path: Path
+    sample: str, machine: Machine, tmp_path: Path
 ) -> None:
-    found, environment = machine
-    places = found.places(sample)
-
-    def start(part: str) -> Process:
-        words = here(command(sample, part), places)
-        own = {**environment, "FLWR_HOME": str(tmp_path / part)}
-        return Process.start(words, own, tmp_path / f"{part}.log", tmp_path)
-
-    def wait(process: Process, text: str, *, timeout: float = 120) -> None:
-        wait_for(
-            lambda: text in process.output or not process.is_running,
-            f"{text!r} of {process.popen.args!r}",
-            timeout=timeout,
-            shown=lambda: process.output[-4_000:],
-        )
-        assert text in process.output, process.output[-4_000:]
-
-    superlink = start("superlink")
+    words = {part: here(command(sample, part), machine.places(sample)) for part in PARTS}
+    superlink = machine.start("superlink", words["superlink"], "superlink-home")
     wait_for(
-        lambda: is_listening(found.superlink) or not superlink.is_running,
+        lambda: is_listening(machine.superlink) or not superlink.is_running,
         "the SuperLink listening",
         timeout=120,
         shown=lambda: superlink.output,
     )
+    assert superlink.is_running, superlink.output[-4_000:]
     key = str(tmp_path / "site" / "node-key.pub")
     register = ["flwr", "supernode", "register", key, "here", "--name", "ward-7"]
-    done = subprocess.run(register, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        register, env=machine.environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    wait(start("node"), "SuperNode ID")
-    start("app")
+    wait(machine.start("node", words["node"], "node-home"), "SuperNode ID")
+    machine.start("app", words["app"], "app-home")
     received = tmp_path / "received.json"
-    config = f'num-server-rounds=1 nodes=1 received="{received}"'
     submit = ["flwr", "run", str(make_app(tmp_path, "plain_client")), "here", "--stream"]
-    submit += ["--run-config", config]
-    run = Process.start(submit, environment, tmp_path / "run.log", tmp_path)
-    wait(run, "\nfinished", timeout=200)
+    submit += ["--run-config", f'num-server-rounds=1 nodes=1 received="{received}"']
+    wait(machine.start("run", submit, "user"), "\nfinished", timeout=200)
     assert json.loads(received.read_text())["metrics"]["1"]["accepted"] == 1
     with Ledger.open(tmp_path / "site" / "ledger.sqlite") as ledger:
         assert ledger.verify().sealed == 1

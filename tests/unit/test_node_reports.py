@@ -264,6 +264,21 @@ def test_messages_of_split_learning_are_refused_before_the_app_sees_them(
     assert accounts(tmp_path) == (0, 0)
 
 
+def test_a_site_whose_files_are_gone_refuses_until_they_are_back(
+    site: Context, tmp_path: Path
+) -> None:
+    kind, node = KINDS["signds"], named_gate("privatize")
+    for name, reason in (
+        ("ledger.sqlite", "ldp:refused:ledger"),
+        ("policy.yaml", "ldp:refused:policy"),
+    ):
+        (tmp_path / name).rename(tmp_path / "away")
+        assert node(asked(kind), site, raw_app(kind)).error.reason == reason
+        (tmp_path / "away").rename(tmp_path / name)
+    assert payload(node(asked(kind), site, raw_app(kind)))
+    assert accounts(tmp_path) == (1, 1)
+
+
 @pytest.mark.parametrize("fields", [{}, {"mechanism": 3}, {"mechanism": ["signds"]}])
 def test_a_proposal_that_names_no_known_mechanism_is_refused(
     fields: dict[str, int | list[str]], site: Context
