@@ -40,8 +40,9 @@ class Transcript:
                 payload = reply.content["ldp.report"]["payload"]
                 self.exchanges[-1]["payloads"].append(payload.hex())
                 reports += 1
-        kinds = {reply.metadata.message_type for reply in kept}
-        print(f"round {server_round} {'/'.join(kinds)}: {reports} reports", flush=True)
+        if kept:
+            kind = kept[0].metadata.message_type
+            print(f"round {server_round} {kind}: {reports} reports", flush=True)
         return kept
 
 
