@@ -67,7 +67,7 @@ class Federation:
             "FLWR_HOME": str(folder / "flower"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
         }

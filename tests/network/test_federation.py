@@ -27,7 +27,7 @@ KNOWN = {
     "rows": 4,
     "every": 3,
 }
-KNOWN_COST = 9 * 4.02 + 3 * 9.0
+KNOWN_COST = 63.18  # 9 times 4.02 and 3 times 9
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,11 @@ from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
 from tests.network.slow import slow_link
 
-#: Longer than a SuperLink waits for a node's heartbeats, and a node for its app's.
-ROUND_SECONDS = 80.0
+#: A SuperLink believes a node to be there, and a node its app, until heartbeats have been missing
+#: for so long.
 HEARTBEATS_SECONDS = 60.0
-#: A link of a satellite's delay and a modem's rate.
-DELAY, RATE = 0.3, 5_000.0
-SLACK = 15.0
+PATIENT, HASTY = 90.0, 30.0
+SLACK = 20.0
 
 
 def rounds(run: Run) -> dict[int, tuple[int, float]]:
@@ -31,10 +30,6 @@ def rounds(run: Run) -> dict[int, tuple[int, float]]:
         re.MULTILINE,
     )
     return {int(number): (int(reports), float(took)) for number, reports, took in found}
-
-
-def wait_for_round(run: Run, number: int) -> None:
-    run.wait_for(f"^round {number}: accuracy", timeout=3 * ROUND_SECONDS)
 
 
 def started(node: Node) -> None:
@@ -65,9 +60,10 @@ def test_the_link_is_as_slow_as_it_says(tmp_path: Path) -> None:
 def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_back(
     tmp_path: Path,
 ) -> None:
+    app = make_app(tmp_path, "faulty_client")
     with (
         Federation.start(tmp_path / "federation", tls=True) as federation,
-        slow_link(federation.port, delay=DELAY, rate=RATE) as link,
+        slow_link(federation.port, delay=0.3, rate=5_000.0) as link,
     ):
         behaviours = ({}, {1: "dies"}, {}, {1: "hangs"})
         far, dying, _, gone = [
@@ -83,38 +79,38 @@ def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_
         ]
         for node in federation.nodes.values():
             node.wait_until_connected()
-        run = federation.submit(
-            make_app(tmp_path, "faulty_client"),
-            {"num-server-rounds": 9, "nodes": 3, "timeout": ROUND_SECONDS},
-        )
-        # The far node is slow, one app dies, and one node is killed while its app works.
+        # A node is behind a slow link, one's app dies, and one is killed while its app works.
+        first = federation.submit(app, {"num-server-rounds": 1, "nodes": 3, "timeout": PATIENT})
         started(gone)
         gone.process.kill()
-        wait_for_round(run, 1)
+        first.wait_for("^finished", timeout=4 * PATIENT)
         assert (spent(far), sealed(far)) == (21.0, 1)
         assert (spent(dying), sealed(dying)) == (21.0, 0)
         assert (spent(gone), sealed(gone)) == (21.0, 0)
-        # The link hardly carries anything any more, in the midst of a round.
-        link.rate = 10.0
-        wait_for_round(run, 2)
+        # The link is so slow that a round is over before the report is there.
+        (dying.folder / "behaviour.json").write_text("{}", encoding="utf-8")
+        link.delay, link.rate = 1.5, 5_000.0
+        second = federation.submit(app, {"num-server-rounds": 9, "nodes": 3, "timeout": HASTY})
+        second.wait_for("^round 1: accuracy", timeout=4 * HASTY)
         link.delay, link.rate = 0.0, math.inf
         wait_for(
-            lambda: any(reports == 3 for reports, _ in rounds(run).values()),
+            lambda: any(reports == 3 for reports, _ in rounds(second).values()),
             "a round with the far node's report",
-            timeout=4 * ROUND_SECONDS,
-            shown=lambda: run.output[-4_000:] + far.log[-4_000:],
+            timeout=8 * HASTY,
+            shown=lambda: second.output[-4_000:] + far.log[-4_000:],
         )
         charges, reports = round(spent(far) / 21.0), sealed(far)
-        run.stop()
-    took = rounds(run)
-    print("reports and seconds per round:", json.dumps(took))
+        second.stop()
+    patient, hasty = rounds(first), rounds(second)
+    print("reports and seconds per round:", json.dumps([patient, hasty]))
     # Whoever fails is answered for when its heartbeats have been missed, before the timeout.
-    assert took[1][0] == 2
-    assert took[1][1] < HEARTBEATS_SECONDS + SLACK
+    assert patient[1][0] == 2
+    assert patient[1][1] < HEARTBEATS_SECONDS + SLACK < PATIENT
     for reason in ("ldp:failed", "error"):
-        assert f"'rejected-{reason}': 1" in run.output
+        assert f"'rejected-{reason}': 1" in first.output
     # What does not come in time is waited for until the timeout, and no longer.
-    assert took[2][0] == 2
-    assert ROUND_SECONDS - 1 < took[2][1] < ROUND_SECONDS + SLACK
-    # Each of the far node's messages was charged once, and has one report or none.
-    assert reports <= charges <= len(took) + 1
+    assert hasty[1][0] == 2
+    assert HASTY - 1 < hasty[1][1] < HASTY + SLACK
+    # Each of the far node's messages was charged once, and has one report, or none yet.
+    assert charges - reports in (0, 1)
+    assert charges <= len(hasty) + 2
