@@ -23,7 +23,7 @@ messages:
     signds: {{epsilon: 20.0}}
     magrr: {{epsilon: 1.0}}
   evaluate:
-    laplace: {{epsilon: 8.0}}
+    laplace: {{epsilon: 16.0}}
     bounded_mean: {{epsilon: 1.0}}
 budgets:
   client:

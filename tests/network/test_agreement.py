@@ -14,10 +14,10 @@ from flower_ldp.wire.proposal import SignDSProposal
 from flower_ldp.wire.signds_report import encode_report
 from tests.network.agreement import Exchanges, differences, known, rejected, sizes, statistics
 
-ROUNDS, NODES, EVERY = 9, 3, 3
+ROUNDS, NODES, EVERY = 9, 3, 4
 
 
-SELECTION, MAGNITUDE, ROWS = SignDS(epsilon=4.0, k=0.2), MagRR(epsilon=0.02), Laplace(2.0, 10, 4)
+SELECTION, MAGNITUDE, ROWS = SignDS(epsilon=4.0, k=0.2), MagRR(epsilon=0.02), Laplace(2.0, 10, 6)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def test_honest_reports_agree_with_their_laws_and_with_each_other() -> None:
         (Reports(noise_times=2.0), {"sizes of the rows' noise"}),
         (Reports(shifted=0.6), {"signs of the rows' noise", "mean of the rows' noise"}),
         (Reports(narrow=True), {"other dimensions of the first half"}),
-        (Reports(shifted=4.5), {"mean where a row is 1", "mean of the loss's noise"}),
+        (Reports(shifted=7.0), {"mean where a row is 1", "mean of the loss's noise"}),
     ],
     ids=lambda value: " and ".join(sorted(value)) if isinstance(value, set) else "",
 )
