@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.network.agreement import differences, rejected, sizes, statistics
-from tests.network.federation import Federation
+from tests.network.federation import GUARDED, Federation
 from tests.network.nodes import Node
 from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
@@ -32,10 +32,14 @@ KNOWN_COST = 62.18  # 9 times 4.02 and 2 times 13
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """A SuperLink and three sites, one of them with a small budget for each run."""
+    """A SuperLink and three sites: one has a small budget for each run, one a guarded node.
+
+    The app has a gate of its own, so the guarded node lets its paid reports out.
+    """
     with Federation.start(tmp_path_factory.mktemp("federation"), tls=True) as federation:
-        for part in range(3):
-            add_site(federation, part, run_budget=1_000.0 if part else POOR, connect=False)
+        guarded: dict[str, Any] = {"command": GUARDED, "options": ("--ldp-gate", "reports")}
+        for part, how in enumerate(({"run_budget": POOR}, {}, guarded)):
+            add_site(federation, part, connect=False, **how)
         for node in federation.nodes.values():
             node.wait_until_connected()
         yield federation
