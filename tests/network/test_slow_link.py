@@ -18,7 +18,7 @@ from tests.network.slow import slow_link
 #: A SuperLink believes a node to be there, and a node its app, until heartbeats have been missing
 #: for so long.
 HEARTBEATS_SECONDS = 60.0
-PATIENT, HASTY = 100.0, 40.0
+PATIENT, HASTY = 100.0, 45.0
 SLACK = 30.0
 
 
@@ -78,7 +78,7 @@ def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_
     app = make_app(tmp_path, "faulty_client")
     with (
         Federation.start(tmp_path / "federation", tls=True) as federation,
-        slow_link(federation.port, delay=0.2, rate=10_000.0) as link,
+        slow_link(federation.port, delay=0.1, rate=20_000.0) as link,
     ):
         behaviours = ({}, {1: "dies"}, {}, {1: "hangs"})
         far, dying, _, gone = [
@@ -108,7 +108,7 @@ def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_
         second = federation.submit(app, {"num-server-rounds": 9, "nodes": 3, "timeout": HASTY})
         late = wait_for_reports(second, 2)
         # As slow as before, with all three at work: the report comes in time.
-        link.delay = 0.2
+        link.delay = 0.1
         wait_for_reports(second, 3, after=late)
         charges, reports = round(spent(far) / 21.0), sealed(far)
         second.stop()
