@@ -18,7 +18,7 @@ from tests.network.slow import slow_link
 #: A SuperLink believes a node to be there, and a node its app, until heartbeats have been missing
 #: for so long.
 HEARTBEATS_SECONDS = 60.0
-PATIENT, HASTY = 100.0, 45.0
+PATIENT, HASTY = 150.0, 45.0
 SLACK = 30.0
 
 
@@ -98,7 +98,7 @@ def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_
         first = federation.submit(app, {"num-server-rounds": 1, "nodes": 3, "timeout": PATIENT})
         started(gone)
         gone.process.kill()
-        first.wait_for("^finished", timeout=4 * PATIENT)
+        first.wait_for("^finished", timeout=3 * PATIENT)
         assert (spent(far), sealed(far)) == (21.0, 1)
         assert (spent(dying), sealed(dying)) == (21.0, 0)
         assert (spent(gone), sealed(gone)) == (21.0, 0)
@@ -116,7 +116,7 @@ def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_
     print("reports and seconds per round:", json.dumps([patient, hasty]))
     # Whoever fails is answered for when its heartbeats have been missed, before the timeout.
     assert patient[1][0] == 2
-    assert patient[1][1] < HEARTBEATS_SECONDS + SLACK < PATIENT
+    assert patient[1][1] < 2 * HEARTBEATS_SECONDS < PATIENT
     for reason in ("ldp:failed", "error"):
         assert f"'rejected-{reason}': 1" in first.output
     # What does not come in time is waited for until the timeout, and no longer.
