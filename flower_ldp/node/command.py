@@ -41,7 +41,7 @@ def site_parser() -> argparse.ArgumentParser:
         "--ldp-gate",
         default="privatize",
         metavar="GATE",
-        help="'privatize' (default): train replies are privatized here, whatever the app "
+        help="'privatize' (default): replies are privatized here, whatever the app "
         "does. 'reports': the app has the gate LdpMod; only reports that the site's ledger "
         "holds leave. 'module:object': a mod of the site's own, for other releases.",
     )
@@ -84,7 +84,7 @@ def _setup(node_config: NodeConfig, options: argparse.Namespace) -> Setup:
 
     try:
         policy = _usable_policy(node_config)
-        gate = _gate(options.ldp_gate)
+        gate = named_gate(options.ldp_gate)
     except Exception as error:  # whatever it is, there is no gate
         _stop(str(error))
     gate_config = {**node_config, NODE_CONFIG_KEY: policy}
@@ -116,12 +116,21 @@ def _usable_policy(node_config: NodeConfig) -> str:
     return os.path.abspath(str(named))
 
 
-def _gate(name: str) -> Mod:
-    from flower_ldp.clients import LaplaceEvalRelease, LdpMod, SignDSRelease
+def named_gate(name: str) -> Mod:
+    """Return the gate that ``--ldp-gate`` names.
+
+    Raises
+    ------
+    ValueError, TypeError, ImportError, AttributeError
+        If it names none.
+    """
+    from flower_ldp.clients import LdpMod
+    from flower_ldp.node.releases import node_releases
     from flower_ldp.node.reports import PaidReports
 
     if name == "privatize":
-        return LdpMod(train=SignDSRelease(), evaluate=LaplaceEvalRelease())
+        releases = node_releases()
+        return LdpMod(train=releases["train"], evaluate=releases["evaluate"])
     if name == "reports":
         return PaidReports()
     if ":" not in name:

@@ -18,6 +18,7 @@ from typing import Any
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import Mod
 
+from flower_ldp.clients.ldp_mod import ERROR_CODE
 from flower_ldp.node.channel import (
     Channel,
     NodeConfig,
@@ -171,8 +172,8 @@ class Guard:
 
     def _answer(self, found: _Open, reply: Message | None) -> None:
         answer = found.held.finish(reply)
-        if answer.has_error() and reply is not None and _has_report(reply):
-            _log.warning("the app made a report of its own: if it has LdpMod, see --ldp-gate")
+        if answer.has_error() and reply is not None and _is_of_a_gate(reply):
+            _log.warning("the app seems to have a gate of its own (LdpMod): see --ldp-gate")
         wait = found.since + self._hold_seconds - time.monotonic()
         if wait > 0:
             time.sleep(wait)
@@ -192,8 +193,10 @@ def _readable(outgoing: _Outgoing) -> Message | None:
         return None
 
 
-def _has_report(reply: Message) -> bool:
-    return reply.has_content() and REPORT_KEY in reply.content
+def _is_of_a_gate(reply: Message) -> bool:
+    if reply.has_error():
+        return reply.error.code == ERROR_CODE and str(reply.error.reason).startswith("ldp:")
+    return REPORT_KEY in reply.content
 
 
 def _made_now(answer: Message, message: Message) -> Message:

@@ -5,42 +5,46 @@ This gate, in the SuperNode's process, lets out the bytes that the ledger holds 
 message and proposal, if they are a well-formed report, and nothing else.
 
 This trusts the app for the noise, as ``LdpMod`` in the app does: an app that can write to
-the ledger can seal a report that it made up, of the form and the few bytes of an honest one.
-To trust the app for nothing, privatize in the SuperNode's process (the default).
+the ledger can seal a report that it made up, of the form and the length of an honest one. That
+is a few hundred bytes of SignDS, but a byte for every weight of the Gaussian mechanism: a whole
+model, roughly. To trust the app for nothing, privatize in the SuperNode's process (the default).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest, SignDSRelease
+from flower_ldp.clients import Admission, OwnerAdmission, Release, ReleaseRequest
 from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
-from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.node.releases import check_form, node_releases
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from flower_ldp.wire.signds_report import decode_report
 
 _log = logging.getLogger("flower_ldp")
 
 
 @dataclass(frozen=True)
 class PaidReports:
-    """Lets a train reply out if it is a SignDS report that the ledger holds.
+    """Lets a reply out if it is a report that the ledger holds.
 
     Every message that the app saw is charged when this returns, also if the app did not
-    charge it.
+    charge it. Types of message without a release here are refused before the app sees them.
 
     Parameters
     ----------
     admission : Admission
         Finds the charge and the sealed report of a message.
+    releases : mapping of str to Release
+        Read the proposals, by type of message.
     """
 
     admission: Admission = field(default_factory=OwnerAdmission)
+    releases: Mapping[str, Release] = field(default_factory=node_releases)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer with the sealed report, or with a constant error."""
@@ -57,10 +61,11 @@ class PaidReports:
 
     def _sealed(self, message: Message, context: Context, call_next: ClientAppCallable) -> bytes:
         metadata = message.metadata
-        if metadata.message_type != "train":
+        release = self.releases.get(metadata.message_type)
+        if release is None:
             raise RefusalError(REFUSED_MESSAGE, f"no release for {metadata.message_type!r}")
         try:
-            opened = SignDSRelease().open(message.content)
+            opened = release.open(message.content)
         except (WireError, ValueError) as error:
             raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
         reply = call_next(message, context)
@@ -77,7 +82,7 @@ class PaidReports:
             raise ReleaseError("the app did not charge its report to the site's ledger")
         if reply.has_error() or _report_of(reply.content) != stored:
             raise ReleaseError("the app's reply is not the report that the ledger holds")
-        _check_form(opened, stored)
+        check_form(opened, stored)
         return stored
 
 
@@ -89,12 +94,3 @@ def _report_of(content: RecordDict) -> bytes:
     if not isinstance(payload, bytes):
         raise ReleaseError("the app's report is not bytes")
     return payload
-
-
-def _check_form(opened: OpenSignDS, report: bytes) -> None:
-    decode_report(
-        report,
-        dimension=opened.layout.dimension,
-        dim_out=opened.proposal.selection.plan(opened.layout.dimension).dim_out,
-        has_bit=opened.proposal.magnitude is not None,
-    )

@@ -49,8 +49,9 @@ class ReplyFilter:
         Replies that decoded.
     rejected : Counter of str
         Replies that did not, by reason: a client's refusal (``"ldp:refused:policy"``), an
-        app error (``"error"``), an unknown or repeated sender (``"sender"``), or what a
-        decoder found wrong (``"record"``, ``"version"``, ``"length"``, ...).
+        app error or the SuperLink's own for a node that is gone (``"error"``), an unknown or
+        repeated sender (``"sender"``), or what a decoder found wrong (``"record"``,
+        ``"version"``, ``"length"``, ...).
     uncharged : list of int
         Nodes that refused before anything was charged (:data:`UNCHARGED`).
     """
@@ -86,6 +87,8 @@ class ReplyFilter:
     def _open(self, reply: Message, decoder: Callable[[bytes], ReportT]) -> ReportT:
         node = reply.metadata.src_node_id
         if node not in self._waiting:
+            if reply.has_error():  # the SuperLink answers so, in its own name, for a lost node
+                raise WireError("error", reply.error.reason or "")
             raise WireError("sender", "not asked this round, or has answered before")
         self._waiting.discard(node)
         if reply.has_error():

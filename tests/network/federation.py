@@ -67,12 +67,12 @@ class Federation:
             "FLWR_HOME": str(folder / "flower"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
         }
         variables.pop("FLOWER_LDP_POLICY", None)
-        _write_connection(folder / "flower", port, certificates)
+        write_connection(folder / "flower", port, certificates)
         process = _start_superlink(folder, port, variables, certificates)
         federation = cls(folder, port, variables, certificates, process)
         try:
@@ -217,7 +217,8 @@ def _toml(value: str | int | float | bool) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _write_connection(home: Path, port: int, certificates: Certificates | None) -> None:
+def write_connection(home: Path, port: int, certificates: Certificates | None) -> None:
+    """Write the configuration by which ``flwr`` finds a SuperLink, under the name ``here``."""
     home.mkdir(parents=True, exist_ok=True)
     trust = (
         "insecure = true"

@@ -11,6 +11,8 @@ from pathlib import Path
 from tests.network.processes import Process, wait_for
 
 START_SECONDS = 180.0
+#: A SuperNode's words when it starts an app: nothing else tells whether it did.
+APP_STARTED = "Start `flwr-clientapp` process"
 _CONNECTED = re.compile(r"SuperNode ID: (\d+)")
 
 

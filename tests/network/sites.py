@@ -22,8 +22,12 @@ messages:
   train:
     signds: {{epsilon: 20.0}}
     magrr: {{epsilon: 1.0}}
+  evaluate:
+    laplace: {{epsilon: 16.0}}
+    bounded_mean: {{epsilon: 1.0}}
 budgets:
   client:
+    run: {{epsilon: {run_budget}}}
     life: {{epsilon: {budget}}}
 """
 
@@ -39,9 +43,9 @@ def make_app(folder: Path, client: str = "gated_client") -> Path:
     return app
 
 
-def policy(name: str, budget: float = 1_000.0) -> str:
-    """Return a policy that allows the app's SignDS rounds, at epsilon 21 each."""
-    return _POLICY.format(name=name, budget=budget)
+def policy(name: str, budget: float = 1_000.0, run_budget: float = 1_000.0) -> str:
+    """Return a policy that allows the app's SignDS rounds, at epsilon 21 each, and evaluations."""
+    return _POLICY.format(name=name, budget=budget, run_budget=run_budget)
 
 
 def add_site(
@@ -50,6 +54,7 @@ def add_site(
     *,
     command: tuple[str, ...] = ("flower-supernode",),
     budget: float = 1_000.0,
+    run_budget: float = 1_000.0,
     port: int | None = None,
     connect: bool = True,
     options: tuple[str, ...] = (),
@@ -71,7 +76,7 @@ def add_site(
             "num-partitions": PARTS,
             "behaviour": str(folder / "behaviour.json"),
         },
-        policy=policy(name, budget),
+        policy=policy(name, budget, run_budget),
         command=command,
         port=port,
         connect=connect,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import numpy as np
 
 from tests.network.federation import GUARDED, Federation
-from tests.network.nodes import Node, Run
+from tests.network.nodes import APP_STARTED, Node, Run
 from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
 
@@ -18,6 +19,8 @@ PATIENCE_SECONDS = 20.0
 HANGS_LATER = dict.fromkeys(range(3, 21), "hangs")
 #: Starting to send, fetching replies and evaluating take a little on top of the timeout.
 SLACK = 20.0
+#: A SuperLink believes a node to be there until its heartbeats have been missing for so long.
+HEARTBEATS_SECONDS = 60.0
 
 
 def seconds(run: Run) -> dict[int, float]:
@@ -57,25 +60,34 @@ def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gon
         wait_for_log(killed, "round 1: hangs", run)
         killed.process.kill()
         assert (spent(killed), sealed(killed)) == (21.0, 0)
+        before = time.monotonic()
         killed.restart()
+        back = time.monotonic() - before
         wait_for(lambda: sealed(killed) >= 1, "a report", timeout=300, shown=lambda: run.output)
         # One charge went with the node. Every other one has its report, and none has two.
         assert spent(killed) / 21.0 - sealed(killed) in (1.0, 2.0)  # 2: one is being worked on
         # A budget is spent. (An app has sent garbage meanwhile.)
         wait_for_log(poor, "ldp:refused:budget", run)
         assert spent(poor) == 42.0
+        assert poor.log.count(APP_STARTED) == 2  # not for a message that is refused
         # An app hangs, and the two other nodes are gone for good.
         wait_for_log(faulty, ": hangs", run)
         killed.process.kill()
         poor.process.kill()
+        before = time.monotonic()
         run.wait_for("NodesGone", timeout=500)
+        ended = time.monotonic() - before
         assert spent(poor) == 42.0
     took = seconds(run)
-    print("seconds per round:", took)
+    print(f"seconds per round: {took}; a killed node is back after {back:.0f} s; the run ended")
+    print(f"{ended:.0f} s after two of three nodes were gone for good")
     longest = ROUND_SECONDS + PATIENCE_SECONDS + SLACK
     assert all(value < longest for value in took.values())
     assert took[1] > ROUND_SECONDS - 5  # its message is lost with the node
-    assert "'ldp:refused:budget': 1" in run.output
+    assert back < HEARTBEATS_SECONDS + SLACK
+    assert ended < HEARTBEATS_SECONDS + PATIENCE_SECONDS + ROUND_SECONDS + SLACK
+    for reason in ("ldp:refused:budget", "ldp:failed"):
+        assert f"'rejected-{reason}': 1" in run.output
     with np.load(best) as file:
         assert np.isfinite(file["weights"]).all()
 
@@ -101,10 +113,12 @@ def test_a_superlink_that_is_killed_goes_on_with_its_database(tmp_path: Path) ->
         federation.superlink.kill()
         before = [(spent(node), sealed(node)) for node in nodes]
         assert all(cost >= 21.0 for cost, _ in before)
+        restarted = time.monotonic()
         federation.restart_superlink()
         # The nodes come back by themselves, with the keys that the database holds.
         second = federation.submit(app, {"num-server-rounds": 1, "received": str(received)})
         second.wait_for("^finished", timeout=300)
+        print(f"a new run had ended {time.monotonic() - restarted:.0f} s after the restart")
         after = [(spent(node), sealed(node)) for node in nodes]
     for (cost, reports), (cost_before, reports_before) in zip(after, before, strict=True):
         assert cost >= cost_before + 21.0

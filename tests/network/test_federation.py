@@ -1,52 +1,135 @@
-"""SignDS over the network: TLS, registered keys, a policy and a ledger at each site."""
+"""SignDS and protected evaluation over the network: TLS, registered keys, a ledger at each site."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tests.network.federation import Federation
+import pytest
+
+from tests.network.agreement import differences, rejected, sizes, statistics
+from tests.network.federation import GUARDED, Federation
+from tests.network.nodes import Node
 from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
+from tests.simulation.test_engine import load_runner
+
+#: Two rounds of training at 21 and evaluation at 17 cost more than the poor site has for a run.
+POOR, COST = 67.0, 76.0
+#: The run in which only noise is random: what its reports cost in all.
+KNOWN = {
+    "num-server-rounds": 9,
+    "nodes": 3,
+    "epsilon": 4.0,
+    "magnitude-epsilon": 0.02,
+    "rows": 6,
+    "every": 4,
+}
+KNOWN_COST = 62.18  # 9 times 4.02 and 2 times 13
 
 
-def test_three_sites_train_and_one_of_them_stops_when_its_budget_is_spent(tmp_path: Path) -> None:
-    received = tmp_path / "received.json"
-    with Federation.start(tmp_path / "federation", tls=True) as federation:
-        nodes = [
-            add_site(federation, part, budget=budget, connect=False)
-            for part, budget in enumerate((42.0, 1_000.0, 1_000.0))
-        ]
-        for node in nodes:
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A SuperLink and three sites: one has a small budget for each run, one a guarded node.
+
+    The app has a gate of its own, so the guarded node lets its paid reports out.
+    """
+    with Federation.start(tmp_path_factory.mktemp("federation"), tls=True) as federation:
+        guarded: dict[str, Any] = {"command": GUARDED, "options": ("--ldp-gate", "reports")}
+        for part, how in enumerate(({"run_budget": POOR}, {}, guarded)):
+            add_site(federation, part, connect=False, **how)
+        for node in federation.nodes.values():
             node.wait_until_connected()
-        stranger = federation.add_node("stranger", register=False, connect=False)
-        in_the_clear = federation.add_node(
-            "in-the-clear",
-            options=("--insecure", "--max-retries", "1"),
-            secure=False,
-            connect=False,
-        )
-        run = federation.submit(
-            make_app(tmp_path), {"num-server-rounds": 3, "nodes": 3, "received": str(received)}
-        )
-        run.wait_for("^finished", timeout=580)
-        assert [(spent(node), sealed(node)) for node in nodes] == [
-            (42.0, 2),
-            (63.0, 3),
-            (63.0, 3),
-        ]
-        for outsider in (stranger, in_the_clear):
-            wait_for(
-                lambda node=outsider: not node.process.is_running,  # type: ignore[misc]
-                f"{outsider.folder.name} giving up",
-                timeout=60,
-                shown=lambda: "",
-            )
-            assert "SuperNode ID" not in outsider.log
+        yield federation
+
+
+def accounts(federation: Federation) -> list[tuple[float, int]]:
+    """Return what each site has spent, and how many reports it has released."""
+    nodes = [federation.nodes[f"ward-{part}"] for part in range(3)]
+    return [(spent(node), sealed(node)) for node in nodes]
+
+
+def charged(
+    before: list[tuple[float, int]], after: list[tuple[float, int]]
+) -> list[tuple[float, int]]:
+    return [(round(b[0] - a[0], 9), b[1] - a[1]) for a, b in zip(before, after, strict=True)]
+
+
+def wait_for_end(node: Node) -> None:
+    wait_for(
+        lambda: not node.process.is_running,
+        f"{node.folder.name} giving up",
+        timeout=60,
+        shown=lambda: node.log,
+    )
+
+
+def test_three_sites_train_and_evaluate_and_one_of_them_stops_when_its_budget_is_spent(
+    federation: Federation, tmp_path: Path
+) -> None:
+    received = tmp_path / "received.json"
+    before = accounts(federation)
+    stranger = federation.add_node("stranger", register=False, connect=False)
+    in_the_clear = federation.add_node(
+        "in-the-clear",
+        options=("--insecure", "--max-retries", "1"),
+        secure=False,
+        connect=False,
+    )
+    run = federation.submit(
+        make_app(tmp_path),
+        {"num-server-rounds": 2, "nodes": 3, "rows": 8, "received": str(received)},
+    )
+    run.wait_for("^finished", timeout=580)
+    assert charged(before, accounts(federation)) == [(59.0, 3), (COST, 4), (COST, 4)]
+    for outsider in (stranger, in_the_clear):
+        wait_for_end(outsider)
+        assert "SuperNode ID" not in outsider.log
     found = json.loads(received.read_text())
-    assert [found["metrics"][n]["accepted"] for n in "123"] == [3, 3, 2]
-    assert found["metrics"]["3"]["rejected-ldp:refused:budget"] == 1
-    assert found["metrics"]["3"]["epsilon-total"] == 63.0
+    assert [found["metrics"][n]["accepted"] for n in "12"] == [3, 3]
+    assert [found["private"][n]["accepted"] for n in "12"] == [3, 2]
+    assert found["private"]["2"]["rejected-ldp:refused:budget"] == 1
+    for private in found["private"].values():
+        assert private["score-rows"] == 8 * private["accepted"]
+        # the mean of losses in [0, 4], with noise of epsilon 1: 14 deviations
+        assert abs(private["loss"]) < 4 + 14 * private["loss-noise"]
+    assert found["private"]["2"]["epsilon-total"] == COST
     # The server's report, taken from its proposals and the refusals, says what the ledgers say.
-    assert sorted(units["client"] for units in found["spent"].values()) == [42.0, 63.0, 63.0]
-    assert "at most epsilon 63 per client (worst of 3 clients, a sum)" in run.output
+    assert sorted(units["client"] for units in found["spent"].values()) == [59.0, COST, COST]
+    assert "at most epsilon 76 per client (worst of 3 clients, a sum)" in run.output
+
+
+def test_the_network_and_the_simulation_draw_from_the_same_laws(
+    federation: Federation,
+    tmp_path: Path,
+    simulation_policy: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    app = make_app(tmp_path, "known_client")
+    before = accounts(federation)
+    files = {name: tmp_path / f"{name}.json" for name in ("network", "simulation")}
+    run = federation.submit(app, {**KNOWN, "received": str(files["network"])})
+    run.wait_for("^finished", timeout=580)
+    assert charged(before, accounts(federation)) == [(KNOWN_COST, 11)] * 3
+    runner = load_runner()
+    config = {name: str(value) for name, value in KNOWN.items()}
+    config["received"] = f'"{files["simulation"]}"'
+    with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
+        runner.submit(app, environment, 3, config, last_line="finished")
+    capfd.readouterr()
+    read: dict[str, Any] = {name: json.loads(file.read_text()) for name, file in files.items()}
+    exchanges = {name: found["exchanges"] for name, found in read.items()}
+    # What is no matter of chance is the same.
+    assert sizes(exchanges["network"]) == sizes(exchanges["simulation"])
+    assert [len(reports) for _, reports in sizes(exchanges["network"])] == [3] * 11
+    assert sorted(read["network"]["spent"].values(), key=str) == sorted(
+        read["simulation"]["spent"].values(), key=str
+    )
+    # What is follows the exact laws in both, and differs by no more than they allow.
+    laws = {name: statistics(found) for name, found in exchanges.items()}
+    for name, found in laws.items():
+        print(name, {which: f"{one.p_value():.2g}" for which, one in found.items()})
+        assert rejected(found) == {}
+    assert rejected(differences(laws["network"], laws["simulation"])) == {}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.network.federation import GUARDED, Federation
+from tests.network.nodes import APP_STARTED
 from tests.network.processes import free_port
 from tests.network.sites import ROOT, add_site, make_app, policy, sealed, spent
 from tests.network.tap import Tap, tapped
@@ -23,8 +24,6 @@ from network_app import canary
 GUARDED_PARTS = (0, 1, 2)
 #: Runs the same apps on a node without the guard: what it sends must be found.
 CONTROL = 3
-#: A SuperNode's words when it reads data: nothing else tells whether the app was started.
-STARTED = "Start `flwr-clientapp` process"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def test_nothing_that_a_hostile_app_plants_arrives(
     before = accounts(federation)
     run = federation.submit(
         make_app(tmp_path, "hostile_client"),
-        {"num-server-rounds": 3, "nodes": 4, "received": str(received)},
+        {"num-server-rounds": 3, "nodes": 4, "rows": 2, "every": 3, "received": str(received)},
     )
     run.wait_for("^finished", timeout=580)
     places = (tap.sent, federation.stored(), received.read_bytes(), run.output.encode())
@@ -76,16 +75,20 @@ def test_nothing_that_a_hostile_app_plants_arrives(
     for part in GUARDED_PARTS:
         assert canary.text(part) in logs[part]
         assert found_forms(part, *places) == set()
-    assert len(set(re.findall(r"trying (\w+)", "".join(logs)))) == 9
+    assert len(set(re.findall(r"trying (\w+)$", "".join(logs), re.MULTILINE))) == 9
+    assert len(set(re.findall(r"trying (\w+) of predictions", "".join(logs)))) == 3
     for call in ("PushLogs", "PushTaskEvents", "PushTaskOutput"):
         assert f"{call} was taken" in "".join(logs)
-    # Every message was charged. Two ways hold a model of the right form: a report leaves.
+    # Every message was charged. One way holds a model of the right form, another one rows of
+    # probabilities: a report leaves.
     charged = [(now[0] - then[0]) for then, now in zip(before, accounts(federation), strict=True)]
-    assert charged == [63.0] * 3
+    assert charged == [3 * 21.0 + 5.0] * 3
     found = json.loads(received.read_text())
-    assert len(found["transcript"]) == 4 * 3
-    assert sum("ldp.report" in one for one in found["transcript"]) == 1
-    assert sum("ldp:failed" in one for one in found["transcript"]) == 8
+    for kind, messages in (("train", 9), ("evaluate", 3)):
+        replies = [one for one in found["transcript"] if one.split()[2] == kind]
+        assert len(replies) == messages + messages // 3  # and the control's
+        assert sum("ldp.report" in one for one in replies) == 1
+        assert sum("ldp:failed" in one for one in replies) == messages - 1
 
 
 def test_an_unmodified_app_trains_and_only_reports_leave(
@@ -107,14 +110,16 @@ def test_an_unmodified_app_trains_and_only_reports_leave(
         (3, 1)
     ] * 2
     # FedAvg proposes nothing: refused before the app is started.
-    starts = [federation.nodes[f"ward-{part}"].log.count(STARTED) for part in GUARDED_PARTS]
+    starts = [federation.nodes[f"ward-{part}"].log.count(APP_STARTED) for part in GUARDED_PARTS]
     plain = federation.submit(
         app,
         {"strategy": "fedavg", "num-server-rounds": 1, "nodes": 4, "received": str(unasked)},
     )
     plain.wait_for("^finished", timeout=400)
     assert accounts(federation) == after
-    assert starts == [federation.nodes[f"ward-{part}"].log.count(STARTED) for part in GUARDED_PARTS]
+    assert starts == [
+        federation.nodes[f"ward-{part}"].log.count(APP_STARTED) for part in GUARDED_PARTS
+    ]
     replies = json.loads(unasked.read_text())["transcript"]
     assert sum("ldp:refused:proposal" in one for one in replies) == 3
     places = (tap.sent, federation.stored(), received.read_bytes(), unasked.read_bytes())

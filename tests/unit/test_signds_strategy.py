@@ -183,6 +183,7 @@ RAW = RecordDict(
         (error_reply("ldp:refused:policy", 101), "ldp:refused:policy"),
         (error_reply("ldp:failed", 101), "ldp:failed"),
         (error_reply("Traceback: secret-4711", 101), "error"),
+        (error_reply("the SuperLink's word on a node that is gone", 1), "error"),
         (message(RAW, node=101, reply=True), "record"),
         (message(RecordDict(), node=101, reply=True), "record"),
         (reply("text", 101), "record"),

@@ -2,63 +2,56 @@
 
 import json
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
-from flwr.app import ArrayRecord, Context, Message, MetricRecord
+from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import Strategy
 
-from flower_ldp.mechanisms import MagRR, SignDS
-from flower_ldp.strategies import BestModel, LearnedStep, SignDSStrategy, patient_grid
+from flower_ldp.mechanisms import BoundedMean, Laplace, MagRR, SignDS
+from flower_ldp.strategies import BestModel, LearnedStep, patient_grid
 from network_app import task
+from network_app.curious import CuriousEvaluation, CuriousFedAvg, CuriousSignDS, Transcript
 
 #: The digits are split into this many parts; the last is the server's.
 PARTS = 4
 
 app = ServerApp()
-transcript: list[str] = []
 
 
-def _write_down(server_round: int, replies: Iterable[Message]) -> list[Message]:
-    kept = list(replies)
-    for reply in kept:
-        content = f"{reply.error}" if reply.has_error() else f"{dict(reply.content)!r}"
-        transcript.append(f"round {server_round} {vars(reply.metadata)} {content}")
-    return kept
-
-
-class CuriousSignDS(SignDSStrategy):
-    """Keeps a transcript of the replies."""
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Write the replies down, then aggregate them."""
-        return super().aggregate_train(server_round, _write_down(server_round, replies))
-
-
-class CuriousFedAvg(FedAvg):
-    """Keeps a transcript of the replies."""
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Write the replies down, then aggregate them."""
-        return super().aggregate_train(server_round, _write_down(server_round, replies))
+def _strategy(config: dict[str, bool | bytes | float | int | str], written: Transcript) -> Strategy:
+    nodes = int(config["nodes"])
+    sampling = {"min_train_nodes": nodes, "min_available_nodes": nodes}
+    if config["strategy"] == "fedavg":
+        plain = CuriousFedAvg(fraction_evaluate=0.0, **sampling)
+        plain.transcript = written
+        return plain
+    training = CuriousSignDS(
+        SignDS(epsilon=float(config["epsilon"]), k=0.2),
+        LearnedStep(MagRR(epsilon=float(config["magnitude-epsilon"]))),
+        **sampling,
+    )
+    training.transcript = written
+    if not config["rows"]:
+        return training
+    evaluating = CuriousEvaluation(
+        training,
+        Laplace(float(config["row-epsilon"]), task.LABELS, rows=int(config["rows"])),
+        metrics={"loss": BoundedMean(1.0, 0.0, 4.0)},
+        every=int(config["every"]),
+        min_evaluate_nodes=nodes,
+        min_available_nodes=nodes,
+    )
+    evaluating.transcript = written
+    return evaluating
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train and report."""
-    config = context.run_config
-    nodes = int(config["nodes"])
-    sampling = {
-        "fraction_evaluate": 0.0,
-        "min_train_nodes": nodes,
-        "min_available_nodes": nodes,
-    }
-
+    config = dict(context.run_config)
+    written = Transcript()
+    strategy = _strategy(config, written)
     ends = [time.monotonic()]
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
@@ -68,12 +61,6 @@ def main(grid: Grid, context: Context) -> None:
         print(f"round {server_round}: accuracy {accuracy:.4f} after {took:.1f} s", flush=True)
         return MetricRecord({"accuracy": accuracy, "seconds": took})
 
-    if config["strategy"] == "fedavg":
-        strategy = CuriousFedAvg(**sampling)
-    else:
-        selection = SignDS(epsilon=float(config["epsilon"]), k=0.2)
-        sampling.pop("fraction_evaluate")
-        strategy = CuriousSignDS(selection, LearnedStep(MagRR(epsilon=1.0)), **sampling)
     result = strategy.start(
         patient_grid(grid, float(config["patience"])),
         task.initial_model(),
@@ -82,11 +69,13 @@ def main(grid: Grid, context: Context) -> None:
         evaluate_fn=BestModel(str(config["best"]), evaluate) if config["best"] else evaluate,
     )
     found: dict[str, object] = {
-        "transcript": transcript,
+        "transcript": written.replies,
+        "exchanges": written.exchanges,
         "metrics": {n: dict(m) for n, m in result.train_metrics_clientapp.items()},
+        "private": {n: dict(m) for n, m in result.evaluate_metrics_clientapp.items()},
         "evaluation": {n: dict(m) for n, m in result.evaluate_metrics_serverapp.items()},
     }
-    if isinstance(strategy, SignDSStrategy):
+    if isinstance(strategy, CuriousSignDS | CuriousEvaluation):
         report = strategy.privacy_spent()
         print(report, flush=True)
         found["spent"] = {
