@@ -71,11 +71,13 @@ class Bench:
         self._made = 0
 
     def features(self, side: str) -> dict[str, NDArray[Any]]:
-        """Return the features of all tables, of whole images or of one half."""
+        """Return the features of all tables, of whole images or of one half, or all pixels."""
         if side not in self._features:
             columns = HALVES.get(side, slice(None))
             self._features[side] = {
-                table: wavelet_features(images[:, :, columns])
+                table: _pixels(images)
+                if side == "pixels"
+                else wavelet_features(images[:, :, columns])
                 for table, images in self.data.images.items()
             }
         return self._features[side]
@@ -128,6 +130,10 @@ class Bench:
         rows = np.arange(len(self.data.labels["test"]))
         scores = party.embed("test", rows)
         return float((scores.argmax(axis=1) == self.data.labels["test"]).mean())
+
+
+def _pixels(images: NDArray[np.uint8]) -> NDArray[np.float16]:
+    return (images.reshape(len(images), -1) / 255).astype(np.float16)
 
 
 def exchange(parties: list[TorchParty]) -> LocalExchange:
