@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,16 +90,18 @@ class Bench:
         seed: int,
         train: Train | None = None,
         rate: float = 1e-3,
+        bottom: Callable[[int], nn.Module] | None = None,
     ) -> TorchParty:
-        """Return a party with a new bottom."""
+        """Return a party with a new bottom: a linear layer, or what is made for its features."""
         torch.manual_seed(seed)
         found = self.features(side)
         self._made += 1
+        features = found["train"].shape[1]
         return TorchParty(
             side,
             self.tables,
             lambda table: found[table],
-            nn.Linear(found["train"].shape[1], width),
+            nn.Linear(features, width) if bottom is None else bottom(features),
             claim,
             self._folder / str(self._made),
             lambda parameters: torch.optim.Adam(parameters, rate),
@@ -113,11 +115,17 @@ class Bench:
         labels = response.randomize_array(self.data.labels["train"], RandomSource.from_os())
         return ToldLabels(labels, response)
 
-    def codes(self, parties: list[TorchParty], epsilon: float, told: ToldLabels | None) -> float:
+    def codes(
+        self,
+        parties: list[TorchParty],
+        epsilon: float,
+        told: ToldLabels | None,
+        codes: int = CLASSES,
+    ) -> float:
         """Release all records at epsilon, and return the accuracy on the test records."""
         strategy = SplitStrategy(
             CodeTop(CLASSES),
-            CodebookEmbedding(epsilon, CLASSES),
+            CodebookEmbedding(epsilon, codes),
             self.tables,
             self.data.labels,
             parties=len(parties),
