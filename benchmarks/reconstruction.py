@@ -8,8 +8,8 @@ Accuracies are those of the same trained models, on the test records, each relea
     python benchmarks/reconstruction.py /path/to/mnist.npz
 
 A row without noise or with the embeddings themselves is what split learning shows if nothing
-is done; epsilon 0 and the mean image are what an attacker has who sees nothing. Settings were
-chosen on a tenth of the training images that was held out (``--held-out``).
+is done; epsilon 0 and the mean image are what an attacker has who sees nothing. The models are
+those of ``benchmarks/embedding.py``; the decoder's settings were not searched for.
 """
 
 from __future__ import annotations
