@@ -158,7 +158,7 @@ def main(
     / "results/reconstruction.json",
     pictures: Annotated[Path | None, typer.Option(help="Where to draw the first seed.")] = None,
 ) -> None:
-    """Attack every setting, print a line for each and write one file."""
+    """Attack every setting, print a line for each; write one file, anew after each seed."""
     torch.set_num_threads(1)
     runs: list[list[Row]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -172,13 +172,15 @@ def main(
             runs[-1].append(attack.floor())
             if seed == 0 and pictures is not None:
                 draw_pictures(attack, pictures)
-    rows = summary(runs)
-    arguments = ["mnist.npz", f"--seeds {seeds}", f"--images {images}"]
-    arguments += ["--pixels"] if pixels else []
-    arguments += ["--held-out"] if held_out else []
-    arguments += [f"--pictures {pictures}"] if pictures is not None else []
-    body = {"torch": torch.__version__, "label-epsilon-of-codes": LABEL_EPSILON, "rows": rows}
-    write_report(output, "benchmarks/reconstruction.py", arguments, body)
+            arguments = ["mnist.npz", f"--seeds {seed + 1}", f"--images {images}"]
+            arguments += ["--pixels"] if pixels else []
+            arguments += ["--held-out"] if held_out else []
+            body = {
+                "torch": torch.__version__,
+                "label-epsilon-of-codes": LABEL_EPSILON,
+                "rows": summary(runs),
+            }
+            write_report(output, "benchmarks/reconstruction.py", arguments, body)
 
 
 if __name__ == "__main__":
