@@ -6,17 +6,20 @@ import math
 from functools import cache
 from typing import Any
 
-import dp_accounting
 import numpy as np
 import torch
-from dp_accounting.pld import PLDAccountant
+from _split_bench import Uncounted
+from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
+from flower_ldp.accounting.dpsgd import SampledGaussian
 from flower_ldp.split import ForwardCorrected
+from flower_ldp.training import make_private
 
 DELTA = 1e-5
-LOT, EPOCHS, RATE, MOMENTUM, CLIP, AVERAGED = 2_048, 15, 1.0, 0.9, 1.0, 0.2
+LOT, EPOCHS, RATE, MOMENTUM, CLIP, AVERAGED = 4_096, 7, 1.0, 0.9, 1.0, 0.2
 
 
 def adam(bottom: nn.Module, features: NDArray[Any], labels: Tensor, loss: ForwardCorrected) -> None:
@@ -35,74 +38,74 @@ def adam(bottom: nn.Module, features: NDArray[Any], labels: Tensor, loss: Forwar
 
 
 class DpSgd:
-    """DP-SGD for one linear layer: Poisson lots, gradients clipped per record, Gaussian noise.
+    """DP-SGD of a linear bottom by the package's own ``make_private``, so through Opacus.
 
-    For a linear layer a record's gradient is the outer product of its input and of the gradient
-    of its scores, so its length is known without computing it. The mean of the last fifth of
-    the iterates is kept, which costs nothing more.
+    The mean of the last fifth of the iterates is kept, which costs nothing more. The bottom
+    starts at zero.
 
-    **For measuring only**: the noise is torch's, which is seeded. A deployment needs a
-    cryptographic source (Opacus in secure mode).
+    Parameters
+    ----------
+    epsilon : float
+        Of the whole training, at delta 1e-5, for one record **replaced**.
     """
 
-    def __init__(self, noise: float, seed: int) -> None:
-        self.noise = noise
-        self._lots = np.random.default_rng(seed)
-        self._generator = torch.Generator().manual_seed(seed)
+    def __init__(self, epsilon: float) -> None:
+        self.epsilon = epsilon
+        #: Noise, sampling rate and steps of the training; None before it.
+        self.plan: SampledGaussian | None = None
 
     def __call__(
         self, bottom: nn.Module, features: NDArray[Any], labels: Tensor, loss: ForwardCorrected
     ) -> None:
-        """Train ``bottom``, an ``nn.Linear``."""
-        if not isinstance(bottom, nn.Linear):
-            raise TypeError("this training is for one linear layer")
-        shape = (bottom.out_features, bottom.in_features + 1)
-        weights, speed, kept = (torch.zeros(shape) for _ in range(3))
-        rate = LOT / len(labels)
-        steps = int(EPOCHS / rate)
-        first = steps - int(AVERAGED * steps)
-        for step in range(steps):
-            rows = np.flatnonzero(self._lots.random(len(labels)) < rate)
-            inputs = nn.functional.pad(
-                torch.from_numpy(features[rows].astype(np.float32)), (0, 1), value=1.0
-            )
-            clipped = _clipped_sum(weights, inputs, labels[rows], loss)
-            noise = torch.randn(shape, generator=self._generator) * self.noise * CLIP
-            speed = MOMENTUM * speed + (clipped + noise) / LOT
-            weights = weights - RATE * speed
-            if step >= first:
-                kept += weights / (steps - first)
+        """Train ``bottom``."""
+        context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
+        parameters = list(bottom.parameters())
+        for parameter in parameters:
+            nn.init.zeros_(parameter)
+        training = make_private(
+            bottom,
+            torch.optim.SGD(parameters, RATE, MOMENTUM),
+            DataLoader(TensorDataset(torch.from_numpy(features), labels), min(LOT, len(labels))),
+            context=context,
+            epsilon=self.epsilon,
+            delta=DELTA,
+            epochs=EPOCHS,
+            max_grad_norm=CLIP,
+            admission=Uncounted(),
+        )
+        self.plan = training.plan
+        kept, last = (
+            [torch.zeros_like(p) for p in parameters],
+            max(1, int(AVERAGED * self.plan.steps)),
+        )
+        for _ in range(EPOCHS):
+            for inputs, told in training.loader:
+                training.optimizer.zero_grad()
+                loss(training.model(inputs.float().requires_grad_()), told).backward()
+                training.optimizer.step()
+                if training.optimizer.steps_left < last:
+                    for total, parameter in zip(kept, parameters, strict=True):
+                        total += parameter.detach() / last
+        training.model.to_standard_module()
         with torch.no_grad():
-            bottom.weight.copy_(kept[:, :-1])
-            bottom.bias.copy_(kept[:, -1])
-
-
-def _clipped_sum(weights: Tensor, inputs: Tensor, labels: Tensor, loss: ForwardCorrected) -> Tensor:
-    scores = (inputs @ weights.T).requires_grad_()
-    # the sum over records, so that each row of the gradient is one record's own
-    (gradient,) = torch.autograd.grad(loss(scores, labels) * len(labels), scores)
-    length = gradient.norm(dim=1) * inputs.norm(dim=1)
-    total: Tensor = (gradient / (length / CLIP).clamp(min=1)[:, None]).T @ inputs
-    return total
+            for total, parameter in zip(kept, parameters, strict=True):
+                parameter.copy_(total)
 
 
 @cache
-def epsilon_of(noise: float, records: int, relation: dp_accounting.NeighboringRelation) -> float:
-    """Return what the training costs at delta 1e-5, by privacy loss distributions."""
-    accountant = PLDAccountant(relation)
-    step = dp_accounting.PoissonSampledDpEvent(LOT / records, dp_accounting.GaussianDpEvent(noise))
-    accountant.compose(step, int(EPOCHS * records / LOT))
-    return float(accountant.get_epsilon(DELTA))
+def replace_one(epsilon: float, records: int) -> float:
+    """Return what costs ``epsilon`` for one record added or removed, for one replaced.
 
-
-@cache
-def noise_for(epsilon: float, records: int, relation: dp_accounting.NeighboringRelation) -> float:
-    """Return the least noise multiplier, to half a percent, that costs at most epsilon."""
-    low, high = 0.5, 20.0
-    while high / low > 1.005:
+    The noise that is (epsilon, 1e-5) under add-or-remove-one is searched; what it is worth
+    under replace-one at the same delta is returned.
+    """
+    lot = min(LOT, records)
+    rate, steps = lot / records, max(1, round(records / lot)) * EPOCHS
+    low, high = 0.3, 30.0
+    while high / low > 1.001:
         middle = math.sqrt(low * high)
-        if epsilon_of(middle, records, relation) > epsilon:
+        if SampledGaussian(middle, rate, steps).delta(epsilon, replace=False) > DELTA:
             low = middle
         else:
             high = middle
-    return high
+    return SampledGaussian(high, rate, steps).epsilon(DELTA)

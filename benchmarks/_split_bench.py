@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,11 +71,13 @@ class Bench:
         self._made = 0
 
     def features(self, side: str) -> dict[str, NDArray[Any]]:
-        """Return the features of all tables, of whole images or of one half."""
+        """Return the features of all tables, of whole images or of one half, or all pixels."""
         if side not in self._features:
             columns = HALVES.get(side, slice(None))
             self._features[side] = {
-                table: wavelet_features(images[:, :, columns])
+                table: _pixels(images)
+                if side == "pixels"
+                else wavelet_features(images[:, :, columns])
                 for table, images in self.data.images.items()
             }
         return self._features[side]
@@ -88,16 +90,18 @@ class Bench:
         seed: int,
         train: Train | None = None,
         rate: float = 1e-3,
+        bottom: Callable[[int], nn.Module] | None = None,
     ) -> TorchParty:
-        """Return a party with a new bottom."""
+        """Return a party with a new bottom: a linear layer, or what is made for its features."""
         torch.manual_seed(seed)
         found = self.features(side)
         self._made += 1
+        features = found["train"].shape[1]
         return TorchParty(
             side,
             self.tables,
             lambda table: found[table],
-            nn.Linear(found["train"].shape[1], width),
+            nn.Linear(features, width) if bottom is None else bottom(features),
             claim,
             self._folder / str(self._made),
             lambda parameters: torch.optim.Adam(parameters, rate),
@@ -111,11 +115,17 @@ class Bench:
         labels = response.randomize_array(self.data.labels["train"], RandomSource.from_os())
         return ToldLabels(labels, response)
 
-    def codes(self, parties: list[TorchParty], epsilon: float, told: ToldLabels | None) -> float:
+    def codes(
+        self,
+        parties: list[TorchParty],
+        epsilon: float,
+        told: ToldLabels | None,
+        codes: int = CLASSES,
+    ) -> float:
         """Release all records at epsilon, and return the accuracy on the test records."""
         strategy = SplitStrategy(
             CodeTop(CLASSES),
-            CodebookEmbedding(epsilon, CLASSES),
+            CodebookEmbedding(epsilon, codes),
             self.tables,
             self.data.labels,
             parties=len(parties),
@@ -128,6 +138,10 @@ class Bench:
         rows = np.arange(len(self.data.labels["test"]))
         scores = party.embed("test", rows)
         return float((scores.argmax(axis=1) == self.data.labels["test"]).mean())
+
+
+def _pixels(images: NDArray[np.uint8]) -> NDArray[np.float16]:
+    return (images.reshape(len(images), -1) / 255).astype(np.float16)
 
 
 def exchange(parties: list[TorchParty]) -> LocalExchange:

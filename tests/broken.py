@@ -77,7 +77,7 @@ def argmax_of_noisy_label(epsilon: float, classes: int = 10) -> Case:
     def draw_many(label: int, count: int, rng: RandomSource) -> NDArray[np.int64]:
         noisy = generator(rng).laplace(0.0, 1.0, (count, classes))
         noisy[:, label] += epsilon
-        return noisy.argmax(axis=1)
+        return np.asarray(noisy.argmax(axis=1))
 
     return Case(
         f"argmax of noisy one-hot label (epsilon {epsilon:g})",

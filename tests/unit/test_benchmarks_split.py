@@ -1,0 +1,90 @@
+"""The benchmarks of split learning run, on images small in number, and say what they measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+pytest.importorskip("skimage")
+pytest.importorskip("opacus")
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scikit-learn's digits in MNIST's layout."""
+    found = load_digits()
+    large = np.kron(found.images / 16 * 255, np.ones((3, 3)))
+    padded = np.pad(large, ((0, 0), (2, 2), (2, 2))).astype(np.uint8)
+    target = found.target.astype(np.uint8)
+    path = tmp_path_factory.mktemp("images") / "digits.npz"
+    np.savez(
+        path,
+        x_train=padded[:800],
+        y_train=target[:800],
+        x_test=padded[800:1000],
+        y_test=target[800:1000],
+    )
+    return path
+
+
+def run(script: str, *arguments: object) -> None:
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text())["rows"]
+
+
+@pytest.fixture(scope="module")
+def accuracy(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("accuracy")
+    run("embedding.py", images, "--seeds", 1, "--output", folder)
+    return folder
+
+
+@pytest.mark.parametrize("part", ["codes", "pair", "strict", "floor", "bits"])
+def test_each_part_writes_rows_with_what_the_epsilon_covers(accuracy: Path, part: str) -> None:
+    rows = rows_of(accuracy / f"embedding-{part}.json")
+    assert rows
+    for row in rows:
+        assert row["claim"]
+        assert 0 <= row["accuracy"] <= 1
+    if part in ("codes", "pair"):
+        best = rows[0]
+        assert best["epsilon-parties"][0] == 8.0
+        assert best["accuracy"] > 0.6
+
+
+def test_the_strict_part_states_both_relations(accuracy: Path) -> None:
+    removed, replaced = rows_of(accuracy / "embedding-strict.json")
+    assert removed["epsilon-training-add-or-remove-one"] == pytest.approx(2.0, abs=0.01)
+    assert removed["epsilon-training-replace-one"] > 2.5
+    assert replaced["epsilon-training-replace-one"] == 2.0
+    assert replaced["epsilon-record-replace-one"] == 8.0
+    assert replaced["noise-multiplier"] > removed["noise-multiplier"]
+
+
+def test_the_attack_sees_more_where_less_is_hidden(images: Path, tmp_path: Path) -> None:
+    result, pictures = tmp_path / "result.json", tmp_path / "pictures.png"
+    run(
+        "reconstruction.py",
+        *(images, "--pixels", "--seeds", 1, "--images", 100),
+        *("--output", result, "--pictures", pictures),
+    )
+    error = {row["setting"]: row["mse"] for row in rows_of(result)}
+    assert error["float"] < error["bits, label 1"]
+    assert error["bits, no noise"] < error["mean image"]
+    assert error["bits, label 0"] > 0.9 * error["mean image"]
+    assert error["codes, epsilon 8"] < error["codes, epsilon 4"]
+    assert pictures.read_bytes().startswith(b"\x89PNG")
