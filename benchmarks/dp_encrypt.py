@@ -19,7 +19,7 @@ import json
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +27,18 @@ import numpy as np
 import torch
 import typer
 from _environment import write_report
+from _runs import (
+    Changes,
+    EvaluateOn,
+    Mnist,
+    Output,
+    Run,
+    Seeds,
+    arguments,
+    changed,
+    earlier,
+    is_known,
+)
 from torch import nn
 
 from flower_ldp.mechanisms import Gaussian, RandomSource
@@ -37,7 +49,6 @@ sys.path.insert(0, str(HERE.parent / "examples" / "signds"))
 from signds_example import data, model, training  # noqa: E402
 
 CLIENTS, STEPS, BATCH, RATE = 100, 15, 16, 0.1
-Run = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -143,40 +154,33 @@ def summary(runs: list[Run]) -> list[Run]:
 
 
 def main(
-    mnist: Annotated[Path, typer.Argument(exists=True, help="npz file in MNIST's layout.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 1, 2, ...")] = 3,
+    mnist: Mnist,
+    seeds: Seeds = 3,
     row: Annotated[
         list[int] | None, typer.Option(min=1, max=len(ROWS), help="Rows to run; repeatable.")
     ] = None,
-    evaluate_on: Annotated[str, typer.Option(help="'test' or 'validation'.")] = "test",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, as rounds=40; repeatable.")
-    ] = None,
-    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = HERE
-    / "results"
-    / "dp_encrypt.json",
+    evaluate_on: EvaluateOn = "test",
+    set_: Changes = None,
+    output: Output = HERE / "results" / "dp_encrypt.json",
 ) -> None:
     """Train for each row and seed; write a results file."""
     torch.set_num_threads(1)
-    changes = {k: json.loads(v) for k, v in (item.split("=", 1) for item in set_ or [])}
-    arguments = ["mnist.npz", f"--evaluate-on {evaluate_on}"]
-    arguments += [f"--row {number}" for number in row or []]
-    arguments += [f"--set {change}" for change in set_ or []]
-    runs: list[Run] = json.loads(output.read_text())["runs"] if output.exists() else []
+    words = arguments(evaluate_on, set_) + [f"--row {number}" for number in row or []]
+    runs = earlier(output)
     for number in row or range(1, len(ROWS) + 1):
-        settings = replace(ROWS[number - 1], **changes)
+        settings = changed(ROWS[number - 1], set_)
         for seed in range(1, seeds + 1):
             run: Run = {"evaluated-on": evaluate_on, "settings": asdict(settings), "seed": seed}
-            if any(run.items() <= known.items() for known in runs):
+            if is_known(run, runs):
                 continue
             began = time.process_time()
             run |= federate(mnist, settings, seed, evaluate_on)
             run["processor-seconds"] = round(time.process_time() - began, 1)
-            run["command"] = " ".join(["python benchmarks/dp_encrypt.py", *arguments])
+            run["command"] = " ".join(["python benchmarks/dp_encrypt.py", *words])
             runs.append(run)
             print(f"{settings} seed {seed}: {run['accuracy']:.4f}", flush=True)
             body = {"clients": CLIENTS, "summary": summary(runs), "runs": runs}
-            write_report(output, "benchmarks/dp_encrypt.py", arguments, body)
+            write_report(output, "benchmarks/dp_encrypt.py", words, body)
 
 
 if __name__ == "__main__":

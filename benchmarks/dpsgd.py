@@ -15,15 +15,27 @@ import json
 import statistics
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 from _environment import write_report
+from _runs import (
+    Changes,
+    EvaluateOn,
+    Mnist,
+    Output,
+    Run,
+    Seeds,
+    arguments,
+    changed,
+    earlier,
+    is_known,
+)
 from flwr.app import Context, RecordDict
-from label_dp import HERE, Run, load
+from label_dp import HERE, load
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -139,29 +151,20 @@ def summary(runs: list[Run]) -> list[Run]:
 
 
 def main(
-    mnist: Annotated[Path, typer.Argument(exists=True, help="npz file in MNIST's layout.")],
+    mnist: Mnist,
     epsilon: Annotated[list[float] | None, typer.Option(help="Repeatable; 1, 0.5, 2, 4.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 1, 2, ...")] = 3,
-    evaluate_on: Annotated[str, typer.Option(help="'test' or 'validation'.")] = "test",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, as epochs=4; repeatable.")
-    ] = None,
-    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = HERE
-    / "results"
-    / "dpsgd.json",
+    seeds: Seeds = 3,
+    evaluate_on: EvaluateOn = "test",
+    set_: Changes = None,
+    output: Output = HERE / "results" / "dpsgd.json",
 ) -> None:
     """Train for each epsilon and seed; write a results file."""
-    if evaluate_on not in ("test", "validation"):
-        raise typer.BadParameter("must be test or validation", param_hint="--evaluate-on")
     torch.set_num_threads(1)
-    changes = dict(item.split("=", 1) for item in set_ or [])
-    settings = replace(Settings(), **{k: json.loads(v) for k, v in changes.items()})
+    settings, words = changed(Settings(), set_), arguments(evaluate_on, set_)
     data, held = (
         TensorDataset(part.images, torch.tensor(part.labels)) for part in load(mnist, evaluate_on)
     )
-    runs: list[Run] = json.loads(output.read_text())["runs"] if output.exists() else []
-    arguments = ["mnist.npz", "--evaluate-on", evaluate_on]
-    arguments += [f"--set {change}" for change in set_ or []]
+    runs = earlier(output)
     for value in epsilon or [1.0, 0.5, 2.0, 4.0]:
         for seed in range(1, seeds + 1):
             run: Run = {
@@ -170,16 +173,16 @@ def main(
                 "evaluated-on": evaluate_on,
                 "settings": asdict(settings),
             }
-            if any(run.items() <= known.items() for known in runs):
+            if is_known(run, runs):
                 continue
             began = time.process_time()
             run |= train(data, held, value, settings, seed)
             run["processor-seconds"] = round(time.process_time() - began, 1)
-            run["command"] = " ".join(["python", "benchmarks/dpsgd.py", *arguments])
+            run["command"] = " ".join(["python", "benchmarks/dpsgd.py", *words])
             runs.append(run)
             print(f"epsilon {value} seed {seed}: {run['accuracy']:.4f}", flush=True)
             body = {"torch": torch.__version__, "summary": summary(runs), "runs": runs}
-            write_report(output, "benchmarks/dpsgd.py", arguments, body)
+            write_report(output, "benchmarks/dpsgd.py", words, body)
 
 
 if __name__ == "__main__":

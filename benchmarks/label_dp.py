@@ -17,7 +17,7 @@ import json
 import platform
 import statistics
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +26,18 @@ import torch
 import typer
 from _environment import cpu_model
 from _label_methods import METHODS, Examples, Settings, Task, outputs
+from _runs import (
+    Changes,
+    EvaluateOn,
+    Mnist,
+    Output,
+    Run,
+    Seeds,
+    arguments,
+    changed,
+    earlier,
+    is_known,
+)
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -33,8 +45,6 @@ HERE = Path(__file__).resolve().parent
 #: What each method should reach at epsilon 1, in percent.
 GOALS = {"forward": 94.5, "local_priors": 96.0, "lp_2st": 96.0}
 MEAN, DEVIATION = 0.1307, 0.3081
-
-Run = dict[str, Any]
 
 
 def load(path: Path, evaluate_on: str) -> tuple[Examples, Examples]:
@@ -104,28 +114,21 @@ def write(path: Path, runs: list[Run]) -> None:
 
 
 def main(
-    data: Annotated[Path, typer.Argument(exists=True, help="npz file in MNIST's layout.")],
+    data: Mnist,
     epsilon: Annotated[list[float] | None, typer.Option(help="Repeatable; 1, 0.5, 2, 4.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 1, 2, ...")] = 3,
+    seeds: Seeds = 3,
     method: Annotated[
         list[str] | None, typer.Option(help=f"Of {', '.join(METHODS)}; repeatable.")
     ] = None,
-    evaluate_on: Annotated[str, typer.Option(help="'test' or 'validation'.")] = "test",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, as epochs=4; repeatable.")
-    ] = None,
-    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = HERE
-    / "results"
-    / "label_dp.json",
+    evaluate_on: EvaluateOn = "test",
+    set_: Changes = None,
+    output: Output = HERE / "results" / "label_dp.json",
 ) -> None:
     """Measure accuracy for each seed, epsilon and method; write a results file."""
-    if evaluate_on not in ("test", "validation"):
-        raise typer.BadParameter("must be test or validation", param_hint="--evaluate-on")
     torch.set_num_threads(1)
-    changes = dict(item.split("=", 1) for item in set_ or [])
-    settings = replace(Settings(), **{k: json.loads(v) for k, v in changes.items()})
+    settings = changed(Settings(), set_)
     examples, held = load(data, evaluate_on)
-    runs: list[Run] = json.loads(output.read_text())["runs"] if output.exists() else []
+    runs = earlier(output)
     wanted = [
         (name, None if name == "no_privacy" else value, seed)
         for value in epsilon or [1.0, 0.5, 2.0, 4.0]
@@ -140,7 +143,7 @@ def main(
             "evaluated_on": evaluate_on,
             "settings": asdict(settings),
         }
-        if key(run) in {key(known) for known in runs}:
+        if is_known(run, runs):
             continue
         began, used = time.time(), time.process_time()
         model = METHODS[name](Task(examples, value or 0.0, seed, settings))
@@ -148,9 +151,8 @@ def main(
         run["accuracy"] = round(float(right.mean()), 4)
         run["seconds"] = round(time.time() - began, 1)
         run["processor_seconds"] = round(time.process_time() - used, 1)
-        run["command"] = f"python benchmarks/label_dp.py mnist.npz --evaluate-on {evaluate_on}" + (
-            "".join(f" --set {change}" for change in set_ or [])
-        )
+        words = arguments(evaluate_on, set_)
+        run["command"] = " ".join(["python benchmarks/label_dp.py", *words])
         runs.append(run)
         write(output, runs)
         print(f"{name:22} epsilon {value} seed {seed}: {run['accuracy']:.4f}", flush=True)

@@ -17,7 +17,7 @@ import json
 import statistics
 import time
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +27,7 @@ import torch
 import typer
 from _environment import cpu_model
 from _label_methods import CATEGORIES, Examples, floats, make_model, outputs
+from _runs import Changes, EvaluateOn, Mnist, Output, Seeds, arguments, changed, earlier, is_known
 from label_dp import HERE, load
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -230,25 +231,18 @@ def write(path: Path, runs: list[dict[str, Any]], part: str, epsilon: float) -> 
 
 
 def main(
-    data: Annotated[Path, typer.Argument(exists=True, help="npz file in MNIST's layout.")],
+    data: Mnist,
     epsilon: Annotated[float, typer.Option(help="Per label.")] = 1.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 1, 2, ...")] = 3,
-    evaluate_on: Annotated[str, typer.Option(help="'test' or 'validation'.")] = "test",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, as rounds=40; repeatable.")
-    ] = None,
-    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = HERE
-    / "results"
-    / "label_federated.json",
+    seeds: Seeds = 3,
+    evaluate_on: EvaluateOn = "test",
+    set_: Changes = None,
+    output: Output = HERE / "results" / "label_federated.json",
 ) -> None:
     """Train for each seed; write a results file. Runs that are there are not repeated."""
-    if evaluate_on not in ("test", "validation"):
-        raise typer.BadParameter("must be test or validation", param_hint="--evaluate-on")
     torch.set_num_threads(1)
-    changes = dict(item.split("=", 1) for item in set_ or [])
-    settings = replace(Settings(), **{k: json.loads(v) for k, v in changes.items()})
+    settings = changed(Settings(), set_)
     examples, held = load(data, evaluate_on)
-    runs = json.loads(output.read_text())["runs"] if output.exists() else []
+    runs = earlier(output)
     for seed in range(1, seeds + 1):
         run: dict[str, Any] = {
             "epsilon": epsilon,
@@ -256,7 +250,7 @@ def main(
             "evaluated_on": evaluate_on,
             "settings": asdict(settings),
         }
-        if any(run.items() <= known.items() for known in runs):
+        if is_known(run, runs):
             continue
         began, used = time.time(), time.process_time()
         model = federate(split(examples, epsilon, seed, settings.clients), settings, seed)
@@ -264,10 +258,8 @@ def main(
         run["accuracy"] = round(float(right.mean()), 4)
         run["seconds"] = round(time.time() - began, 1)
         run["processor_seconds"] = round(time.process_time() - used, 1)
-        run["command"] = (
-            f"python benchmarks/label_federated.py mnist.npz --evaluate-on {evaluate_on}"
-            + "".join(f" --set {change}" for change in set_ or [])
-        )
+        words = arguments(evaluate_on, set_)
+        run["command"] = " ".join(["python benchmarks/label_federated.py", *words])
         runs.append(run)
         print(f"epsilon {epsilon} seed {seed}: {run['accuracy']:.4f}", flush=True)
         write(output, runs, evaluate_on, epsilon)
