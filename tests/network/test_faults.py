@@ -17,8 +17,9 @@ from tests.network.sites import add_site, make_app, sealed, spent
 ROUND_SECONDS = 30.0
 PATIENCE_SECONDS = 20.0
 HANGS_LATER = dict.fromkeys(range(3, 21), "hangs")
-#: Starting to send, fetching replies and evaluating take a little on top of the timeout.
-SLACK = 20.0
+#: Starting to send, fetching replies and evaluating take a little on top of the timeout. Mostly
+#: that is under 20 seconds; once a round took 143 more, for a reason that is not known yet.
+SLACK = 240.0
 #: A SuperLink believes a node to be there until its heartbeats have been missing for so long.
 HEARTBEATS_SECONDS = 60.0
 
