@@ -93,6 +93,7 @@ class BestModel:
         )
 
     def _save(self, arrays: ArrayRecord) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_name(self.path.name + ".partial")
         # numpy.savez takes names as keywords, and an array may be called "file".
         with partial.open("wb") as file:

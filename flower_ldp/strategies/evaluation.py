@@ -25,6 +25,7 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.eval_rows import ProxyCodebook, RoundRows, rows_for
 from flower_ldp.strategies.exchange import cost_metrics, propose
+from flower_ldp.strategies.patience import patient_start
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
 from flower_ldp.strategies.spending import Proposals, SpendingReport
@@ -120,6 +121,8 @@ class LaplaceEvalStrategy(Strategy):
         # One account with the training, so that totals are those of each client.
         shared = getattr(strategy, "proposals", None)
         self.proposals = shared if isinstance(shared, Proposals) else Proposals()
+
+    start = patient_start
 
     def summary(self) -> None:
         """Log the evaluation and its cost, then the wrapped strategy's summary."""

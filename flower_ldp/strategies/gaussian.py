@@ -21,6 +21,7 @@ from flower_ldp.strategies.exchange import (
     propose,
     reply_metrics,
 )
+from flower_ldp.strategies.patience import patient_start
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.spending import Proposals, SpendingReport
@@ -95,6 +96,8 @@ class GaussianStrategy(FedAvg):
         self._proposal = GaussianProposal(mechanism)
         self._round: _Round | None = None
         self.proposals = Proposals()
+
+    start = patient_start
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how much noise that is."""

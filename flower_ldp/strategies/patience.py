@@ -1,9 +1,9 @@
-"""An end to waiting: a run whose nodes are gone stops with an error.
+"""An end to waiting: for nodes that are gone, and for a reply that stops halfway.
 
 Flower's strategies wait for nodes without a limit: they ask the grid for its nodes once a
-second until there are enough. :func:`patient_grid` wraps the grid of any strategy so that
-this ends. How long a round waits for replies is another matter: the ``timeout`` of
-``Strategy.start``.
+second until there are enough. And they wait past a round's ``timeout`` for the rest of a reply
+that has begun to come. :func:`patient_grid` wraps the grid of any strategy so that both end.
+The strategies of this package do it themselves, by :func:`patient_start`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
 
-__all__ = ["NodesGone", "patient_grid"]
+from flower_ldp.strategies.collecting import send_and_receive
+
+__all__ = ["NodesGone", "patient_grid", "patient_start"]
+
+#: As long as Flower waits for replies if it is not told a timeout.
+WAIT_SECONDS = 3_600.0
 
 
 class NodesGone(RuntimeError):  # noqa: N818  # a state of the federation
@@ -24,17 +30,20 @@ class NodesGone(RuntimeError):  # noqa: N818  # a state of the federation
 
 
 def patient_grid(
-    grid: Grid, wait_seconds: float, *, clock: Callable[[], float] = time.monotonic
+    grid: Grid,
+    wait_seconds: float = WAIT_SECONDS,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Grid:
-    """Return the same grid, except that waiting for nodes ends.
+    """Return the same grid, except that waiting ends.
 
     Parameters
     ----------
     grid : Grid
-        As the server app gets it.
+        As the server app gets it. One that is patient already is returned as it is.
     wait_seconds : float
-        How long nodes may be too few, in (0, inf). A node that died counts as there for up
-        to a minute, until Flower misses its heartbeats.
+        How long nodes may be too few, in (0, inf); an hour by default. A node that died counts
+        as there for up to a minute, until Flower misses its heartbeats.
     clock : callable
         Returns seconds.
 
@@ -42,7 +51,8 @@ def patient_grid(
     -------
     Grid
         Its ``get_node_ids`` raises :class:`NodesGone` if it is still being asked
-        ``wait_seconds`` after it was first asked, and nothing was sent in between.
+        ``wait_seconds`` after it was first asked, and nothing was sent in between. Its
+        ``send_and_receive`` returns at its timeout what is there by then.
 
     Raises
     ------
@@ -56,7 +66,59 @@ def patient_grid(
     """
     if not 0 < wait_seconds < math.inf:
         raise ValueError(f"wait_seconds must be in (0, inf), got {wait_seconds}")
+    if isinstance(grid, _PatientGrid):
+        return grid
     return cast(Grid, _PatientGrid(grid, wait_seconds, clock))
+
+
+def patient_start(
+    self: Strategy,
+    grid: Grid,
+    initial_arrays: ArrayRecord,
+    num_rounds: int = 3,
+    timeout: float = WAIT_SECONDS,
+    train_config: ConfigRecord | None = None,
+    evaluate_config: ConfigRecord | None = None,
+    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+) -> Result:
+    """Run the rounds: Flower's ``Strategy.start``, except that waiting ends.
+
+    Parameters
+    ----------
+    grid : Grid
+        As the server app gets it. Nodes may be too few for an hour; pass
+        ``patient_grid(grid, wait_seconds)`` for another time.
+    initial_arrays : ArrayRecord
+        The model before the first round.
+    num_rounds : int
+        How many rounds.
+    timeout : float
+        Seconds that a round waits for replies. What comes later is dropped.
+    train_config, evaluate_config : ConfigRecord, optional
+        Sent to clients.
+    evaluate_fn : callable, optional
+        From a round's number and the model to metrics, before the first round and after each.
+
+    Returns
+    -------
+    Result
+        The last model, and the metrics of each round.
+
+    Raises
+    ------
+    NodesGone
+        If too few nodes were there for too long.
+    """
+    return Strategy.start(
+        self,
+        patient_grid(grid),
+        initial_arrays,
+        num_rounds,
+        timeout,
+        train_config,
+        evaluate_config,
+        evaluate_fn,
+    )
 
 
 class _PatientGrid:
@@ -91,4 +153,4 @@ class _PatientGrid:
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         self._asked_first = None
-        return self._grid.send_and_receive(messages, timeout=timeout)
+        return send_and_receive(self._grid, messages, timeout)

@@ -21,6 +21,7 @@ from flower_ldp.strategies.exchange import (
     propose,
     reply_metrics,
 )
+from flower_ldp.strategies.patience import patient_start
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.signds_round import Round, Tally
 from flower_ldp.strategies.spending import Proposals, SpendingReport
@@ -96,6 +97,8 @@ class SignDSStrategy(FedAvg):
         self.server_optimizer = server_optimizer
         self._round: Round | None = None
         self.proposals = Proposals()
+
+    start = patient_start
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how to learn the step size if it is not."""

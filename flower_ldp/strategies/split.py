@@ -162,7 +162,7 @@ class SplitStrategy:
         """
         if epochs < 0 or evaluate_every < 0:
             raise ValueError("epochs and evaluate_every must be at least 0")
-        exchange = GridExchange(grid) if isinstance(grid, Grid) else grid
+        exchange = grid if isinstance(grid, Exchange) else GridExchange(grid)
         rng = RandomSource.from_os() if rng is None else rng
         terms = [self._terms(name) for name in self.tables.tables]
         file = None if checkpoint is None else TopFile(checkpoint)

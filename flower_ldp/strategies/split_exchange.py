@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from flwr.app import Context, Message, Metadata, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 
 from flower_ldp.errors import LdpError, WireError
+from flower_ldp.strategies.patience import patient_grid
 from flower_ldp.strategies.replies import payload_of
 
 _MEANINGS = {
@@ -54,6 +55,7 @@ def _explained(reason: str) -> str:
     return "" if meaning is None else f" ({meaning})"
 
 
+@runtime_checkable
 class Exchange(Protocol):
     """A way to ask parties."""
 
@@ -71,12 +73,14 @@ class GridExchange:
     ----------
     grid : Grid
         Of the server app.
+        Parties may be too few for an hour; pass ``patient_grid(grid, wait_seconds)`` for
+        another time.
     timeout : float, optional
         Seconds to wait for all answers to one question.
     """
 
     def __init__(self, grid: Grid, timeout: float | None = 3_600.0) -> None:
-        self._grid = grid
+        self._grid = patient_grid(grid)
         self._timeout = timeout
 
     def nodes(self) -> list[int]:

@@ -69,6 +69,11 @@ class Node:
         return self.folder / "ledger.sqlite"
 
     @property
+    def node_id(self) -> str:
+        """Flower's identity of the node, when it has joined."""
+        return _CONNECTED.findall(self.log)[-1]
+
+    @property
     def log(self) -> str:
         """What the SuperNode and its app have printed, over all its starts."""
         return self.process.output

@@ -7,13 +7,14 @@ import math
 import re
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.network.federation import GUARDED, Federation
 from tests.network.nodes import Node, Run
 from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
-from tests.network.slow import slow_link
+from tests.network.slow import SlowLink, slow_link
 
 #: A SuperLink believes a node to be there, and a node its app, until heartbeats have been missing
 #: for so long.
@@ -51,6 +52,27 @@ def started(node: Node) -> None:
     wait_for(
         lambda: "round 1: " in node.log, "the app at work", timeout=150, shown=lambda: node.log
     )
+
+
+def kill_while_it_replies(federation: Federation, node: Node, link: SlowLink, run: Run) -> int:
+    """Kill a node when its reply is announced and nothing of it has come; return the round.
+
+    Flower itself would wait three minutes for the rest.
+    """
+    announced = f"Push replies from node_id={node.node_id}"
+
+    def seen(text: str, log: Callable[[], str]) -> None:
+        before = log().count(text)
+        wait_for(lambda: log().count(text) > before, text, timeout=2 * HASTY, shown=log)
+
+    seen(": trains", lambda: node.log)
+    link.delay = 2.0  # for the announcement, its answer, and each part of the reply
+    seen(announced, lambda: federation.superlink.output)
+    time.sleep(0.5)  # the line is written first, then the announcement is stored
+    node.process.kill()
+    last = max(rounds(run))
+    assert f"[ROUND {last + 1}/" in run.output
+    return last + 1
 
 
 def test_the_link_is_as_slow_as_it_says(tmp_path: Path) -> None:
@@ -110,6 +132,8 @@ def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_
         # As slow as before, with all three at work: the report comes in time.
         link.delay = 0.1
         wait_for_reports(second, 3, after=late)
+        broken = kill_while_it_replies(federation, far, link, second)
+        wait_for_reports(second, 2, after=broken - 1)
         charges, reports = round(spent(far) / 21.0), sealed(far)
         second.stop()
     patient, hasty = rounds(first), rounds(second)
@@ -120,7 +144,8 @@ def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_
     for reason in ("ldp:failed", "error"):
         assert f"'rejected-{reason}': 1" in first.output
     # What does not come in time is waited for until the timeout, and no longer.
-    assert HASTY - 1 < hasty[late][1] < HASTY + SLACK
+    for late_round in (late, broken):
+        assert HASTY - 1 < hasty[late_round][1] < HASTY + SLACK
     # Each of the far node's messages was charged once, and has one report, or none yet.
     assert charges - reports in (0, 1)
     assert charges <= len(hasty) + 2

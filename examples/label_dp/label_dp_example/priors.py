@@ -16,6 +16,7 @@ from flower_ldp.labels.clusters import moved
 from flower_ldp.mechanisms import KaryResponse
 from label_dp_example.data import CATEGORIES
 
+_REPLY_SECONDS = 3_600.0
 _WAIT_SECONDS = 60
 #: Deviation of the first centers in each (standardized) pixel; the steps do the rest.
 _SPREAD = 0.5
@@ -89,7 +90,7 @@ def ask_record(
     """
     content = RecordDict({"arrays": record})
     messages = [grid.create_message(content, message_type, node, "") for node in nodes]
-    replies = list(grid.send_and_receive(messages))
+    replies = list(grid.send_and_receive(messages, timeout=_REPLY_SECONDS))
     failed = [reply.error.reason for reply in replies if reply.has_error()]
     if failed or len(replies) < len(nodes):
         raise RuntimeError(f"{message_type}: {len(replies)} of {len(nodes)} replied, {failed}")

@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from flower_ldp.config import load_config
 from flower_ldp.errors import ConfigError
-from flower_ldp.strategies import GaussianStrategy, SignDSStrategy
+from flower_ldp.strategies import BestModel, GaussianStrategy, SignDSStrategy, patient_grid
 from signds_example import data, model, report
 
 app = ServerApp()
@@ -53,6 +53,7 @@ def main(grid: Grid, context: Context) -> None:
     held = data.load(str(config["data"]), str(config["evaluate-on"]), seed)
     net = model.build(str(config["model"]), held.side, seed).to(memory_format=torch.channels_last)
     rounds, every = int(config["num-server-rounds"]), int(config["evaluate-every"])
+    folder = Path(str(config["output-dir"]))
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         if server_round % every and server_round != rounds:
@@ -64,11 +65,11 @@ def main(grid: Grid, context: Context) -> None:
         )
         return MetricRecord({"accuracy": accuracy, "loss": loss})
 
-    strategy = make_strategy(context)
-    result = strategy.start(
-        grid,
+    result = make_strategy(context).start(
+        patient_grid(grid, float(config["node-wait"])),
         ArrayRecord(net.state_dict()),
         num_rounds=rounds,
-        evaluate_fn=evaluate,
+        timeout=float(config["round-timeout"]),
+        evaluate_fn=BestModel(folder / f"{config['strategy']}-best.npz", evaluate),
     )
-    report.publish(result, dict(config), Path(str(config["output-dir"])))
+    report.publish(result, dict(config), folder)
