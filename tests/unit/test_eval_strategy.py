@@ -54,14 +54,18 @@ class LocalGrid:
     def __init__(self, nodes: Iterable[int] = ROWS) -> None:
         self.nodes = list(nodes)
         self.seen: list[Message] = []
+        self._pushed: dict[str, Message] = {}
 
     def get_node_ids(self) -> list[int]:
         return self.nodes
 
-    def send_and_receive(self, messages: Iterable[Message], timeout: float) -> list[Message]:
-        asked = list(messages)
-        self.seen += asked
-        return [self.answer(given) for given in asked]
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        self._pushed = {given.metadata.message_id: given for given in messages}
+        self.seen += self._pushed.values()
+        return list(self._pushed)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        return [self.answer(self._pushed[name]) for name in message_ids]
 
     def answer(self, given: Message) -> Message:
         node = given.metadata.dst_node_id
@@ -105,7 +109,7 @@ def evaluated(
 ) -> dict[str, Any]:
     grid = grid or LocalGrid()
     asked = strategy.configure_evaluate(server_round, record(MODEL), ConfigRecord(), grid)  # type: ignore[arg-type]
-    found = strategy.aggregate_evaluate(server_round, grid.send_and_receive(asked, 1.0))
+    found = strategy.aggregate_evaluate(server_round, grid.pull_messages(grid.push_messages(asked)))
     assert found is not None
     return dict(found)
 
