@@ -146,6 +146,7 @@ def _environment(home: Path, port: int) -> dict[str, str]:
         encoding="utf-8",
     )
     return {
+        "OMP_NUM_THREADS": "1",  # parties work at the same time, on the same cores
         **os.environ,
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",

