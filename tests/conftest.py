@@ -9,15 +9,17 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 # Tests run beside each other and start processes that do: threads of torch and numpy would wait
 # for each other's cores. Set before either is imported, and inherited by what tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Files that mostly wait, for heartbeats and timeouts of a minute. They come first.
+#: Files that mostly wait, for heartbeats and timeouts of a minute. They come first, in one process.
 WAITING = ("test_slow_link.py", "test_faults.py")
 #: Folders whose files keep two cores busy: no more than two of these files run at once.
 ENGINES = ("simulation", "network")
@@ -31,6 +33,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _has_engine(path: Path) -> bool:
     return path.parent.name in ENGINES and path.name not in WAITING
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Give each file to one process, and what waits to the same one."""
+    return _WaitingTogether(config, log)
+
+
+class _WaitingTogether(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return "waiting" if Path(file).name in WAITING else file
 
 
 @pytest.fixture(scope="module", autouse=True)
