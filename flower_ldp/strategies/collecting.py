@@ -53,7 +53,7 @@ def send_and_receive(
     deadline = _Deadline(timeout)
     pause = FIRST_PAUSE_SECONDS
     while not (replies.complete or deadline.passed):
-        before = len(replies.received)
+        before, begun = len(replies.received), time.monotonic()
         for group in replies.groups():
             replies.ask(group)
             replies.take(deadline.within(GRACE_SECONDS))
@@ -61,7 +61,9 @@ def send_and_receive(
                 break
         if not replies.complete:
             came = len(replies.received) > before
-            pause = FIRST_PAUSE_SECONDS if came else min(2 * pause, LONGEST_PAUSE_SECONDS)
+            pause = FIRST_PAUSE_SECONDS if came else 2 * pause
+            # Where asking takes long, for many clients, ask for a third of the time at most.
+            pause = min(max(pause, 2 * (time.monotonic() - begun)), LONGEST_PAUSE_SECONDS)
             replies.take(deadline.within(pause))
     return replies.received
 
