@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
@@ -64,6 +63,8 @@ def _turn(
 
 
 def _taken(turn: int) -> bool:
+    import fcntl  # POSIX alone has it; tests without an engine run elsewhere too
+
     try:
         fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
