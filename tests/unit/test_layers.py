@@ -39,13 +39,15 @@ LAYERS: dict[str, frozenset[str]] = {
     "labels": MATH | {"yaml_source"},
     "policy": MATH | {"accounting", "yaml_source"},
     "clients": CLIENT,
+    "audit_paths": CLIENT | {"audit", "clients", "strategies", "training"},
     "node": CLIENT | {"clients"},
     "training": CLIENT | {"clients"},
     "strategies": SERVER,
     "split": CLIENT | {"clients", "strategies"},
     "config": CLIENT | {"clients", "strategies"},
     "config_split": MATH | {"yaml_source"},
-    "cli": CLIENT | {"clients", "strategies", "audit", "config", "config_split"},
+    "cli": CLIENT
+    | {"clients", "strategies", "audit", "audit_paths", "config", "config_split", "training"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -63,6 +65,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "strategies": frozenset({"numpy", "flwr", "sklearn"}),
     "training": frozenset({"numpy", "flwr", "torch", "opacus"}),
     "audit": frozenset({"numpy", "scipy"}),
+    "audit_paths": frozenset({"numpy", "flwr"}),
     "node": frozenset({"flwr"}),
     "config_split": frozenset({"pydantic", "pydantic_core"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
@@ -73,6 +76,7 @@ FOREIGN: dict[str, frozenset[str]] = {
 EXCEPTIONS = {
     f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
+    f"{PACKAGE}.audit_paths.dpsgd": frozenset({"torch"}),
     f"{PACKAGE}.labels.config": frozenset({"pydantic", "pydantic_core"}),
 }
 #: Generators that can be predicted or repeated, or that bypass RandomSource.
