@@ -37,10 +37,9 @@ def unary(mechanism: UnaryEncoding) -> Case:
         pairs = list(zip(records, records[1:] + records[:1], strict=True))
         check = "two one-hot records"
     else:
-        alternating = [
-            np.where(np.arange(width) // step % 2 == 0, 1.0, -1.0) for step in (width, 1)
-        ]
-        pairs = [(sign * record, -sign * record) for record in alternating for sign in (1.0, -1.0)]
+        places = np.arange(width)
+        ones, stripes = (np.where(places // step % 2 == 0, 1.0, -1.0) for step in (width, 1))
+        pairs = [(record, -record) for record in (ones, -ones, stripes, -stripes)]
         check = "opposite records"
     first, second = (np.asarray(record > 0, dtype=np.int64) for record in pairs[0])
 

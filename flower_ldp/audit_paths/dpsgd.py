@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ def dpsgd(epsilon: float, *, delta: float = DELTA, trainer: Trainer = train) -> 
         what this audit is there to refute.
     """
 
-    @lru_cache(maxsize=None)
+    @cache
     def prepared(canary: Canary) -> PrivateTraining:
         owner = AuditOwner()  # of its own: no budget holds two such deltas
         with owner.at_home():

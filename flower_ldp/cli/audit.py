@@ -72,7 +72,7 @@ def audit(
     Example: flower-ldp audit signds --epsilon 4
 
     Exit codes: 0 nothing refuted; 1 a claim is refuted; 2 wrong usage, or a package is missing.
-    """
+    """  # noqa: D301  # the help's layout wants the character itself
     from flower_ldp.audit import BUILDERS, Settings
     from flower_ldp.audit_paths import PATHS
 
