@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +34,9 @@ class AuditOwner:
     """Allows every release, and charges each to a ledger of its own that is deleted with it."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="flower-ldp-audit-")
-        self._path = Path(self._folder.name) / "policy.yaml"
+        folder = tempfile.mkdtemp(prefix="flower-ldp-audit-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._path = Path(folder) / "policy.yaml"
         self._path.write_text(_POLICY, encoding="utf-8")
 
     @property
