@@ -73,7 +73,7 @@ def dpsgd(epsilon: float, *, delta: float = DELTA, trainer: Trainer = train) -> 
             for weight in fresh.model.parameters():
                 weight.zero_()
         trainer(fresh)
-        return -sum(float(weight.sum()) for weight in fresh.model.parameters())
+        return -sum(float(weight.detach().sum()) for weight in fresh.model.parameters())
 
     whole, halves = ((4, 4, 1), (4, 4, -1)), ((4, 2, 1), (4, 2, -1))
     return Case(
