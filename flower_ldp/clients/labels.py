@@ -35,7 +35,6 @@ from numpy.typing import ArrayLike, NDArray
 from flower_ldp.accounting.amounts import EPSILON_UNITS
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
 from flower_ldp.clients.label_store import (
-    RandomizedLabels,
     keyed_digest,
     locked_key,
     most_bytes,
@@ -45,6 +44,7 @@ from flower_ldp.clients.label_store import (
 from flower_ldp.clients.owner import account_of, ledger_of, policy_of
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
 from flower_ldp.mechanisms.kary_response import check_labels
@@ -162,7 +162,7 @@ class PrivateLabels:
             mechanism.name,
             mechanism.epsilon,
         )
-        return RandomizedLabels(reports, members, mechanism, used)
+        return RandomizedLabels(reports, members, mechanism, used, self.account)
 
     def _ledger(self) -> Ledger:
         return ledger_of(self.policy)
