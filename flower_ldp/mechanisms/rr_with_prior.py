@@ -232,6 +232,9 @@ class RRWithPrior:
 
 def _ranks(order: NDArray[np.intp], values: NDArray[np.int64]) -> NDArray[np.intp]:
     """Return the place of each value in its order, or in the one order of all."""
-    if len(order) == 1:  # a table of values by categories could be larger than the memory
-        return np.argsort(order[0])[values]
-    return np.argmax(order == values[:, np.newaxis], axis=1)
+    if len(order) > 1:
+        places: NDArray[np.intp] = np.argmax(order == values[:, np.newaxis], axis=1)
+        return places
+    # With many categories a table of values by categories would not fit in memory.
+    places = np.argsort(order[0])
+    return places[values]

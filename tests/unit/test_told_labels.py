@@ -54,7 +54,7 @@ def spent(folder: Path, name: str) -> dict[str, dict[Unit, str]]:
 
 def run(folder: Path, epsilon: float = 4.0) -> ToldLabels:
     """Let the labels' holder train with one party, both with a policy and a ledger."""
-    own, server, party = tables(), context(folder, "labels"), context(folder, "left")
+    own, server, party = tables(block=750), context(folder, "labels"), context(folder, "left")
     told = ToldLabels(
         private_labels(
             server,
@@ -66,7 +66,7 @@ def run(folder: Path, epsilon: float = 4.0) -> ToldLabels:
     strategy = SplitStrategy(
         CodeTop(10), CodebookEmbedding(8.0, 10), own, labels(own), parties=1, told=told
     )
-    side = Side("left", folder / "bottoms", BottomClaim("conditional"), width=10)
+    side = Side("left", folder / "bottoms", BottomClaim("conditional"), width=10, block=750)
     strategy.start(LocalExchange({1: (split_client_app(side), party)}), epochs=1)
     return told
 
