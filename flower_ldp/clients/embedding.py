@@ -19,6 +19,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
@@ -28,6 +29,7 @@ from flower_ldp.wire.embedding import (
     STEP_KEY,
     EmbeddingProposal,
     TableTerms,
+    embeddings_length,
     encode_embeddings,
     width_of,
 )
@@ -108,7 +110,7 @@ class EmbeddingRelease:
         Raises
         ------
         WireError, ValueError
-            If there is no well-formed proposal.
+            If there is no well-formed proposal, or no ledger could keep the report.
         RefusalError
             If the records are not the party's.
         """
@@ -117,7 +119,8 @@ class EmbeddingRelease:
             raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
         proposal = EmbeddingProposal.from_fields(record)
         check_table(self.party, proposal.terms)
-        self.party.tables.rows(proposal.terms.table, proposal.block)
+        rows = self.party.tables.rows(proposal.terms.table, proposal.block)
+        check_storable(embeddings_length(proposal.mechanism, len(rows)))
         claim = self.party.claim
         events = claim.events(proposal.mechanism.events())
         _log.info("epsilon is about %s", claim.covers)

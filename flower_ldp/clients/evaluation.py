@@ -11,12 +11,13 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import encode_eval_report
+from flower_ldp.wire.eval_report import encode_eval_report, eval_report_length
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 
@@ -41,11 +42,15 @@ class LaplaceEvalRelease:
         ------
         WireError
             If the message holds no well-formed proposal of an evaluation.
+        ValueError
+            If no ledger could keep the report.
         """
         record = content.config_records.get(PROPOSAL_KEY)
         if record is None:
             raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
-        return OpenEvaluation(EvalProposal.from_fields(record))
+        proposal = EvalProposal.from_fields(record)
+        check_storable(eval_report_length(proposal))
+        return OpenEvaluation(proposal)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients.arrays import single_model
+from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian
+from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian, gaussian_length
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
@@ -37,14 +38,16 @@ class GaussianRelease:
         WireError
             If the message holds no well-formed proposal or not exactly one model.
         ValueError
-            If the model cannot be flattened.
+            If the model cannot be flattened, or no ledger could keep the report.
         """
         record = content.config_records.get(PROPOSAL_KEY)
         if record is None:
             raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
         proposal = GaussianProposal.from_fields(record)
         sent = single_model(content)
-        return OpenGaussian(proposal, ModelLayout.of(sent), sent)
+        layout = ModelLayout.of(sent)
+        check_storable(gaussian_length(layout.dimension))
+        return OpenGaussian(proposal, layout, sent)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.clients.label_store import RandomizedLabels
 from flower_ldp.clients.labels import private_labels
+from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelMechanism, LabelStages
 
 

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from flwr.app import RecordDict
 
+from flower_ldp.accounting.ledger_types import MOST_REPORT
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 
@@ -53,3 +54,22 @@ class Release(Protocol):
 
     def open(self, content: RecordDict) -> OpenRelease:
         """Read the proposal; raise RefusalError if it cannot be accepted exactly."""
+
+
+def check_storable(report_bytes: int) -> None:
+    """Refuse a report that is too long for the ledger, which keeps it: ask before the charge.
+
+    Parameters
+    ----------
+    report_bytes : int
+        Its length, or what no report of the kind can be longer than: a public number.
+
+    Raises
+    ------
+    ValueError
+        If a ledger does not take it.
+    """
+    if report_bytes > MOST_REPORT:
+        raise ValueError(
+            f"a report of up to {report_bytes} bytes cannot be kept: a ledger takes {MOST_REPORT}"
+        )

@@ -138,7 +138,7 @@ class RRWithPrior:
             rows = priors if len(priors) == 1 else priors[start : start + BLOCK]
             order, size = self._choose(rows)
             size = np.broadcast_to(size, part.shape)
-            rank = np.argmax(order == part[:, np.newaxis], axis=1)
+            rank = _ranks(order, part)
             told = toss(self._truth_weights, size - 1, rng) & (rank < size)
             rank = np.where(told, rank, uniform(size, part.size, rng))
             order = np.broadcast_to(order, (part.size, self.categories))
@@ -228,3 +228,13 @@ class RRWithPrior:
         found = np.cumsum(np.take_along_axis(rows, order, axis=1), axis=1)
         found /= 1.0 + np.arange(self.categories) * math.exp(-self.epsilon)
         return order, (np.argmax(found, axis=1) + 1).astype(np.int64)
+
+
+def _ranks(order: NDArray[np.intp], values: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the place of each value in its order, or in the one order of all."""
+    if len(order) > 1:
+        places: NDArray[np.intp] = np.argmax(order == values[:, np.newaxis], axis=1)
+        return places
+    # With many categories a table of values by categories would not fit in memory.
+    places = np.argsort(order[0])
+    return places[values]

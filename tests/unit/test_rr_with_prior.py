@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import mpmath
 import numpy as np
@@ -198,3 +199,18 @@ def test_values_that_are_no_category_are_refused(value: object) -> None:
         mechanism.randomize(value, rng, [1, 1, 1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="values must be integers"):
         mechanism.randomize_array([value], rng, [1, 1, 1])  # type: ignore[list-item]
+
+
+def test_many_categories_take_no_table_of_values_by_categories() -> None:
+    categories, n = 20_000, 16_384  # a table of truth values alone would have 328 MB
+    mechanism = RRWithPrior(12.0, categories)
+    prior = 1.0 / np.arange(1, categories + 1)
+    values = np.arange(n) * 7 % categories
+    tracemalloc.start()
+    reports = mechanism.randomize_array(values, RandomSource.seeded(3), prior)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert (mechanism.likelihood(reports[:50], prior)[np.arange(50), values[:50]] > 0).all()
+    each = np.broadcast_to(prior, (30, categories))
+    assert mechanism.randomize_array(values[:30], RandomSource.seeded(4), each).shape == (30,)
