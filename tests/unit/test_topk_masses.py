@@ -1,0 +1,129 @@
+"""Top sets of long vectors, with equal values where the selection looks, and counted sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms import _rank
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.topk import top_set
+from tests.unit.topk_cases import DTYPES, Vector
+from tests.unit.topk_masses import LENGTHS, masses, probes, to_floats
+
+Cut = tuple[float, int, int] | None
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often each way of finding a threshold is taken, and gives one."""
+    taken: Counter[str] = Counter()
+
+    def spied(name: str) -> None:
+        way = getattr(_rank, name)
+
+        def spy(values: Vector, size: int, sign: int) -> Cut:
+            found: Cut = way(values, size, sign)
+            taken[name, "found" if found else "none"] += 1
+            return found
+
+        monkeypatch.setattr(_rank, name, spy)
+
+    taken = Counter()
+    spied("_by_bracket")
+    spied("_by_copy")
+    return taken
+
+
+def test_levels_keep_their_order_as_floats() -> None:
+    rng = np.random.default_rng(1)
+    levels = np.sort(rng.integers(-0x7BFF, 0x7C00, 5000)).astype(np.int16)
+    for dtype in DTYPES * 4:
+        values = to_floats(levels, dtype, rng)
+        assert np.isfinite(values).all()
+        np.testing.assert_array_equal(np.sign(np.diff(values)), np.sign(np.diff(levels)))
+
+
+def test_the_probes_are_where_anyone_can_compute_them() -> None:
+    """The positions are public, so a vector can be made for them: that must not matter."""
+    for length in LENGTHS:
+        count = 8192
+        o = np.arange(count)
+        stated = o * length // count + ((o * 40503 & 0xFFFF) * (length // count) >> 16)
+        np.testing.assert_array_equal(probes(length), stated)
+
+
+def test_equals_at_the_probes_and_a_rank_beyond_them() -> None:
+    d = 131_073
+    u = -np.arange(1, d + 1, dtype=np.float32)
+    u[probes(d)] = 0
+    for size in (8191, 8192, 8193, 26_214):
+        assert top_set(u, size, 1).contains(np.arange(d)).sum() == size
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_thousand_vectors_with_masses_at_the_probes(seed: int, ways: Counter[str]) -> None:
+    wrong = [
+        complaint
+        for case in masses(250, seed)
+        for size, sign in case.asked
+        if (complaint := case.wrong(top_set(case.values, size, sign)))
+    ]
+    assert not wrong
+    # Both ways are taken often, and the fast one also fails: none of these is a test of nothing.
+    assert min(ways["_by_bracket", "found"], ways["_by_bracket", "none"]) > 20
+    assert ways["_by_copy", "found"] >= ways["_by_bracket", "none"]
+
+
+def ordinary(length: int = 140_000) -> NDArray[np.float64]:
+    return np.random.default_rng(5).integers(-300, 300, length) / 64.0
+
+
+LIES: dict[str, Cut] = {
+    "one better too many": (1.0, 1, 0),
+    "too few": (4.0, 20, 3),
+    "too many": (-4.0, 20, 140_000),
+    "none wanted": (0.0, 28_000, 5),
+    "fewer than none wanted": (0.0, 28_001, 5),
+    "no such value": (1e9, 0, 140_000),
+    "not a number": (float("nan"), 0, 140_000),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_wrong_cut_is_counted_and_the_plain_way_taken(
+    lie: str, ways: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = ordinary()
+    right = top_set(values, 28_000, 1)
+    assert ways == {("_by_bracket", "found"): 1}
+    monkeypatch.setattr(_rank, "_by_bracket", lambda *_: LIES[lie])
+    found = top_set(values, 28_000, 1)
+    assert ways["_by_copy", "found"] == 1
+    assert (found.threshold, found.tie_cut) == (right.threshold, right.tie_cut)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_nothing_is_drawn_from_a_set_that_never_counted_right(
+    lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_rank, "_by_bracket", lambda *_: LIES[lie])
+    monkeypatch.setattr(_rank, "_by_copy", lambda *_: LIES[lie])
+    with pytest.raises(RuntimeError, match="changed"):
+        top_set(ordinary(), 28_000, 1)
+
+
+def test_draws_by_rank_and_by_trial_hit_the_same_set() -> None:
+    """A few draws test positions, many turn ranks into positions: both from the levels' set."""
+    rng = RandomSource.seeded(3)
+    for case in masses(6, 77):
+        for size, sign in case.asked:
+            top, inside = top_set(case.values, size, sign), case.best(size, sign)
+            others = len(inside) - size
+            for counts in ((1, 0), (size // 100, others // 200), (size // 2, 3), (size, others)):
+                drawn = top.sample(*counts, rng)
+                assert inside[drawn].sum() == counts[0]
+                assert len(np.unique(drawn)) == sum(counts)
