@@ -10,9 +10,11 @@ where ``tie_cut`` makes the size exactly K. The privacy theorem of the selection
 |S| = K for every input, and updates hold masses of equal entries (exact zeros), with
 which ``s*u >= s*tau`` alone would admit more. Which of the equals belong depends on
 nothing but their positions. No set is given away whose members were not counted: where the
-fast way's cut leaves another number, the cut comes from a copy of u. Drawing is by rejection of uniform positions, or, where that
-would take many trials, by uniform ranks that one pass turns into positions; both are
-exactly uniform and neither makes a list of S.
+fast way's cut leaves another number, the cut comes from a copy of u.
+
+Drawing is by rejection of uniform positions, or, where that would take many trials, by
+uniform ranks that one pass turns into positions; both are exactly uniform and neither
+makes a list of S.
 """
 
 from __future__ import annotations
