@@ -49,23 +49,21 @@ class Masses:
     asked: tuple[tuple[int, int], ...]
 
     @cached_property
-    def _falling(self) -> NDArray[np.int64]:
-        return np.argsort(-self.levels, kind="stable")
-
-    @cached_property
-    def _rising(self) -> NDArray[np.int64]:
-        return np.argsort(self.levels, kind="stable")
+    def _orders(self) -> dict[int, NDArray[np.int64]]:
+        return {}
 
     def best(self, size: int, sign: int) -> NDArray[np.bool_]:
         """Return the top set by its definition, a stable sort of the levels."""
+        if sign not in self._orders:
+            self._orders[sign] = np.argsort(-sign * self.levels, kind="stable")
         inside = np.zeros(len(self.levels), dtype=np.bool_)
-        inside[(self._falling if sign > 0 else self._rising)[:size]] = True
+        inside[self._orders[sign][:size]] = True
         return inside
 
     def wrong(self, top: TopSet) -> str | None:
         """Say what is wrong with a top set of this vector, by both of its rules."""
         expected = self.best(top.size, top.sign)
-        by_index = top.contains(np.arange(len(expected)))
+        by_index = top.contains(_positions(len(expected)))
         by_block = np.concatenate([mask.copy() for _, _, mask in top._masks()])
         for rule, found in (("index", by_index), ("block", by_block)):
             if not np.array_equal(found, expected):
@@ -93,14 +91,22 @@ def to_floats(levels: Levels, dtype: type[np.floating], rng: np.random.Generator
     unsigned = np.dtype(f"u{bits // 8}").type
     # All of the exponents, or consecutive numbers: subnormal ones in float32 and float64.
     shift = unsigned(rng.choice([0, bits - 16]))
-    pattern = np.abs(levels.astype(np.int32)).astype(unsigned) << shift
-    negative = np.where(levels == 0, rng.random(len(levels)) < 0.5, levels < 0)
-    return (pattern | (negative.astype(unsigned) << unsigned(bits - 1))).view(dtype)
+    pattern = np.abs(levels).astype(unsigned) << shift
+    negative = levels < 0
+    zeros = np.flatnonzero(levels == 0)
+    negative[zeros] = rng.random(len(zeros)) < 0.5
+    pattern |= negative.astype(unsigned) << unsigned(bits - 1)
+    return pattern.view(dtype)
 
 
 @lru_cache(maxsize=16)
 def probes(length: int) -> NDArray[np.int64]:
     return sample_positions(length)
+
+
+@lru_cache(maxsize=4)
+def _positions(length: int) -> NDArray[np.int64]:
+    return np.arange(length)
 
 
 def _masses(length: int, rng: np.random.Generator) -> Masses:
@@ -113,21 +119,23 @@ def _masses(length: int, rng: np.random.Generator) -> Masses:
     values = _laid_out(to_floats(levels, dtype, rng), layout)
     edges = [int((levels > center).sum()), int((levels >= center).sum())]
     edge = int(np.clip(rng.choice(edges) + rng.integers(-1, 2), 1, length))
-    signs = rng.choice([-1, 1], 2).tolist()
+    # One sign for both: the definition is sorted once.
+    sign = int(rng.choice([-1, 1]))
     name = f"d {length}, {values.dtype} {layout}, {mass} at {center}, {background}"
-    return Masses(name, values, levels, ((usual, signs[0]), (edge, signs[1])))
+    return Masses(name, values, levels, ((usual, sign), (edge, sign)))
 
 
 def _background(kind: str, length: int, center: int, rng: np.random.Generator) -> Levels:
     low, high = max(-MOST, center - 30_000), min(MOST, center + 30_000)
     if kind == "below":
-        return rng.integers(low, center, length).astype(np.int16)
+        return rng.integers(low, center, length, dtype=np.int16)
     if kind == "above":
-        return rng.integers(center + 1, high + 1, length).astype(np.int16)
+        return rng.integers(center + 1, high, length, dtype=np.int16, endpoint=True)
     if kind == "around":
-        return rng.integers(low, high + 1, length).astype(np.int16)
+        return rng.integers(low, high, length, dtype=np.int16, endpoint=True)
     if kind == "two sides":
-        return np.where(rng.random(length) < rng.random(), center - 1, center + 1).astype(np.int16)
+        coins = rng.integers(0, 256, length, dtype=np.uint8) < rng.integers(1, 256)
+        return (center - 1 + 2 * coins.astype(np.int16)).astype(np.int16)
     if kind == "ascending":
         return np.linspace(low, high, length).astype(np.int16)
     return np.full(length, center + rng.choice([-1, 1]), dtype=np.int16)
