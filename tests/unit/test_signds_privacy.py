@@ -190,6 +190,26 @@ def test_estimate_is_unbiased_over_all_outputs() -> None:
     np.testing.assert_allclose(mean, direction, atol=1e-12)
 
 
+def test_moments_of_a_dimension_are_those_of_the_docs() -> None:
+    """Mean and variance of a report's sign at a dimension, in one top set and in none."""
+    mechanism, u = SignDS(2.0, 0.25, dim_out=3), INPUTS[7]
+    plan = mechanism.plan(D)
+    p_in = plan.expected_inside / plan.top_size
+    p_out = (plan.dim_out - plan.expected_inside) / (D - plan.top_size)
+    for dimension, expected in (
+        (D - 1, (plan.contrast / 2, (p_in + p_out) / 2 - plan.contrast**2 / 4)),
+        (D // 2, (0.0, p_out)),
+    ):
+        chances = [
+            (out.sign, math.exp(mechanism.log_prob(out, u)))
+            for out in outputs(3)
+            if dimension in out.indices
+        ]
+        mean = sum(sign * chance for sign, chance in chances)
+        variance = sum(chance for _, chance in chances) - mean**2
+        assert (mean, variance) == pytest.approx(expected, abs=1e-12)
+
+
 def test_estimate_needs_a_report() -> None:
     with pytest.raises(ValueError, match="at least one"):
         SignDS(2.0, 0.25).estimate([], D)
