@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms import _rank
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.topk import top_set
-from tests.unit.topk_cases import DTYPES, Vector
+from tests.unit.topk_cases import DTYPES, Vector, by_stable_sort
 from tests.unit.topk_masses import LENGTHS, masses, probes, to_floats
 
 Cut = tuple[float, int, int] | None
@@ -62,6 +62,36 @@ def test_equals_at_the_probes_and_a_rank_beyond_them() -> None:
     u[probes(d)] = 0
     for size in (8191, 8192, 8193, 26_214):
         assert top_set(u, size, 1).contains(np.arange(d)).sum() == size
+
+
+@pytest.mark.parametrize(("length", "way"), [(131_072, "_by_copy"), (131_073, "_by_bracket")])
+def test_which_way_is_taken_depends_on_the_length(
+    length: int, way: str, ways: Counter[str]
+) -> None:
+    values = ordinary(length)
+    for sign in (-1, 1):
+        inside = top_set(values, length // 5, sign).contains(np.arange(length))
+        np.testing.assert_array_equal(inside, by_stable_sort(values, length // 5, sign))
+    assert ways == {(way, "found"): 2}
+
+
+def test_sets_have_their_size_where_the_processor_takes_subnormals_for_zeros() -> None:
+    """PyTorch can switch a thread to that: then all of them are equal to zero, and ties."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(6)
+    for dtype in DTYPES:
+        tiny = np.finfo(dtype).smallest_subnormal
+        values = (rng.integers(-5, 6, 140_000) * tiny).astype(dtype)
+        values[::7] = 1
+        if not torch.set_flush_denormal(True):
+            pytest.skip("this processor has no such mode")
+        try:
+            for size in (1, 20_001, 70_000):
+                for sign in (-1, 1):
+                    top = top_set(values, size, sign)
+                    assert top.contains(np.arange(len(values))).sum() == size
+        finally:
+            torch.set_flush_denormal(False)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -123,7 +153,12 @@ def test_draws_by_rank_and_by_trial_hit_the_same_set() -> None:
         for size, sign in case.asked:
             top, inside = top_set(case.values, size, sign), case.best(size, sign)
             others = len(inside) - size
-            for counts in ((1, 0), (size // 100, others // 200), (size // 2, 3), (size, others)):
+            for counts in (
+                (1, 0),
+                (size // 100, others // 200),
+                (size // 2, others % 4),
+                (size, others),
+            ):
                 drawn = top.sample(*counts, rng)
                 assert inside[drawn].sum() == counts[0]
                 assert len(np.unique(drawn)) == sum(counts)
