@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import _rank
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.topk import top_set
+from flower_ldp.mechanisms.topk import TopSet, top_set
 from tests.unit.topk_cases import DTYPES, Vector, by_stable_sort
 from tests.unit.topk_masses import LENGTHS, masses, probes, to_floats
 
@@ -146,9 +146,22 @@ def test_nothing_is_drawn_from_a_set_that_never_counted_right(
         top_set(ordinary(), 28_000, 1)
 
 
-def test_draws_by_rank_and_by_trial_hit_the_same_set() -> None:
+def test_draws_by_rank_and_by_trial_hit_the_same_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few draws test positions, many turn ranks into positions: both from the levels' set."""
     rng = RandomSource.seeded(3)
+    taken: Counter[str] = Counter()
+    at_ranks, contains = TopSet._at_ranks, TopSet.contains
+
+    def by_rank(self: TopSet, ranks: NDArray[np.int64], member: bool) -> NDArray[np.int64]:
+        taken["ranks"] += len(ranks)
+        return at_ranks(self, ranks, member)
+
+    def by_trial(self: TopSet, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        taken["trials"] += len(indices)
+        return contains(self, indices)
+
+    monkeypatch.setattr(TopSet, "_at_ranks", by_rank)
+    monkeypatch.setattr(TopSet, "contains", by_trial)
     for case in masses(6, 77):
         for size, sign in case.asked:
             top, inside = top_set(case.values, size, sign), case.best(size, sign)
@@ -162,3 +175,4 @@ def test_draws_by_rank_and_by_trial_hit_the_same_set() -> None:
                 drawn = top.sample(*counts, rng)
                 assert inside[drawn].sum() == counts[0]
                 assert len(np.unique(drawn)) == sum(counts)
+    assert min(taken["ranks"], taken["trials"]) > 1_000
