@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms._by_sort import top_by_sort
 from flower_ldp.mechanisms.exact import as_fraction
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.selection import Selection, sum_of_signs
@@ -193,18 +194,27 @@ class SignDS:
         return Selection(indices, sign), top
 
     def log_prob(self, report: Selection, value: NDArray[np.floating[Any]]) -> float:
-        """Return log P(report | value) of the sampler as built.
+        """Return log P(report | value), for the set S that a stable sort gives.
+
+        Nothing of it is shared with how the sampler finds S, so that reports can be checked
+        against it. Weights are the sampler's own, roundings included.
 
         Parameters
         ----------
         report : Selection
-            A sign and h dimensions.
+            A sign and h distinct dimensions.
         value : ndarray of floats, shape (d,)
             The update.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` does not hold h distinct dimensions and a sign.
         """
         plan = _plan(self, value.size)
-        top = top_set(value, plan.top_size, report.sign)
-        inside = int(top.contains(report.indices).sum())
+        _check_report(report, plan)
+        top = top_by_sort(value, plan.top_size, report.sign)
+        inside = int(np.isin(report.indices, top).sum())
         probability = plan.law.subset_probability(inside)
         return math.log(probability.numerator) - math.log(probability.denominator) - math.log(2)
 
@@ -235,6 +245,16 @@ class SignDS:
             total, 2.0 / (plan.contrast * len(reports)), dtype=np.float64
         )
         return scaled
+
+
+def _check_report(report: Selection, plan: SelectionPlan) -> None:
+    distinct = np.unique(report.indices)
+    right = len(distinct) == len(report.indices) == plan.dim_out and report.sign in (-1, 1)
+    if not (right and distinct[0] >= 0 and distinct[-1] < plan.dimension):
+        raise ValueError(
+            f"report must hold a sign and {plan.dim_out} distinct dimensions "
+            f"in [0, {plan.dimension})"
+        )
 
 
 @lru_cache(maxsize=32)
