@@ -10,7 +10,9 @@ outcome that no epsilon counts. What cannot be read (NaN, another shape or dtype
 there is not) is answered by the mechanism's *neutral law*, which each module states: a mixture
 of its laws for valid values, so the same epsilon holds (:mod:`flower_ldp.mechanisms._inputs`).
 None is never a valid value, so ``randomize(None, rng)`` is a neutral report and
-``log_prob(report, None)`` the neutral law. What is public (parameters, a dimension, a prior, a
+``log_prob(report, None)`` the neutral law. Where a value's public shape is not among the
+parameters (an update's dimension, the number of records), it is a further argument; without it the
+shape of the value is taken for public. What is public (parameters, a dimension, a prior, a
 report) is not private, and raises ValueError where it is wrong.
 
 The server's half is called ``estimate``, and it sees reports only.
