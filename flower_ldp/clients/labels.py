@@ -47,7 +47,7 @@ from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
-from flower_ldp.mechanisms.kary_response import check_labels
+from flower_ldp.mechanisms._inputs import read_labels
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -76,7 +76,8 @@ def private_labels(
     context : Context
         The client app's. The node's operator names the policy and with it the ledger.
     labels : array_like of integers, shape (n,)
-        All true labels of the set.
+        All true labels of the set. One that is no integer in [0, categories) is answered by the
+        mechanism's neutral law, and the log says how many there were.
     mechanism : KaryResponse, RRWithPrior or LabelStages
         With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one a call.
     name : str
@@ -239,7 +240,8 @@ class _Shelf:
 
 
 def _check_labels(labels: ArrayLike, categories: int) -> NDArray[np.int64]:
-    found = check_labels("labels", labels, categories)
+    """Return the labels, -1 for what names no category: it is randomized as no label is known."""
+    found = read_labels(labels, categories, np.int64)
     if found.ndim != 1 or not found.size:
         raise ValueError(f"labels must be a vector of at least one, got shape {found.shape}")
     return found

@@ -34,6 +34,8 @@ from flower_ldp.mechanisms.random import RandomSource
 
 # A random trial costs about as much as passing over this many entries.
 _TRIAL_COST = 64
+# Below one over the largest number of members, 2^32, so that no sum of so many overflows.
+_SCALE = 2.0**-64
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +101,15 @@ class TopSet:
     def mean(self) -> float:
         """Return the mean over the set of ``s*u``, accumulated in float64.
 
-        Raises
-        ------
-        OverflowError
-            If the sum of a block is beyond float64; no float16 or float32 vector gets
-            there.
+        Finite for every vector: where a sum is beyond float64, entries are scaled down first.
         """
+        total = self._sum(1.0)
+        if math.isfinite(total):
+            return self.sign * total / self.size
+        return self.sign * (self._sum(_SCALE) / self.size) / _SCALE
+
+    def _sum(self, scale: float) -> float:
+        """Return the sum of the members times ``scale``, not finite where it overflows."""
         sums = []
         wide = np.empty(0, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -113,11 +118,13 @@ class TopSet:
                     wide = np.empty(len(block), dtype=np.float64)
                 # A product with the mask costs the same however many members there are.
                 np.multiply(block, mask, out=wide[: len(block)])
+                if scale != 1.0:
+                    wide[: len(block)] *= scale
                 sums.append(float(wide[: len(block)].sum()))
-        total = math.fsum(sums) if all(map(math.isfinite, sums)) else math.inf
-        if not math.isfinite(total):
-            raise OverflowError("the sum of the members is beyond the range of float64")
-        return self.sign * total / self.size
+        try:
+            return math.fsum(sums) if all(map(math.isfinite, sums)) else math.inf
+        except OverflowError:
+            return math.inf
 
     def sample(self, inside: int, outside: int, rng: RandomSource) -> NDArray[np.int64]:
         """Draw members and non-members, uniformly and without replacement.

@@ -78,6 +78,22 @@ def test_the_second_call_gives_the_same_labels_and_costs_nothing(folder: Path) -
     np.testing.assert_allclose(first.likelihood(), RESPONSE.likelihood(first.reports))
 
 
+@pytest.mark.parametrize("unknown", [10, -1, np.nan, 2.5])
+def test_an_unknown_label_is_uniform_and_costs_what_a_label_costs(
+    folder: Path, unknown: float
+) -> None:
+    labels = LABELS.astype(float)
+    labels[::2] = unknown
+    reports = randomized(labels).reports
+    # six standard deviations for the labels that are known, and for each of ten categories
+    told, keep = (reports == LABELS)[1::2].mean(), RESPONSE.keep_probability
+    assert abs(told - keep) < 6 * np.sqrt(keep * (1 - keep) / 1_500)
+    counts = np.bincount(reports[::2], minlength=10)
+    assert np.abs(counts - 150).max() < 6 * np.sqrt(1_500 * 0.1 * 0.9)
+    assert total(folder) == 1.0
+    np.testing.assert_array_equal(randomized(labels).reports, reports)
+
+
 def test_another_name_costs_anew_and_the_budget_ends(folder: Path) -> None:
     randomized()
     with pytest.raises(BudgetExhausted):
@@ -233,8 +249,6 @@ def test_the_prior_of_the_draw_is_stored_with_the_reports(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "options", "text"),
     [
-        ([0, 10], {}, "labels must be integers in"),
-        ([0.0, 1.0], {}, "labels must be integers"),
         ([], {}, "at least one"),
         ([[0, 1]], {}, "vector"),
         ([0, 1], {"name": ""}, "name must have"),
