@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from flower_ldp.clients import ReleaseRequest, split_client_app
+from flower_ldp.labels import RandomizedLabels
 from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse, RandomSource
 from flower_ldp.privacy import Unit
 from flower_ldp.split import TorchParty
@@ -110,10 +111,10 @@ class Bench:
         )
 
     def told(self) -> ToldLabels:
-        """Return the training labels, randomized."""
+        """Return the training labels, randomized anew: public data, and no ledger."""
         response = KaryResponse(LABEL_EPSILON, CLASSES, "label", Unit.LABEL)
         labels = response.randomize_array(self.data.labels["train"], RandomSource.from_os())
-        return ToldLabels(labels, response)
+        return ToldLabels(RandomizedLabels(labels, np.arange(len(labels)), response))
 
     def codes(
         self,

@@ -53,17 +53,21 @@ class Parties:
         the one of the name ``both``.
     shown : str
         Pattern of the app's lines that are printed; the line ``finished`` ends a run.
+    holder : str
+        Name of the labels' holder, if the server obeys a policy for its labels: ``policy`` has
+        its text too. In a simulation that is the one of the name ``both``.
     """
 
     app: Path
     nodes: Mapping[str, Mapping[str, str]]
     policy: Callable[[str, str], str]
     shown: str
+    holder: str = ""
 
     def in_process(
         self,
         client: ClientApp,
-        server: Callable[[LocalExchange, dict[str, Any]], None],
+        server: Callable[[LocalExchange, Context], None],
         config: dict[str, Any],
         folder: Path,
     ) -> None:
@@ -73,11 +77,12 @@ class Parties:
         for number, (name, own) in enumerate(self.nodes.items(), start=1):
             policy = self._owner(folder / f"owner-{name}", name, "deployment")
             node = {**own, "party-folder": str(folder), "ldp-policy": str(policy)}
-            context = Context(
-                run_id=1, node_id=number, node_config=node, state=RecordDict(), run_config=config
-            )
-            parties[number] = (client, context)
-        server(LocalExchange(parties), config)
+            parties[number] = (client, _context(number, node, config))
+        own = {}
+        if self.holder:
+            path = self._owner(folder / f"owner-{self.holder}", self.holder, "deployment")
+            own = {"ldp-policy": str(path)}
+        server(LocalExchange(parties), _context(len(parties) + 1, own, config))
 
     def with_flower(self, config: dict[str, Any], folder: Path, *, nodes: bool) -> None:
         """Submit the app to a SuperLink of its own, with virtual nodes or with SuperNodes."""
@@ -87,13 +92,17 @@ class Parties:
         superlink = ["flower-superlink", "--insecure", "--isolation", "subprocess"]
         superlink += ["--disable-runtime-dependency-installation", "--host", "127.0.0.1"]
         superlink += ["--port", str(port), "--control-api-address", f"127.0.0.1:{control}"]
+        own_environment = dict(environment)  # the server's app runs in it, and virtual nodes do
         if not nodes:
             policy = self._owner(folder / "owners", "both", "simulation")
-            environment["FLOWER_LDP_POLICY"] = str(policy)
+            own_environment["FLOWER_LDP_POLICY"] = str(policy)
             superlink.append("--simulation")
+        elif self.holder:
+            policy = self._owner(folder / f"owner-{self.holder}", self.holder, "deployment")
+            own_environment["FLOWER_LDP_POLICY"] = str(policy)
         log = home / "superlink.log"
         with contextlib.ExitStack() as processes:
-            process = processes.enter_context(running(superlink, environment, log))
+            process = processes.enter_context(running(superlink, own_environment, log))
             wait_until_listening(port, process, log)
             for name, own in zip(self.nodes, listening, strict=True) if nodes else ():
                 command = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}"]
@@ -136,6 +145,12 @@ class Parties:
             process.terminate()
         if not finished:
             raise SystemExit("the run did not finish; its last lines:\n" + "".join(tail))
+
+
+def _context(node: int, own: Mapping[str, str], config: dict[str, Any]) -> Context:
+    return Context(
+        run_id=1, node_id=node, node_config={**own}, state=RecordDict(), run_config=config
+    )
 
 
 def _environment(home: Path, port: int) -> dict[str, str]:

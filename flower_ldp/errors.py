@@ -56,7 +56,7 @@ class LedgerError(LdpError):
 
 
 class ReleaseError(LdpError):
-    """A reply could not be privatized (non-finite values, wrong shapes, missing arrays)."""
+    """A reply could not be privatized: the app failed, or data are not those paid for."""
 
 
 class WireError(LdpError, ValueError):

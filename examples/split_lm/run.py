@@ -61,7 +61,9 @@ def _private(engine: Engine, config: dict[str, Any], folder: Path) -> dict[str, 
     config = {**config, "output": str(target)}
     parties = _parties(config)
     if engine is Engine.PROCESS:
-        parties.in_process(client_app.app, server_app.run, config, folder)
+        parties.in_process(
+            client_app.app, lambda exchange, _: server_app.run(exchange, config), config, folder
+        )
     else:
         parties.with_flower(config, folder, nodes=engine is Engine.NODES)
     (path,) = folder.glob("owner*/ledger.sqlite")

@@ -76,7 +76,8 @@ def signds_magrr(selection: SignDS, magnitude: MagRR, dimension: int) -> Case:
 
     def draw(update: Update, rng: RandomSource) -> tuple[Selection, int]:
         report, top = selection.randomize_with_top(update, rng)
-        return report, magnitude.randomize(top.mean() < threshold, rng)
+        below = None if top is None else top.mean() < threshold
+        return report, magnitude.randomize(below, rng)
 
     def ratio(reports: Sequence[tuple[Selection, int]]) -> NDArray[np.float64]:
         bits = np.array([bit for _, bit in reports])

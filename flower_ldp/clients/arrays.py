@@ -1,13 +1,19 @@
-"""The one model of a message, as arrays."""
+"""The one model of a message, as arrays; and the update of a reply, if it holds one."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
+from flower_ldp.wire.layout import ModelLayout
+
+_log = logging.getLogger("flower_ldp")
 
 
 def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
@@ -22,3 +28,45 @@ def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
     if len(records) != 1:
         raise WireError("record", f"expected one ArrayRecord, found {len(records)}")
     return {name: array.numpy() for name, array in records[0].items()}
+
+
+def read_update(
+    reply: RecordDict, layout: ModelLayout, sent: Mapping[str, NDArray[Any]]
+) -> NDArray[np.float32] | None:
+    """Return the trained model minus the model sent, or None if the reply has no such model.
+
+    Whatever the app put into its reply is private, also that it put nothing there. So nothing is
+    raised; the client's own log says what was wrong.
+
+    Parameters
+    ----------
+    reply : RecordDict
+        The app's.
+    layout : ModelLayout
+        Of the model sent.
+    sent : mapping of str to ndarray
+        The model sent.
+
+    Returns
+    -------
+    ndarray of float32, shape (d,), or None
+        With infinities where a difference is beyond float32.
+    """
+    try:
+        return layout.difference(single_model(reply), sent)
+    except Exception:
+        _log.warning("the app's reply holds no model like the one sent", exc_info=True)
+        return None
+
+
+def read_array(reply: RecordDict) -> NDArray[Any] | None:
+    """Return the only array of a reply, or None if it does not hold one, or more.
+
+    Raises nothing, as :func:`read_update`.
+    """
+    try:
+        (array,) = (array for record in reply.array_records.values() for array in record.values())
+        return array.numpy()
+    except Exception:
+        _log.warning("the app's reply does not hold one array", exc_info=True)
+        return None

@@ -19,7 +19,9 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.clients.arrays import read_array
+from flower_ldp.clients.release import check_storable
+from flower_ldp.errors import RefusalError, WireError
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
@@ -28,6 +30,7 @@ from flower_ldp.wire.embedding import (
     STEP_KEY,
     EmbeddingProposal,
     TableTerms,
+    embeddings_length,
     encode_embeddings,
     width_of,
 )
@@ -108,7 +111,7 @@ class EmbeddingRelease:
         Raises
         ------
         WireError, ValueError
-            If there is no well-formed proposal.
+            If there is no well-formed proposal, or no ledger could keep the report.
         RefusalError
             If the records are not the party's.
         """
@@ -117,7 +120,8 @@ class EmbeddingRelease:
             raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
         proposal = EmbeddingProposal.from_fields(record)
         check_table(self.party, proposal.terms)
-        self.party.tables.rows(proposal.terms.table, proposal.block)
+        rows = self.party.tables.rows(proposal.terms.table, proposal.block)
+        check_storable(embeddings_length(proposal.mechanism, len(rows)))
         claim = self.party.claim
         events = claim.events(proposal.mechanism.events())
         _log.info("epsilon is about %s", claim.covers)
@@ -168,25 +172,21 @@ class OpenEmbedding:
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
 
-        Raises
-        ------
-        ReleaseError
-            If the app's reply is not one array of the block's records, or holds a NaN.
+        Neutral where a record's embedding cannot be read, and in all records if the app's reply
+        is not one array of the block's.
         """
-        proposal = self.proposal
-        arrays = [array for record in reply.array_records.values() for array in record.values()]
-        if len(arrays) != 1:
-            raise ReleaseError(f"expected one array of embeddings, found {len(arrays)}")
-        values, terms = arrays[0].numpy(), proposal.terms
-        start = proposal.block * terms.block_size
-        wanted = (min(terms.block_size, terms.records - start), width_of(proposal.mechanism))
-        if values.shape != wanted:
-            raise ReleaseError(f"embeddings must have shape {wanted}, got {values.shape}")
-        try:
-            reports = proposal.mechanism.randomize(values, rng)
-        except ValueError as error:
-            raise ReleaseError(str(error)) from error
-        return encode_embeddings(reports, proposal.mechanism)
+        return self._report(read_array(reply), rng)
+
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a packed report of neutral embeddings."""
+        return self._report(None, rng)
+
+    def _report(self, values: NDArray[Any] | None, rng: RandomSource) -> bytes:
+        terms, mechanism = self.proposal.terms, self.proposal.mechanism
+        start = self.proposal.block * terms.block_size
+        records = min(terms.block_size, terms.records - start)
+        reports = mechanism.randomize(values, rng, (records, width_of(mechanism)))
+        return encode_embeddings(reports, mechanism)
 
 
 def check_table(party: Party, terms: TableTerms) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.errors import ReleaseError, WireError
+from flower_ldp.clients.arrays import read_array
+from flower_ldp.clients.release import check_storable
+from flower_ldp.errors import WireError
 from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import encode_eval_report
+from flower_ldp.wire.eval_report import encode_eval_report, eval_report_length
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 
@@ -31,7 +34,8 @@ class LaplaceEvalRelease:
     floats of shape (at least the proposed number of rows, classes), as softmax gives them.
     With more rows, as many as proposed are chosen at random, so that their number is public.
     Metrics leave if the proposal names them, each through a mechanism of its own; they must then
-    be in the reply's MetricRecord. What else the app replies is dropped.
+    be in the reply's MetricRecord. Rows and metrics that are missing or cannot be read are
+    answered by the neutral law, each by itself. What else the app replies is dropped.
     """
 
     def open(self, content: RecordDict) -> OpenEvaluation:
@@ -41,11 +45,15 @@ class LaplaceEvalRelease:
         ------
         WireError
             If the message holds no well-formed proposal of an evaluation.
+        ValueError
+            If no ledger could keep the report.
         """
         record = content.config_records.get(PROPOSAL_KEY)
         if record is None:
             raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
-        return OpenEvaluation(EvalProposal.from_fields(record))
+        proposal = EvalProposal.from_fields(record)
+        check_storable(eval_report_length(proposal))
+        return OpenEvaluation(proposal)
 
 
 @dataclass(frozen=True)
@@ -71,45 +79,46 @@ class OpenEvaluation:
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
 
-        Raises
-        ------
-        ReleaseError
-            If the app's reply has too few rows, rows off the simplex, another width, or
-            lacks a metric that was asked for.
+        Neutral in each row that the app's reply lacks or that is off the simplex, and in each
+        metric that was asked for and is no number there.
         """
-        try:
-            rows = _chosen(_predictions(reply), self.proposal.mechanism.rows, rng)
-            noisy = self.proposal.mechanism.randomize(rows, rng)
-            metrics = [
-                metric.randomize(_metric(reply, name), rng)
-                for name, metric in self.proposal.metrics.items()
-            ]
-            return encode_eval_report(self.proposal, noisy, metrics)
-        except ValueError as error:
-            raise ReleaseError(str(error)) from error
+        mechanism = self.proposal.mechanism
+        rows = _chosen(read_array(reply), (mechanism.rows, mechanism.classes), rng)
+        return self._report(rows, _metrics(reply), rng)
 
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a packed report of neutral rows and neutral metrics."""
+        return self._report(None, {}, rng)
 
-def _predictions(reply: RecordDict) -> NDArray[np.floating[Any]]:
-    arrays = [array for record in reply.array_records.values() for array in record.values()]
-    if len(arrays) != 1:
-        raise ReleaseError(f"expected one array with rows of probabilities, found {len(arrays)}")
-    rows: NDArray[np.floating[Any]] = arrays[0].numpy()
-    if rows.ndim != 2:
-        raise ReleaseError(f"rows of probabilities must have two axes, got shape {rows.shape}")
-    return rows
+    def _report(
+        self, rows: NDArray[Any] | None, metrics: Mapping[str, object], rng: RandomSource
+    ) -> bytes:
+        noisy = self.proposal.mechanism.randomize(rows, rng)
+        told = [
+            metric.randomize(metrics.get(name), rng)
+            for name, metric in self.proposal.metrics.items()
+        ]
+        return encode_eval_report(self.proposal, noisy, told)
 
 
 def _chosen(
-    rows: NDArray[np.floating[Any]], count: int, rng: RandomSource
-) -> NDArray[np.floating[Any]]:
-    """Return ``count`` rows at random, without replacement."""
-    if len(rows) < count:
-        raise ReleaseError(f"{count} rows of probabilities were asked for, there are {len(rows)}")
-    return rows if len(rows) == count else rows[uniform_subset(rng, len(rows), count)]
+    rows: NDArray[Any] | None, shape: tuple[int, int], rng: RandomSource
+) -> NDArray[Any] | None:
+    """Return as many rows as asked for: at random, without replacement, or NaN for missing ones."""
+    count, classes = shape
+    if rows is None or rows.ndim != 2 or rows.shape[1] != classes or rows.dtype.kind not in "biuf":
+        return None
+    if len(rows) >= count:
+        return rows if len(rows) == count else rows[uniform_subset(rng, len(rows), count)]
+    filled = np.full(shape, np.nan, dtype=np.result_type(rows.dtype, np.float64))
+    filled[: len(rows)] = rows
+    return filled
 
 
-def _metric(reply: RecordDict, name: str) -> float:
-    found = [record[name] for record in reply.metric_records.values() if name in record]
-    if len(found) != 1 or not isinstance(found[0], (int, float)):
-        raise ReleaseError(f"expected one number {name!r} among the metrics, found {len(found)}")
-    return float(found[0])
+def _metrics(reply: RecordDict) -> dict[str, object]:
+    """Return the reply's metrics; those of one name in two records are no metric."""
+    found: dict[str, object] = {}
+    for record in reply.metric_records.values():
+        for name, value in record.items():
+            found[name] = None if name in found else value
+    return found

@@ -10,11 +10,12 @@ from typing import Any
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import single_model
-from flower_ldp.errors import ReleaseError, WireError
+from flower_ldp.clients.arrays import read_update, single_model
+from flower_ldp.clients.release import check_storable
+from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian
+from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian, gaussian_length
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
@@ -37,14 +38,16 @@ class GaussianRelease:
         WireError
             If the message holds no well-formed proposal or not exactly one model.
         ValueError
-            If the model cannot be flattened.
+            If the model cannot be flattened, or no ledger could keep the report.
         """
         record = content.config_records.get(PROPOSAL_KEY)
         if record is None:
             raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
         proposal = GaussianProposal.from_fields(record)
         sent = single_model(content)
-        return OpenGaussian(proposal, ModelLayout.of(sent), sent)
+        layout = ModelLayout.of(sent)
+        check_storable(gaussian_length(layout.dimension))
+        return OpenGaussian(proposal, layout, sent)
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,15 @@ class OpenGaussian:
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
 
-        Raises
-        ------
-        ReleaseError
-            If the app's reply holds not exactly one model, another layout than the model
-            sent, or a value that is not finite.
+        A neutral one if the app's reply holds not exactly one model, another layout than the
+        model sent, or a value that is not finite.
         """
-        try:
-            update = self.layout.difference(single_model(reply), self.sent)
-            return encode_gaussian(self.proposal.mechanism.randomize(update, rng))
-        except ValueError as error:
-            raise ReleaseError(str(error)) from error
+        return self._report(read_update(reply, self.layout, self.sent), rng)
+
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a packed report of an update of zeros."""
+        return self._report(None, rng)
+
+    def _report(self, update: NDArray[Any] | None, rng: RandomSource) -> bytes:
+        mechanism = self.proposal.mechanism
+        return encode_gaussian(mechanism.randomize(update, rng, self.layout.dimension))

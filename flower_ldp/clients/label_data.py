@@ -9,9 +9,11 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.clients.label_store import RandomizedLabels
 from flower_ldp.clients.labels import private_labels
+from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelMechanism, LabelStages
+from flower_ldp.mechanisms._inputs import read_label
+from flower_ldp.mechanisms.kary_response import MAX_CATEGORIES
 
 
 class LabelledData(Protocol):
@@ -54,22 +56,19 @@ class PrivateDataset:
 
 
 def true_labels(dataset: LabelledData) -> NDArray[np.int64]:
-    """Read the label of each item, in order.
+    """Read the label of each item, in order; -1 for one that is no integer of at least 0.
 
     Raises
     ------
     ValueError
-        If an item has no integer label as its last element.
+        If an item does not have the form of features and a label.
     """
     found = []
     for index in range(len(dataset)):
         item = dataset[index]
         if not isinstance(item, (tuple, list)) or len(item) < 2:
             raise ValueError("dataset must have items of features and a label, as (image, label)")
-        label = np.asarray(item[-1])
-        if label.shape != () or label.dtype.kind not in "iu":
-            raise ValueError("dataset must have integers as labels")
-        found.append(int(label))
+        found.append(read_label(item[-1], MAX_CATEGORIES))
     return np.array(found, dtype=np.int64)
 
 

@@ -18,46 +18,15 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import LedgerError
-from flower_ldp.labels.stages import LabelMechanism
-from flower_ldp.mechanisms import RandomSource, RRWithPrior
+from flower_ldp.mechanisms import RandomSource
 
 _KEY_BYTES = 32
-
-
-@dataclass(frozen=True, eq=False)
-class RandomizedLabels:
-    """Labels that may be used in any way, for ever: they are paid for.
-
-    Parameters
-    ----------
-    reports : ndarray of int64, shape (n,)
-        Randomized labels.
-    members : ndarray of int64, shape (n,)
-        Which examples of the label set they are about.
-    mechanism : KaryResponse or RRWithPrior
-        What made them.
-    prior : ndarray of float32, shape (categories,) or (n, categories), or None
-        The prior that was used when they were drawn.
-    """
-
-    reports: NDArray[np.int64]
-    members: NDArray[np.int64]
-    mechanism: LabelMechanism
-    prior: NDArray[np.float32] | None = None
-
-    def likelihood(self) -> NDArray[np.float64]:
-        """Return P(report | label y) in column y, shape (n, categories)."""
-        if isinstance(self.mechanism, RRWithPrior):
-            prior = np.zeros(self.mechanism.categories) if self.prior is None else self.prior
-            return self.mechanism.likelihood(self.reports, prior)
-        return self.mechanism.likelihood(self.reports)
 
 
 def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: bytes) -> bytes:
@@ -70,6 +39,16 @@ def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: 
     else:
         np.savez_compressed(archive, reports=small, digest=mark, prior=prior)
     return archive.getvalue()
+
+
+def most_bytes(n: int, categories: int, prior: NDArray[np.float32] | None) -> int:
+    """Return what :func:`pack` never exceeds, for n reports: public, unlike their bytes.
+
+    What does not compress grows by less than a thousandth; heads of arrays and of the archive
+    have less than 4096 bytes.
+    """
+    raw = n * np.min_scalar_type(categories - 1).itemsize + (0 if prior is None else prior.nbytes)
+    return raw + raw // 1_000 + 4_096
 
 
 def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, bytes]:

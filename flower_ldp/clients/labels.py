@@ -32,19 +32,22 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.accounting.amounts import EPSILON_UNITS
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
 from flower_ldp.clients.label_store import (
-    RandomizedLabels,
     keyed_digest,
     locked_key,
+    most_bytes,
     pack,
     unpack,
 )
 from flower_ldp.clients.owner import account_of, ledger_of, policy_of
+from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
-from flower_ldp.mechanisms.kary_response import check_labels
+from flower_ldp.mechanisms._inputs import read_labels
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -73,7 +76,8 @@ def private_labels(
     context : Context
         The client app's. The node's operator names the policy and with it the ledger.
     labels : array_like of integers, shape (n,)
-        All true labels of the set.
+        All true labels of the set. One that is no integer in [0, categories) is answered by the
+        mechanism's neutral law, and the log says how many there were.
     mechanism : KaryResponse, RRWithPrior or LabelStages
         With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one a call.
     name : str
@@ -98,7 +102,8 @@ def private_labels(
     LedgerError
         If the ledger or the key file cannot be used.
     ValueError
-        If a parameter is wrong. Nothing was charged.
+        If a parameter is wrong, or the reports with their prior would be longer than a ledger
+        stores (2^28 bytes: 67 million numbers of priors). Nothing was charged.
     """
     policy = policy_of(context)
     store = PrivateLabels(policy, account_of(policy, context))
@@ -134,7 +139,8 @@ class PrivateLabels:
         if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
             raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
         mechanism = stages.mechanism(stage)
-        for events in (stages.events(), mechanism.events()):
+        # The first stage pays for all: none may turn out later not to be allowed.
+        for events in (stages.events(), *(each.events() for each in stages.mechanisms)):
             self.policy.check(MESSAGE_TYPE, events)
         true = _check_labels(labels, stages.categories)
         members = stages.members(stage, len(true))
@@ -157,7 +163,7 @@ class PrivateLabels:
             mechanism.name,
             mechanism.epsilon,
         )
-        return RandomizedLabels(reports, members, mechanism, used)
+        return RandomizedLabels(reports, members, mechanism, used, self.account)
 
     def _ledger(self) -> Ledger:
         return ledger_of(self.policy)
@@ -166,22 +172,28 @@ class PrivateLabels:
         """Charge a stage, or find it charged; the first stage of several charges for all."""
         limits = [Limit(**limit._asdict()) for limit in self.policy.limits()]
         terms = stages.terms(n)
-        receipt = shelf.charge(self.account, stages.events(), limits, terms)
+        whole = shelf.about(self.account, stages.events(), terms)
         if len(stages.mechanisms) == 1:
-            return receipt
+            return shelf.charge(whole, limits)
+        # All are made before the first is charged: what no ledger takes must cost nothing.
+        parts = [
+            shelf.about(
+                f"{self.account}#{shelf.name}/{number}",
+                mechanism.events(),
+                {**terms, "stage": number},
+            )
+            for number, mechanism in enumerate(stages.mechanisms)
+        ]
+        receipt = shelf.charge(whole, limits)
         # That reserved epsilon for every label, whichever stage it is in. A stage's reports
         # lie in an account of its own, which adds nothing to the total of the data's.
         if receipt.report is None:
             shelf.store(receipt, np.zeros(0, dtype=np.int64), None)
         else:
             shelf.stored(receipt)
-        mechanism = stages.mechanism(stage)
-        return shelf.charge(
-            f"{self.account}#{shelf.name}/{stage}",
-            mechanism.events(),
-            [Limit(Unit.LABEL, "life", mechanism.epsilon)],
-            {**terms, "stage": stage},
-        )
+        # A ledger rounds a cost up to its next unit and a limit down: this one lies above.
+        paid = stages.mechanism(stage).epsilon + 2 / EPSILON_UNITS
+        return shelf.charge(parts[stage], [Limit(Unit.LABEL, "life", paid)])
 
 
 @dataclass(frozen=True)
@@ -192,19 +204,17 @@ class _Shelf:
     name: str
     digest: bytes
 
-    def charge(
-        self,
-        account: str,
-        events: tuple[PrivacyEvent, ...],
-        limits: Sequence[Limit],
-        terms: dict[str, Any],
-    ) -> Receipt:
+    def about(
+        self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
+    ) -> Charge:
+        """Return the charge of this label set; raise ValueError if no ledger would take it."""
         text, fingerprint = canonical(terms)
         message = f"labels:{self.name}"
+        return Charge(account, _NO_RUN, message, MESSAGE_TYPE, fingerprint, events, text)
+
+    def charge(self, charge: Charge, limits: Sequence[Limit]) -> Receipt:
         try:
-            return self.ledger.charge(
-                Charge(account, _NO_RUN, message, MESSAGE_TYPE, fingerprint, events, text), limits
-            )
+            return self.ledger.charge(charge, limits)
         except RefusalError as error:
             if error.code != REFUSED_REPEAT:
                 raise
@@ -230,7 +240,8 @@ class _Shelf:
 
 
 def _check_labels(labels: ArrayLike, categories: int) -> NDArray[np.int64]:
-    found = check_labels("labels", labels, categories)
+    """Return the labels, -1 for what names no category: it is randomized as no label is known."""
+    found = read_labels(labels, categories, np.int64)
     if found.ndim != 1 or not found.size:
         raise ValueError(f"labels must be a vector of at least one, got shape {found.shape}")
     return found
@@ -243,6 +254,7 @@ def _check_prior(
     if not isinstance(mechanism, RRWithPrior):
         if prior is not None:
             raise ValueError(f"prior must be left out for {mechanism.name}, which uses none")
+        _check_size(n, mechanism.categories, None)
         return None
     if prior is None:
         raise ValueError(f"prior must be given for {mechanism.name}")
@@ -253,8 +265,19 @@ def _check_prior(
             f"prior must have shape ({mechanism.categories},) or {(n, mechanism.categories)}, "
             f"got {known.shape}"
         )
+    _check_size(n, mechanism.categories, known)
     mechanism.sizes(known)
     return known
+
+
+def _check_size(n: int, categories: int, prior: NDArray[np.float32] | None) -> None:
+    try:
+        check_storable(most_bytes(n, categories, prior))
+    except ValueError as error:
+        raise ValueError(
+            f"{n} labels, and a prior for each if there is one, are too many to be stored: "
+            f"divide the set into more stages, which cost no more ({error})"
+        ) from error
 
 
 def _draw(

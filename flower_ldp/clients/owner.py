@@ -167,4 +167,5 @@ def account_of(policy: Policy, context: Context) -> str:
     """Return the name under which this client's spending is recorded."""
     if not policy.is_simulation:
         return policy.data_id
-    return f"{policy.data_id}/{context.node_config.get('partition-id', context.node_id)}"
+    # What has no partition, as a server with labels of its own, must not meet one's number.
+    return f"{policy.data_id}/{context.node_config.get('partition-id', f'node-{context.node_id}')}"

@@ -4,6 +4,10 @@ A :class:`Release` sees a message twice. First, before the app runs, ``open`` re
 server's proposal from it: public data only, so that a refusal tells nothing about the
 client. Then the :class:`OpenRelease` turns the app's raw reply into the bytes of a private
 report. The gate alone puts these bytes into a reply, so a release cannot add a field.
+
+A report is always made. A refusal here would depend on private data and would be an outcome that
+no epsilon counts, so what cannot be read is answered by the neutral law of each mechanism
+(:mod:`flower_ldp.mechanisms.base`), in the shape that the proposal gives.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from flwr.app import RecordDict
 
+from flower_ldp.accounting.ledger_types import MOST_REPORT
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 
@@ -28,7 +33,10 @@ class OpenRelease(Protocol):
         """The proposal in full, as canonical JSON."""
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the private report, packed; raise if the reply does not allow one."""
+        """Return the private report, packed, whatever the app replied."""
+
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a report by the neutral law, packed: what stands for a reply without content."""
 
 
 @runtime_checkable
@@ -53,3 +61,22 @@ class Release(Protocol):
 
     def open(self, content: RecordDict) -> OpenRelease:
         """Read the proposal; raise RefusalError if it cannot be accepted exactly."""
+
+
+def check_storable(report_bytes: int) -> None:
+    """Refuse a report that is too long for the ledger, which keeps it: ask before the charge.
+
+    Parameters
+    ----------
+    report_bytes : int
+        Its length, or what no report of the kind can be longer than: a public number.
+
+    Raises
+    ------
+    ValueError
+        If a ledger does not take it.
+    """
+    if report_bytes > MOST_REPORT:
+        raise ValueError(
+            f"a report of up to {report_bytes} bytes cannot be kept: a ledger takes {MOST_REPORT}"
+        )

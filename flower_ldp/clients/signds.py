@@ -11,8 +11,8 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import single_model
-from flower_ldp.errors import ReleaseError, WireError
+from flower_ldp.clients.arrays import read_update, single_model
+from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.layout import ModelLayout
@@ -71,22 +71,21 @@ class OpenSignDS:
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
 
-        Raises
-        ------
-        ReleaseError
-            If the app's reply holds not exactly one model, another layout than the model
-            sent, or a value that is not finite.
+        A neutral one if the app's reply holds not exactly one model, another layout than the
+        model sent, or a value that is not finite.
         """
-        try:
-            update = self.layout.difference(single_model(reply), self.sent)
-            return self._report(update, rng)
-        except ValueError as error:
-            raise ReleaseError(str(error)) from error
+        return self._report(read_update(reply, self.layout, self.sent), rng)
 
-    def _report(self, update: NDArray[np.float32], rng: RandomSource) -> bytes:
-        selection, top = self.proposal.selection.randomize_with_top(update, rng)
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a packed report of a fair sign, uniform dimensions and, if asked, a fair bit."""
+        return self._report(None, rng)
+
+    def _report(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
+        dimension = self.layout.dimension
+        selection, top = self.proposal.selection.randomize_with_top(update, rng, dimension)
         bit: int | None = None
         magnitude = self.proposal.magnitude
         if magnitude is not None and self.proposal.magnitude_threshold is not None:
-            bit = magnitude.randomize(top.mean() < self.proposal.magnitude_threshold, rng)
-        return encode_report(selection.indices, selection.sign, bit, dimension=update.size)
+            below = None if top is None else top.mean() < self.proposal.magnitude_threshold
+            bit = magnitude.randomize(below, rng)
+        return encode_report(selection.indices, selection.sign, bit, dimension=dimension)

@@ -10,11 +10,13 @@ from flower_ldp.labels.priors import (
     priors_from_counts,
     priors_from_likelihoods,
 )
+from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
 
 __all__ = [
     "CentralHistograms",
     "LabelStages",
+    "RandomizedLabels",
     "cluster_sums",
     "group_counts",
     "moved",

@@ -56,6 +56,10 @@ class LabelStages:
                 f"{len(self.mechanisms)} and {len(self.shares)}"
             )
         for mechanism in self.mechanisms:
+            if not isinstance(mechanism, LabelMechanism):
+                raise TypeError(
+                    f"mechanisms must be KaryResponse or RRWithPrior, got {mechanism!r}"
+                )
             if mechanism.unit is not Unit.LABEL:
                 raise ValueError(f"mechanisms must have unit=Unit.LABEL, got {mechanism!r}")
         if len({mechanism.categories for mechanism in self.mechanisms}) > 1:

@@ -1,4 +1,4 @@
-"""Threshold of exact rank in a long vector, without sorting it.
+"""Threshold of exact rank in a long vector, without sorting it: candidates, to be counted.
 
 Finds tau, the K-th best entry of a vector ``u`` of length d ("best" is largest for sign
 +1, smallest for sign -1), and how many entries equal to tau belong to the best K. Two order
@@ -8,13 +8,16 @@ selection among these gives tau. This is the sampled selection of Floyd and Rive
 "Expected time bounds for selection" (1975), with the ends' equals counted apart, so
 that a mass of equal entries is never collected.
 
-The sample decides how long this takes, never the result: when the bracket misses, or
-would collect too much, the threshold comes from a selection on a copy of the vector.
+The sample is to decide how long this takes, never the result: when the bracket misses, or
+would collect too much, the threshold comes from a selection on a copy of the vector. Nothing
+here is taken on trust: whoever asks counts the entries that a cut leaves, and takes the next
+cut, the one from a copy, if there are not K (:func:`flower_ldp.mechanisms.topk.top_set`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -38,8 +41,8 @@ _DEVIATIONS = 3.5
 _BRACKET_SHARE = 8
 
 
-def find_cut(values: FloatVector, size: int, sign: int) -> tuple[float, int]:
-    """Find the threshold and the tie rule that leave exactly ``size`` entries.
+def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[float, int]]:
+    """Find thresholds and tie rules that should leave exactly ``size`` entries.
 
     Parameters
     ----------
@@ -50,8 +53,8 @@ def find_cut(values: FloatVector, size: int, sign: int) -> tuple[float, int]:
     sign : {-1, +1}
         +1 for the K largest entries, -1 for the K smallest.
 
-    Returns
-    -------
+    Yields
+    ------
     threshold : float
         tau, an entry of u.
     tie_cut : int
@@ -62,15 +65,18 @@ def find_cut(values: FloatVector, size: int, sign: int) -> tuple[float, int]:
     ------
     ValueError
         If an entry is NaN or infinite.
+
+    Notes
+    -----
+    The fast way comes first, if the vector is long and it finds a threshold; the plain way
+    last, and only if it is asked for.
     """
-    found = None
-    if len(values) > _COPY_LENGTH:
-        found = _by_bracket(values, size, sign)
-    threshold, better, equal = found or _by_copy(values, size, sign)
-    wanted = size - better
-    if wanted == equal:
-        return threshold, len(values)
-    return threshold, _position_of_equal(values, threshold, wanted) + 1
+    for way in (_by_bracket, _by_copy) if len(values) > _COPY_LENGTH else (_by_copy,):
+        found = way(values, size, sign)
+        if found is not None:
+            threshold, better, equal = found
+            wanted = size - better
+            yield threshold, _tie_cut(values, threshold, wanted) if wanted < equal else len(values)
 
 
 def _by_copy(values: FloatVector, size: int, sign: int) -> tuple[float, int, int]:
@@ -95,6 +101,9 @@ def _by_bracket(values: FloatVector, size: int, sign: int) -> tuple[float, int, 
     if scanned is None:
         return None
     beyond, between = scanned
+    if size > beyond and worse_end == better_end:
+        # One value, whose equals `beyond` holds: tau is worse than all that was looked at.
+        return None
     if size <= beyond:
         # tau is the better end itself or lies beyond it.
         better = count_where(values, beats(sign), better_end)
@@ -172,12 +181,14 @@ def _scan(
     return beyond, np.concatenate(pieces)
 
 
-def _position_of_equal(values: FloatVector, threshold: float, ordinal: int) -> int:
-    """Return the position of the ``ordinal``-th entry, from 1, that equals ``threshold``."""
+def _tie_cut(values: FloatVector, threshold: float, wanted: int) -> int:
+    """Return the position behind the first ``wanted`` entries that equal ``threshold``."""
+    if wanted < 1:
+        return 0
     for offset, block, mask in blocks(values):
         np.equal(block, threshold, out=mask)
         here = int(np.count_nonzero(mask))
-        if ordinal <= here:
-            return offset + int(np.flatnonzero(mask)[ordinal - 1])
-        ordinal -= here
-    raise RuntimeError("the vector changed while its threshold was sought")
+        if wanted <= here:
+            return offset + int(np.flatnonzero(mask)[wanted - 1]) + 1
+        wanted -= here
+    return len(values)

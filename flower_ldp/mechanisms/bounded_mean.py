@@ -9,6 +9,9 @@ most G apart and the release is epsilon-LDP, and tight for values at the two bou
 number of examples behind the mean does not enter: with all of them replaced the mean may go from
 one bound to the other.
 
+**Invalid input.** What is no number counts as the middle of the bounds; where G is 1, as either
+bound with probability 1/2. Infinities are clipped as any value outside of the bounds.
+
 **Estimate.** lower + report (upper - lower) / G is unbiased for the clipped value. Clipping
 biases it for values outside of the bounds, which is why the bounds belong to the statement.
 """
@@ -22,6 +25,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms._inputs import as_double, note, real_array
 from flower_ldp.mechanisms.discrete_laplace import DiscreteLaplace
 from flower_ldp.mechanisms.laplace import check_epsilon, grid_noise
 from flower_ldp.mechanisms.random import RandomSource
@@ -97,20 +101,30 @@ class BoundedMean:
         """Return the cost of one release: epsilon per client."""
         return (PrivacyEvent(self.name, self.epsilon),)
 
-    def _rounded(self, value: float) -> int:
-        if not math.isfinite(value):
-            raise ValueError(f"value must be finite, got {value}")
-        clipped = min(max(float(value), self.lower), self.upper)
+    def _rounded(self, value: object) -> int | None:
+        """Return the value on the grid, or None where it is no number."""
+        found = real_array(value)
+        if found is None or found.shape != ():
+            return None
+        number = float(as_double(found))
+        if math.isnan(number):
+            return None
+        clipped = min(max(number, self.lower), self.upper)
         share = (clipped - self.lower) / (self.upper - self.lower)
         return min(max(round(share * self.steps), 0), self.steps)
 
-    def randomize(self, value: float, rng: RandomSource) -> int:
+    @property
+    def _middle(self) -> tuple[int, int]:
+        """The two integers nearest to the middle of the grid; one twice unless G is 1."""
+        return self.steps // 2, (self.steps + 1) // 2
+
+    def randomize(self, value: object, rng: RandomSource) -> int:
         """Return a report of one number.
 
         Parameters
         ----------
         value : float
-            Clipped into the bounds.
+            Clipped into the bounds. What is no number counts as their middle.
         rng : RandomSource
             Source of the noise.
 
@@ -118,17 +132,20 @@ class BoundedMean:
         -------
         int
             Grid steps above ``lower``, negative ones and more than G among them.
-
-        Raises
-        ------
-        ValueError
-            If ``value`` is NaN or infinite.
         """
-        return self._rounded(value) + int(self.noise.sample(1, rng)[0])
+        rounded = self._rounded(value)
+        if rounded is None:
+            note(self.name, "the value is no number")
+            rounded = self._middle[rng.bits(1)]
+        return rounded + int(self.noise.sample(1, rng)[0])
 
-    def log_prob(self, report: int, value: float) -> float:
+    def log_prob(self, report: int, value: object) -> float:
         """Return log P(report | value), as :meth:`Laplace.log_prob` does."""
-        return self.noise.log_prob(report - self._rounded(value))
+        rounded = self._rounded(value)
+        if rounded is not None:
+            return self.noise.log_prob(report - rounded)
+        low, high = (self.noise.log_prob(report - middle) for middle in self._middle)
+        return float(np.logaddexp(low, high)) - math.log(2)
 
     def estimate(self, reports: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return an unbiased estimate of each clipped value.

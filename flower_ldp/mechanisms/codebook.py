@@ -13,6 +13,9 @@ there are any, and among all codes otherwise. Scores group rows by their largest
 code on the other side of that border would cost more than its distance says. Privacy does
 not depend on the rule.
 
+**Invalid input.** Each row that is not on the simplex is answered by a uniform code, and all of
+them if there are not as many rows and entries as agreed.
+
 **Estimate.** The share of each code among the clients, by maximum likelihood
 (:mod:`flower_ldp.mechanisms.unfolding`).
 """
@@ -27,9 +30,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.mechanisms._inputs import INVALID
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.simplex import check_simplex_rows
+from flower_ldp.mechanisms.simplex import check_simplex_rows, read_simplex_rows
 from flower_ldp.mechanisms.unfolding import maximum_likelihood
 from flower_ldp.privacy import PrivacyEvent
 
@@ -141,20 +145,19 @@ class CodebookResponse:
             found[start : start + step] = distance.argmin(axis=1)
         return found
 
-    def _encoded(self, value: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-        if np.shape(value) != (self.rows, self.classes):
-            raise ValueError(
-                f"value must have shape ({self.rows}, {self.classes}), got {np.shape(value)}"
-            )
-        return self.encode(value)
+    def _encoded(self, value: object) -> NDArray[np.int64]:
+        """Return the number of each row's code, and -1 for rows off the simplex."""
+        rows, good = read_simplex_rows(value, (self.rows, self.classes))
+        return np.where(good, self.encode(rows), INVALID)
 
-    def randomize(self, value: NDArray[np.floating[Any]], rng: RandomSource) -> NDArray[np.int64]:
+    def randomize(self, value: object, rng: RandomSource) -> NDArray[np.int64]:
         """Return a report of rows of class probabilities.
 
         Parameters
         ----------
         value : ndarray of float, shape (rows, classes)
-            Each row on the simplex; not modified.
+            Each row on the simplex, its sum within 1e-3 of 1; not modified. Any other row is
+            answered by a uniform code.
         rng : RandomSource
             Source of the noise.
 
@@ -162,22 +165,16 @@ class CodebookResponse:
         -------
         ndarray of int64, shape (rows,)
             Numbers of codes.
-
-        Raises
-        ------
-        ValueError
-            If the value has another shape or dtype, is not finite, is negative
-            anywhere, or has a row that does not add up to 1 within 1e-3.
         """
         return self.response.randomize_array(self._encoded(value), rng)
 
-    def log_prob(self, report: ArrayLike, value: NDArray[np.floating[Any]]) -> float:
+    def log_prob(self, report: ArrayLike, value: object) -> float:
         """Return log P(report | value) of the sampler as built, roundings included.
 
         Raises
         ------
         ValueError
-            If the report or the value is malformed.
+            If the report is malformed.
         """
         named = check_labels("report", report, self.codes)
         if named.shape != (self.rows,):

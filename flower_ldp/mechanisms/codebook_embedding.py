@@ -8,6 +8,9 @@ probability :math:`e^\epsilon/(e^\epsilon+k-1)`.
 record is epsilon-LDP, pure and tight: *in all*, where m bits under unary encoding cost
 :math:`m\epsilon/2`. As there, the function that scores is held fixed (docs/embedding.md).
 
+**Invalid input.** A record with a score that is no number, or without scores, is answered by a
+uniform code.
+
 **Limit.** If codes are classes, no use of a record's report can name the class of k equally
 likely ones with a probability above :math:`e^\epsilon/(e^\epsilon+k-1)`, by this mechanism or any
 other that is epsilon-LDP.
@@ -21,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.mechanisms._inputs import INVALID, read_records
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -78,52 +82,50 @@ class CodebookEmbedding:
         """Return the cost of one release of one record."""
         return self.response.events()
 
-    def encode(self, scores: ArrayLike) -> NDArray[np.int64]:
+    def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int64]:
         """Return the code of one record or of many: the first of the largest scores.
+
+        **Private**: without noise.
 
         Parameters
         ----------
         scores : array_like of real numbers, shape (codes,) or (n, codes)
             Never changed.
+        shape : tuple of int, optional
+            The public shape, where another one must not tell. By default as many rows as there
+            are.
 
         Returns
         -------
         ndarray of int64, shape () or (n,)
-
-        Raises
-        ------
-        ValueError
-            If the shape or kind is another, or a score is NaN.
+            -1 for a record that has no code, since its scores hold NaN or are no such scores.
         """
-        found = np.asarray(scores)
-        if found.dtype.kind not in "biuf":
-            raise ValueError(f"scores must be real numbers, got dtype {found.dtype}")
-        if found.ndim not in (1, 2) or found.shape[-1] != self.codes:
-            raise ValueError(
-                f"scores must have shape ({self.codes},) or (n, {self.codes}), got {found.shape}"
-            )
-        if found.dtype.kind == "f" and np.isnan(found).any():
-            raise ValueError("scores must not hold NaN")
-        return np.asarray(found.argmax(axis=-1), dtype=np.int64)
+        found, shape = read_records(scores, self.codes, shape)
+        if found is None:
+            return np.full(shape[:-1], INVALID, dtype=np.int64)
+        missing = (found != found).any(axis=-1)
+        return np.asarray(np.where(missing, INVALID, found.argmax(axis=-1)), dtype=np.int64)
 
-    def randomize(self, values: ArrayLike, rng: RandomSource) -> NDArray[np.int64]:
+    def randomize(
+        self, values: object, rng: RandomSource, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.int64]:
         """Return the randomized codes of one record or of many; see :meth:`encode`."""
-        return self.response.randomize_array(self.encode(values), rng)
+        return self.response.randomize_array(self.encode(values, shape), rng)
 
-    def log_prob(self, report: ArrayLike, value: ArrayLike) -> float:
-        """Return log P(report | value) of the sampler as built, over all records given.
+    def log_prob(self, report: ArrayLike, value: object) -> float:
+        """Return log P(report | value) of the sampler as built, over all records told of.
 
         Raises
         ------
         ValueError
-            If the two are of different numbers of records, or are not what
-            :meth:`randomize` takes and gives.
+            If ``report`` is none.
         """
-        codes, told = self.encode(value), check_labels("report", report, self.codes)
-        if codes.shape != told.shape:
-            raise ValueError(f"report has shape {told.shape}, the codes {codes.shape}")
-        response, kept = self.response, int((codes == told).sum())
-        return kept * response.log_prob(0, 0) + (codes.size - kept) * response.log_prob(1, 0)
+        told = check_labels("report", report, self.codes)
+        codes = self.encode(value, (*told.shape, self.codes))
+        response, lost = self.response, int((codes == INVALID).sum())
+        kept = int((codes == told).sum())
+        law = kept * response.log_prob(0, 0) + lost * response.log_prob(0, None)
+        return law + (codes.size - kept - lost) * response.log_prob(1, 0)
 
     def estimate(self, reports: ArrayLike) -> NDArray[np.float64]:
         """Return unbiased estimates of the true codes as one-hot rows.

@@ -25,6 +25,22 @@ def as_fraction(value: float) -> Fraction:
     return Fraction(repr(float(value)))
 
 
+def double_at_most(exact: Fraction) -> float:
+    """Return the largest double, at least 0, whose printed decimal is at most ``exact``."""
+    found = float(exact)
+    while as_fraction(found) > exact:
+        found = math.nextafter(found, 0.0)
+    return found
+
+
+def double_at_least(exact: Fraction) -> float:
+    """Return the smallest double whose printed decimal is at least ``exact``."""
+    found = float(exact)
+    while as_fraction(found) < exact:
+        found = math.nextafter(found, math.inf)
+    return found
+
+
 @lru_cache(maxsize=256)
 def exp_lower(epsilon: float, bits: int = EXP_BITS) -> int:
     """Return an integer ``m`` with ``m <= e**epsilon * 2**bits < m + 2``.

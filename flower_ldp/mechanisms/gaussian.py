@@ -18,6 +18,9 @@ There is no term for rounding: x is rounded before the ball is checked, and y af
 The sampler is within total variation 2^-240 of the law for each entry, which adds at most
 :math:`(1 + e^\epsilon)\, d\, 2^{-240}` to delta; R is chosen with that taken off.
 
+**Invalid input.** An update that holds a value that is not finite, or is no vector of the agreed
+length, counts as an update of zeros, which is one of the updates that the theorem speaks of.
+
 **Estimate.** The mean of y over clients times the grid's step is an unbiased estimate of the mean
 clipped update (rounding after noise that is four steps wide has a bias below 1e-100), with a
 standard deviation of :attr:`Gaussian.deviation` over the root of the number of clients.
@@ -33,6 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms._inputs import note, read_vector
 from flower_ldp.mechanisms.gaussian_law import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
@@ -125,15 +129,20 @@ class Gaussian:
         """Return the cost of one release: epsilon and delta per client."""
         return (PrivacyEvent("gaussian", self.epsilon, self.delta),)
 
-    def randomize(self, value: NDArray[np.floating[Any]], rng: RandomSource) -> NDArray[np.int8]:
+    def randomize(
+        self, value: object, rng: RandomSource, dimension: int | None = None
+    ) -> NDArray[np.int8]:
         """Return a report of one update.
 
         Parameters
         ----------
         value : ndarray of floats, shape (d,)
-            The update; any length, zero included.
+            The update; any length, zero included. Counts as zeros if it is not finite or no
+            such vector.
         rng : RandomSource
             Source of the noise.
+        dimension : int, optional
+            d, public. By default as many entries as there are.
 
         Returns
         -------
@@ -142,29 +151,38 @@ class Gaussian:
         Raises
         ------
         ValueError
-            If ``value`` is not one-dimensional, is empty or holds a value that is not finite.
+            If ``dimension`` is outside [1, 2^32 - 1].
         """
-        noisy = self.clipped(value)
+        noisy, good = self._read(value, dimension)
+        if not good:
+            note("gaussian", f"the update is no {len(noisy)} finite numbers")
         noisy += normal(len(noisy), rng)
         noisy += _HALF
         noisy >>= _DROPPED_BITS
         return noisy.astype(np.int8)
 
-    def clipped(self, value: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-        """Return x: the update on the fine grid, of exact length R at most.
+    def clipped(self, value: object, dimension: int | None = None) -> NDArray[np.int64]:
+        """Return x: the update on the fine grid, of exact length R at most. **Private**.
 
         Raises
         ------
         ValueError
             As :meth:`randomize`.
         """
-        if value.ndim != 1 or not 1 <= len(value) <= LARGEST_DIMENSION:
-            raise ValueError(f"update must have shape (d,) with d >= 1, got {value.shape}")
-        largest = float(np.abs(value).max())
-        if not math.isfinite(largest):
-            raise ValueError("the update holds values that are not finite")
-        if largest == 0.0:
-            return np.zeros(len(value), dtype=np.int64)
+        return self._read(value, dimension)[0]
+
+    def _read(self, value: object, dimension: int | None) -> tuple[NDArray[np.int64], bool]:
+        """Return x, and whether the update could be read."""
+        update, dimension = read_vector(value, dimension)
+        if not 1 <= dimension <= LARGEST_DIMENSION:
+            raise ValueError(f"dimension must be in [1, {LARGEST_DIMENSION}], got {dimension}")
+        largest = math.nan if update is None else float(np.abs(update).max())
+        if update is None or not math.isfinite(largest) or largest == 0.0:
+            return np.zeros(dimension, dtype=np.int64), largest == 0.0
+        return self._on_grid(update, largest), True
+
+    def _on_grid(self, value: NDArray[Any], largest: float) -> NDArray[np.int64]:
+        """Return a finite update on the fine grid; ``largest`` is its largest magnitude."""
         # Divided by the largest first: squares of any finite value stay within doubles.
         scaled = value.astype(np.float64) / largest
         length = math.sqrt(float(scaled @ scaled))
@@ -176,9 +194,11 @@ class Gaussian:
                 return found
             factor *= 1.0 - 2.0**-32  # only roundings of doubles lead here
 
-    def log_prob(self, report: NDArray[np.int8], value: NDArray[np.floating[Any]]) -> float:
+    def log_prob(
+        self, report: NDArray[np.int8], value: object, dimension: int | None = None
+    ) -> float:
         """Return log P(report | value), of the law that the sampler is within 2^-240 of."""
-        x = self.clipped(value)
+        x = self.clipped(value, dimension)
         if report.shape != x.shape:
             raise ValueError(f"report must have shape {x.shape}, got {report.shape}")
         total = 0.0

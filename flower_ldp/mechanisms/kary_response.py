@@ -11,6 +11,9 @@ under one value at most and the smaller under every other, so the ratio is at mo
 *down* to a multiple of :math:`2^{-256}`. The ratio grows with t and is never below 1, so it
 never exceeds :math:`e^\epsilon`.
 
+**Invalid input.** What names no category is answered by a uniform one: a uniform category,
+randomized, which is uniform again.
+
 **Estimate.** With N reports of which :math:`C_j` name category j,
 :math:`(C_j - N (1-t)/k)/t` is an unbiased estimate of how often j is true.
 """
@@ -27,6 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.mechanisms._coin import BLOCK, COIN_BITS, toss, uniform
+from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_label, read_labels
 from flower_ldp.mechanisms.exact import EXP_BITS, exp_lower
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -92,17 +96,14 @@ class KaryResponse:
         """Return the cost of one release: epsilon per unit."""
         return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
-    def randomize(self, value: SupportsIndex, rng: RandomSource) -> int:
-        """Return a report of one value, in [0, categories).
-
-        Raises
-        ------
-        ValueError
-            If ``value`` is no integer in [0, categories).
-        """
-        value = check_category("value", value, self.categories)
+    def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
+        """Return a report of one value; a uniform category for what is not in [0, categories)."""
+        found = read_label(value, self.categories)
+        if found == INVALID:
+            note(self.name, f"the value is none of {self.categories} categories")
+            found = rng.below(self.categories)
         if rng.bits(COIN_BITS) < self._truth_weight:
-            return value
+            return found
         return rng.below(self.categories)
 
     def randomize_array(self, values: ArrayLike, rng: RandomSource) -> NDArray[np.int64]:
@@ -111,18 +112,14 @@ class KaryResponse:
         Parameters
         ----------
         values : array_like of integers, any shape
-            In [0, categories).
+            In [0, categories); each other entry is answered by a uniform category.
 
         Returns
         -------
         ndarray of int64, same shape
-
-        Raises
-        ------
-        ValueError
-            If an entry is no integer in [0, categories).
         """
-        reports = check_labels("values", values, self.categories)
+        reports = read_labels(values, self.categories, np.int64)
+        fill_labels(reports, self.categories, rng, self.name)
         flat = reports.reshape(-1)
         for start in range(0, flat.size, BLOCK):
             part = flat[start : start + BLOCK]
@@ -131,18 +128,20 @@ class KaryResponse:
             part += (uniform(self.categories, part.size, rng) - part) * ~told
         return reports
 
-    def log_prob(self, report: SupportsIndex, value: SupportsIndex) -> float:
+    def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
         """Return log P(report | value) of the sampler as built, roundings included.
 
         Raises
         ------
         ValueError
-            If ``report`` or ``value`` is no integer in [0, categories).
+            If ``report`` is no integer in [0, categories).
         """
         report = check_category("report", report, self.categories)
-        value = check_category("value", value, self.categories)
+        found = read_label(value, self.categories)
+        if found == INVALID:
+            return -math.log(self.categories)
         weight = (1 << COIN_BITS) - self._truth_weight
-        if report == value:
+        if report == found:
             weight += self.categories * self._truth_weight
         return math.log(weight) - math.log(self.categories << COIN_BITS)
 

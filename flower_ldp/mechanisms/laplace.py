@@ -17,6 +17,10 @@ largest remainders, so that the sum is exactly G; the proof needs of the roundin
 that it ends there. It moves an entry by less than one step, which is below a
 thousandth of the noise.
 
+**Invalid input.** A row that is not on the simplex counts as its centre: each entry is
+:math:`\lfloor G/k \rfloor`, and the units that are missing go to a uniform subset of the entries,
+not to the first. If there are not as many rows and entries as agreed, all rows do.
+
 **Estimate.** report / G is the rounded row plus noise of mean zero, and so is any average.
 
 Floating-point Laplace noise is not used: the outputs that it can reach give the input away
@@ -34,10 +38,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms._inputs import note
+from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.discrete_laplace import LARGEST_RATE, SMALLEST_RATE, DiscreteLaplace
 from flower_ldp.mechanisms.exact import as_fraction
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.simplex import check_simplex_rows
+from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.privacy import PrivacyEvent
 
 #: Largest L1 distance of two rows on the simplex.
@@ -194,21 +200,26 @@ class Laplace:
         """Return the cost of one release: epsilon for each row, per client."""
         return (PrivacyEvent(self.name, self.epsilon, count=self.rows),)
 
-    def _rounded(self, value: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-        if np.shape(value) != (self.rows, self.classes):
-            raise ValueError(
-                f"value must have shape ({self.rows}, {self.classes}), got {np.shape(value)}"
-            )
-        rows = check_simplex_rows("value", value, self.classes)
-        return round_to_grid(rows, self.steps)
+    def _rounded(self, value: object) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return rows on the grid, and which of them were on the simplex."""
+        rows, good = read_simplex_rows(value, (self.rows, self.classes))
+        return round_to_grid(rows, self.steps), good
 
-    def randomize(self, value: NDArray[np.floating[Any]], rng: RandomSource) -> NDArray[np.int64]:
+    def _neutral_row(self, rng: RandomSource) -> NDArray[np.int64]:
+        """Return the centre on the grid, its remainder at random places."""
+        least, missing = divmod(self.steps, self.classes)
+        row = np.full(self.classes, least, dtype=np.int64)
+        row[uniform_subset(rng, self.classes, missing)] += 1
+        return row
+
+    def randomize(self, value: object, rng: RandomSource) -> NDArray[np.int64]:
         """Return a report of rows of class probabilities.
 
         Parameters
         ----------
         value : ndarray of float, shape (rows, classes)
-            Each row on the simplex; not modified.
+            Each row on the simplex, its sum within 1e-3 of 1; not modified. Any other row
+            counts as the centre.
         rng : RandomSource
             Source of the noise.
 
@@ -216,24 +227,41 @@ class Laplace:
         -------
         ndarray of int64, shape (rows, classes)
             Grid steps, negative ones and more than G among them.
-
-        Raises
-        ------
-        ValueError
-            If the value has another shape or dtype, is not finite, is negative
-            anywhere, or has a row that does not add up to 1 within 1e-3.
         """
-        rounded = self._rounded(value)
+        rounded, good = self._rounded(value)
+        (wrong,) = np.nonzero(~good)
+        if len(wrong):
+            note(self.name, f"{len(wrong)} of {self.rows} rows are not on the simplex")
+        for i in wrong:
+            rounded[i] = self._neutral_row(rng)
         return rounded + self.noise.sample(rounded.size, rng).reshape(rounded.shape)
 
-    def log_prob(self, report: NDArray[np.int64], value: NDArray[np.floating[Any]]) -> float:
+    def log_prob(self, report: NDArray[np.int64], value: object) -> float:
         """Return log P(report | value).
 
         The sampler's own roundings are far below a double's precision, see
         :meth:`DiscreteLaplace.probability`.
         """
-        distance = np.asarray(report) - self._rounded(value)
-        return math.fsum(self.noise.log_prob(int(x)) for x in distance.ravel())
+        rounded, good = self._rounded(value)
+        distance = (np.asarray(report) - rounded)[good]
+        known = math.fsum(self.noise.log_prob(int(x)) for x in distance.ravel())
+        return known + math.fsum(map(self._log_neutral, np.asarray(report)[~good]))
+
+    def _log_neutral(self, row: NDArray[np.int64]) -> float:
+        """Return the log-probability of a reported row under the neutral law."""
+        least, missing = divmod(self.steps, self.classes)
+        rate, above = float(self.noise.rate), int((row > least).sum())
+        below = self.classes - above
+        law = math.fsum(self.noise.log_prob(int(x) - least) for x in row)
+        # A unit more at an entry multiplies its probability by e^rate if the report is above
+        # the centre there, else by e^-rate; so only how many of the places are above matters.
+        ways = [
+            math.log(math.comb(above, i) * math.comb(below, missing - i)) + rate * (2 * i - missing)
+            for i in range(max(0, missing - below), min(above, missing) + 1)
+        ]
+        largest = max(ways)
+        law += largest + math.log(math.fsum(math.exp(way - largest) for way in ways))
+        return law - math.log(math.comb(self.classes, missing))
 
     def estimate(self, report: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return unbiased estimates of rounded rows.

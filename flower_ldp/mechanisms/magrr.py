@@ -14,6 +14,9 @@ So r lies in [r_est, 2 r_est) once the search settles, and the step is 2 r_est.
 goes through binary randomized response, so a report is epsilon-LDP and tight. The bit
 reads the same update as the selection, so a round costs the sum of both epsilons.
 
+**Invalid input**: an update without a magnitude has no answer, and a fair bit takes its place:
+yes or no with probability 1/2, randomized. Calling its magnitude 0 would vote "below" each time.
+
 **Beyond the published rule.** A single false majority halves r_est for ever (with every
 true bit 0, the chance of one is 0.27 at 100 clients and epsilon 0.1). So a majority is
 acted on only if it stands out from its own noise: the debiased count of yes differs from
@@ -124,13 +127,13 @@ class MagRR:
         """Return the cost of one bit: epsilon per client, pure."""
         return self.response.events()
 
-    def randomize(self, value: bool, rng: RandomSource) -> int:
-        """Return a report of the private answer to "is r below the threshold?"."""
-        return self.response.randomize(int(value), rng)
+    def randomize(self, value: bool | None, rng: RandomSource) -> int:
+        """Return a report of the private answer to "is r below the threshold?", None if none."""
+        return self.response.randomize(value, rng)
 
-    def log_prob(self, report: int, value: bool) -> float:
+    def log_prob(self, report: int, value: bool | None) -> float:
         """Return log P(report | answer) of the sampler as built."""
-        return self.response.log_prob(report, int(value))
+        return self.response.log_prob(report, value)
 
     def estimate(self, ones: int, total: int) -> float:
         """Return an unbiased estimate of how many of ``total`` clients truly said yes."""

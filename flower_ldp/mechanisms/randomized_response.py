@@ -9,6 +9,9 @@ a ratio of :math:`e^\epsilon`, so one release is epsilon-LDP and tight. The samp
 flips with a probability rounded *up* to a multiple of :math:`2^{-256}`, so the ratio
 never exceeds :math:`e^\epsilon`.
 
+**Invalid input.** What is neither 0 nor 1 is answered by a fair bit: either bit with probability
+1/2, randomized, which is fair for any flip probability.
+
 **Estimate.** With N reports of which C are ones and P the keeping probability,
 :math:`(C - N (1 - P)) / (2P - 1)` is an unbiased estimate of the true number of ones,
 with standard deviation :math:`\sqrt{N P (1-P)} / (2P - 1)`, whatever the true bits.
@@ -21,8 +24,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_label, read_labels
 from flower_ldp.mechanisms.exact import EXP_BITS, exp_lower
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -84,41 +88,28 @@ class BinaryResponse:
         """Return the cost of one release: epsilon per unit."""
         return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
-    def randomize(self, value: int, rng: RandomSource) -> int:
-        """Return a report of one bit.
-
-        Raises
-        ------
-        ValueError
-            If ``value`` is neither 0 nor 1.
-        """
-        if value not in (0, 1):
-            raise ValueError(f"value must be 0 or 1, got {value!r}")
+    def randomize(self, value: int | None, rng: RandomSource) -> int:
+        """Return a report of one bit; a fair bit for what is neither 0 nor 1."""
+        bit = read_label(value, 2)
+        if bit == INVALID:
+            note(self.name, "the value is neither 0 nor 1")
+            bit = rng.bits(1)
         flip = rng.bits(_PROBABILITY_BITS) < self._flip_weight
-        return int(value) ^ int(flip)
+        return bit ^ int(flip)
 
-    def randomize_array(
-        self, values: NDArray[np.integer | np.bool_], rng: RandomSource
-    ) -> NDArray[np.uint8]:
+    def randomize_array(self, values: ArrayLike, rng: RandomSource) -> NDArray[np.uint8]:
         """Return independent reports of many bits, each costing epsilon.
 
         Parameters
         ----------
-        values : ndarray of bool or integers, any shape
-            Zeros and ones.
+        values : array_like of bool or integers, any shape
+            Zeros and ones; other entries are answered by fair bits.
 
         Returns
         -------
         ndarray of uint8, same shape
-
-        Raises
-        ------
-        ValueError
-            If an entry is neither 0 nor 1.
         """
-        bits = np.asarray(values)
-        if not np.isin(bits, (0, 1)).all():
-            raise ValueError("values must be 0 or 1")
+        bits = fill_labels(read_labels(values, 2, np.int8), 2, rng, self.name)
         head_weight = self._flip_weight >> (_PROBABILITY_BITS - _WORD_BITS)
         heads = rng.words(bits.size)
         flips = heads < np.uint64(head_weight)
@@ -129,18 +120,21 @@ class BinaryResponse:
             flips[i] = rng.bits(tail_bits) < tail_weight
         return bits.astype(np.uint8) ^ flips.reshape(bits.shape).astype(np.uint8)
 
-    def log_prob(self, report: int, value: int) -> float:
+    def log_prob(self, report: int, value: int | None) -> float:
         """Return log P(report | value) of the sampler as built, roundings included.
 
         Raises
         ------
         ValueError
-            If ``report`` or ``value`` is neither 0 nor 1.
+            If ``report`` is neither 0 nor 1.
         """
-        if report not in (0, 1) or value not in (0, 1):
-            raise ValueError(f"report and value must be 0 or 1, got {report!r} and {value!r}")
+        if report not in (0, 1):
+            raise ValueError(f"report must be 0 or 1, got {report!r}")
+        bit = read_label(value, 2)
+        if bit == INVALID:
+            return -math.log(2)
         whole = 1 << _PROBABILITY_BITS
-        weight = whole - self._flip_weight if report == value else self._flip_weight
+        weight = whole - self._flip_weight if report == bit else self._flip_weight
         return math.log(weight) - math.log(whole)
 
     def estimate(self, ones: int, total: int) -> float:

@@ -18,6 +18,10 @@ values outside. The largest ratio is the first by the second, :math:`1 + jt/(1-t
 so one release is epsilon-LDP; it is tight for j of at least 2, and for j = 1 the report is
 constant.
 
+**Invalid input.** What names no category is answered by a uniform member of :math:`S_j`, as a
+value outside is. It is also what a uniform category, randomized, comes to: by symmetry the
+reports of a uniform member are uniform on :math:`S_j`, and so are those of the others.
+
 **The prior is public.** The theorem holds for a prior that does not depend on the private
 value: a public one, or one computed from reports that are already paid for, about this value
 (then both costs add up) or about others (then they do not).
@@ -34,6 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.mechanisms._coin import BLOCK, COIN_BITS, toss, uniform
+from flower_ldp.mechanisms._inputs import INVALID, fill_labels, read_label, read_labels
 from flower_ldp.mechanisms.kary_response import (
     check_categories,
     check_category,
@@ -98,16 +103,16 @@ class RRWithPrior:
         """Return the cost of one release, given the prior: epsilon per unit."""
         return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
-    def randomize(self, value: SupportsIndex, rng: RandomSource, prior: ArrayLike) -> int:
+    def randomize(self, value: SupportsIndex | None, rng: RandomSource, prior: ArrayLike) -> int:
         """Return a report of one value.
 
         Raises
         ------
         ValueError
-            If ``value`` is no integer in [0, categories), or ``prior`` is no prior.
+            If ``prior`` is no prior.
         """
-        value = check_category("value", value, self.categories)
-        return int(self.randomize_array(np.array(value), rng, prior))
+        label = np.array(read_label(value, self.categories))
+        return int(self._draw(label, self._rows(prior, ()), rng))
 
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike
@@ -117,7 +122,7 @@ class RRWithPrior:
         Parameters
         ----------
         values : array_like of integers, any shape
-            In [0, categories).
+            In [0, categories); each other entry is answered by the neutral law.
         prior : array_like of float
             One for all values, or one for each.
 
@@ -128,17 +133,26 @@ class RRWithPrior:
         Raises
         ------
         ValueError
-            If an entry is no integer in [0, categories), or ``prior`` is no prior.
+            If ``prior`` is no prior.
         """
-        reports = check_labels("values", values, self.categories)
-        priors = self._rows(prior, reports.shape)
+        labels, told = read_labels(values, self.categories, np.int64), np.shape(prior)[:-1]
+        if told and labels.shape != told:
+            # The priors are public and the values are not, so it is these that are wrong.
+            labels = np.full(told, INVALID, dtype=np.int64)
+        return self._draw(labels, self._rows(prior, labels.shape), rng)
+
+    def _draw(
+        self, labels: NDArray[np.int64], priors: NDArray[np.float64], rng: RandomSource
+    ) -> NDArray[np.int64]:
+        """Put reports in place of labels, -1 where there is none, and return them."""
+        reports = fill_labels(labels, self.categories, rng, self.name)
         flat = reports.reshape(-1)
         for start in range(0, flat.size, BLOCK):
             part = flat[start : start + BLOCK]
             rows = priors if len(priors) == 1 else priors[start : start + BLOCK]
             order, size = self._choose(rows)
             size = np.broadcast_to(size, part.shape)
-            rank = np.argmax(order == part[:, np.newaxis], axis=1)
+            rank = _ranks(order, part)
             told = toss(self._truth_weights, size - 1, rng) & (rank < size)
             rank = np.where(told, rank, uniform(size, part.size, rng))
             order = np.broadcast_to(order, (part.size, self.categories))
@@ -184,24 +198,26 @@ class RRWithPrior:
         law[~within[own]] = 0.0
         return law.reshape((*found.shape, self.categories))
 
-    def log_prob(self, report: SupportsIndex, value: SupportsIndex, prior: ArrayLike) -> float:
+    def log_prob(
+        self, report: SupportsIndex, value: SupportsIndex | None, prior: ArrayLike
+    ) -> float:
         """Return log P(report | value, prior) of the sampler as built, roundings included.
 
         Raises
         ------
         ValueError
-            If ``report`` or ``value`` is no integer in [0, categories), or ``prior`` no prior.
+            If ``report`` is no integer in [0, categories), or ``prior`` no prior.
         """
         report = check_category("report", report, self.categories)
-        value = check_category("value", value, self.categories)
+        found = read_label(value, self.categories)
         (order,), (size,) = self._choose(self._rows(prior, ()))
         members = order[:size].tolist()
         if report not in members:
             return -math.inf
         weight = 1 << COIN_BITS
-        if value in members:
+        if found in members:  # outside of them, or no category at all: uniform
             truth = self._truth_weights[size - 1]
-            weight += (len(members) * (report == value) - 1) * truth
+            weight += (len(members) * (report == found) - 1) * truth
         return math.log(weight) - math.log(len(members) << COIN_BITS)
 
     def _rows(self, prior: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -228,3 +244,13 @@ class RRWithPrior:
         found = np.cumsum(np.take_along_axis(rows, order, axis=1), axis=1)
         found /= 1.0 + np.arange(self.categories) * math.exp(-self.epsilon)
         return order, (np.argmax(found, axis=1) + 1).astype(np.int64)
+
+
+def _ranks(order: NDArray[np.intp], values: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the place of each value in its order, or in the one order of all."""
+    if len(order) > 1:
+        places: NDArray[np.intp] = np.argmax(order == values[:, np.newaxis], axis=1)
+        return places
+    # With many categories a table of values by categories would not fit in memory.
+    places = np.argsort(order[0])
+    return places[values]

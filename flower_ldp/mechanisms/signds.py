@@ -17,6 +17,12 @@ probabilities of one J under two inputs is at most e^epsilon. This needs exactly
 for every input: ``x >= tau`` with ties (real updates hold exact zeros) would break it, so
 ties are resolved by position. h and v_th depend on public configuration only.
 
+**Invalid input.** An update that is not finite, or no vector of the agreed length, is answered by a
+fair sign and a uniform h-subset. That is the law of an update with distinct entries in uniformly
+random places: then S is a uniform K-subset for either sign, and P(J | s), which depends on
+|J n S| alone, is the same for every J once averaged over S. An update of zeros would not do: its
+ties are resolved by position, so it favours the same K entries in every report.
+
 Source: Jiang, Zhou, Grossklags, "SignDS-FL: Local Differentially Private Federated
 Learning with Sign-based Dimension Selection", ACM TIST 13(5), 2022.
 """
@@ -33,6 +39,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms._by_sort import top_by_sort
+from flower_ldp.mechanisms._inputs import note, read_vector
+from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.exact import as_fraction
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.selection import Selection, sum_of_signs
@@ -164,47 +173,73 @@ class SignDS:
         """Return the cost of one report: epsilon per client, pure."""
         return (PrivacyEvent("signds", self.epsilon, unit=Unit.CLIENT),)
 
-    def randomize(self, value: NDArray[np.floating[Any]], rng: RandomSource) -> Selection:
+    def randomize(
+        self, value: object, rng: RandomSource, dimension: int | None = None
+    ) -> Selection:
         """Return a private report of an update.
 
         Parameters
         ----------
         value : ndarray of floats, shape (d,)
-            The update; read, never changed or sorted.
+            The update; read, never changed or sorted. Answered by a uniform selection if it
+            is not finite or no such vector.
         rng : RandomSource
             Source of the sign and the selection.
+        dimension : int, optional
+            d, public. By default as many entries as there are.
 
         Raises
         ------
         ValueError
-            If ``value`` is not a vector or holds a non-finite entry.
+            If ``dimension`` is one that :meth:`plan` does not take.
         """
-        return self.randomize_with_top(value, rng)[0]
+        return self.randomize_with_top(value, rng, dimension)[0]
 
     def randomize_with_top(
-        self, value: NDArray[np.floating[Any]], rng: RandomSource
-    ) -> tuple[Selection, TopSet]:
-        """Like :meth:`randomize`, with the **private** set S for :class:`MagRR`'s bit."""
-        plan = self.plan(value.size)
+        self, value: object, rng: RandomSource, dimension: int | None = None
+    ) -> tuple[Selection, TopSet | None]:
+        """Like :meth:`randomize`, with the **private** set S for :class:`MagRR`'s bit.
+
+        S is None if the update is invalid.
+        """
+        update, dimension = read_vector(value, dimension)
+        plan = self.plan(dimension)
         sign = rng.sign()
-        top = top_set(value, plan.top_size, sign)
+        top = None if update is None else _top_set(update, plan.top_size, sign)
+        if top is None:
+            note("signds", f"the update is no {dimension} finite numbers")
+            return Selection(uniform_subset(rng, dimension, plan.dim_out), sign), None
         inside = plan.law.sample(rng)
         indices = top.sample(inside, plan.dim_out - inside, rng)
         return Selection(indices, sign), top
 
-    def log_prob(self, report: Selection, value: NDArray[np.floating[Any]]) -> float:
-        """Return log P(report | value) of the sampler as built.
+    def log_prob(self, report: Selection, value: object, dimension: int | None = None) -> float:
+        """Return log P(report | value), for the set S that a stable sort gives.
+
+        Nothing of it is shared with how the sampler finds S, so that reports can be checked
+        against it. Weights are the sampler's own, roundings included.
 
         Parameters
         ----------
         report : Selection
-            A sign and h dimensions.
+            A sign and h distinct dimensions.
         value : ndarray of floats, shape (d,)
             The update.
+        dimension : int, optional
+            As for :meth:`randomize`.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` does not hold h distinct dimensions and a sign.
         """
-        plan = _plan(self, value.size)
-        top = top_set(value, plan.top_size, report.sign)
-        inside = int(top.contains(report.indices).sum())
+        update, dimension = read_vector(value, dimension)
+        plan = _plan(self, dimension)
+        _check_report(report, plan)
+        if update is None or not np.isfinite(update).all():
+            return -math.log(2 * math.comb(dimension, plan.dim_out))
+        top = top_by_sort(update, plan.top_size, report.sign)
+        inside = int(np.isin(report.indices, top).sum())
         probability = plan.law.subset_probability(inside)
         return math.log(probability.numerator) - math.log(probability.denominator) - math.log(2)
 
@@ -235,6 +270,24 @@ class SignDS:
             total, 2.0 / (plan.contrast * len(reports)), dtype=np.float64
         )
         return scaled
+
+
+def _check_report(report: Selection, plan: SelectionPlan) -> None:
+    distinct = np.unique(report.indices)
+    right = len(distinct) == len(report.indices) == plan.dim_out and report.sign in (-1, 1)
+    if not (right and distinct[0] >= 0 and distinct[-1] < plan.dimension):
+        raise ValueError(
+            f"report must hold a sign and {plan.dim_out} distinct dimensions "
+            f"in [0, {plan.dimension})"
+        )
+
+
+def _top_set(update: NDArray[Any], size: int, sign: int) -> TopSet | None:
+    """Return S, or None if an entry is not finite, which its search finds out on the way."""
+    try:
+        return top_set(update, size, sign)
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=32)

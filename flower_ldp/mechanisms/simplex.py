@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.mechanisms._inputs import as_double, real_array
+
 #: How far from 1 the sum of a row may be; half precision needs most of it.
 ROW_SUM_TOLERANCE = 1e-3
 
@@ -56,6 +58,34 @@ def project_to_simplex(rows: ArrayLike) -> NDArray[np.float64]:
     size = (falling > shift).sum(axis=1)
     tau = np.take_along_axis(shift, size[:, None] - 1, axis=1)
     return np.asarray(np.maximum(flat - tau, 0.0).reshape(given.shape))
+
+
+def read_simplex_rows(
+    value: object, shape: tuple[int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return private rows, the centre in place of those off the simplex, and which are on it.
+
+    Parameters
+    ----------
+    value : object
+        Class probabilities; each row is judged by itself.
+    shape : (int, int)
+        The public shape, n and k. A value of another one has no row.
+
+    Returns
+    -------
+    rows : ndarray of float64, shape (n, k)
+        A copy.
+    good : ndarray of bool, shape (n,)
+    """
+    found = real_array(value)
+    if found is None or found.shape != shape:
+        return np.full(shape, 1.0 / shape[1]), np.zeros(shape[0], dtype=np.bool_)
+    rows = as_double(found)
+    with np.errstate(over="ignore", invalid="ignore"):
+        good = (rows >= 0).all(axis=1) & (np.abs(rows.sum(axis=1) - 1.0) <= ROW_SUM_TOLERANCE)
+    rows[~good] = 1.0 / shape[1]
+    return rows, good
 
 
 def check_simplex_rows(name: str, rows: NDArray[Any], classes: int | None) -> NDArray[np.float64]:

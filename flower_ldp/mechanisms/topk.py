@@ -9,9 +9,12 @@ So the set is held as a threshold tau and a cut among the entries equal to it:
 where ``tie_cut`` makes the size exactly K. The privacy theorem of the selection rests on
 |S| = K for every input, and updates hold masses of equal entries (exact zeros), with
 which ``s*u >= s*tau`` alone would admit more. Which of the equals belong depends on
-nothing but their positions. Drawing is by rejection of uniform positions, or, where that
-would take many trials, by uniform ranks that one pass turns into positions; both are
-exactly uniform and neither makes a list of S.
+nothing but their positions. No set is given away whose members were not counted: where the
+fast way's cut leaves another number, the cut comes from a copy of u.
+
+Drawing is by rejection of uniform positions, or, where that would take many trials, by
+uniform ranks that one pass turns into positions; both are exactly uniform and neither
+makes a list of S.
 """
 
 from __future__ import annotations
@@ -25,12 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms._blocks import FloatVector, Mask, beats, beats_or_ties, blocks
-from flower_ldp.mechanisms._rank import find_cut
+from flower_ldp.mechanisms._rank import find_cuts
 from flower_ldp.mechanisms._subset import first_distinct, uniform_subset
 from flower_ldp.mechanisms.random import RandomSource
 
 # A random trial costs about as much as passing over this many entries.
 _TRIAL_COST = 64
+# Below one over the largest number of members, 2^32, so that no sum of so many overflows.
+_SCALE = 2.0**-64
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,15 +89,27 @@ class TopSet:
         members: Mask = beats(self.sign)(entries, self.threshold) | ties
         return members
 
+    def count(self) -> int:
+        """Return the number of members, by looking at every entry.
+
+        Whatever tau and ``tie_cut`` are, the members come first in the order "better first,
+        among equals the lower position first". So if they are K in number, they are the K
+        largest: this number proves the set.
+        """
+        return sum(int(np.count_nonzero(mask)) for _, _, mask in self._masks())
+
     def mean(self) -> float:
         """Return the mean over the set of ``s*u``, accumulated in float64.
 
-        Raises
-        ------
-        OverflowError
-            If the sum of a block is beyond float64; no float16 or float32 vector gets
-            there.
+        Finite for every vector: where a sum is beyond float64, entries are scaled down first.
         """
+        total = self._sum(1.0)
+        if math.isfinite(total):
+            return self.sign * total / self.size
+        return self.sign * (self._sum(_SCALE) / self.size) / _SCALE
+
+    def _sum(self, scale: float) -> float:
+        """Return the sum of the members times ``scale``, not finite where it overflows."""
         sums = []
         wide = np.empty(0, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -101,11 +118,13 @@ class TopSet:
                     wide = np.empty(len(block), dtype=np.float64)
                 # A product with the mask costs the same however many members there are.
                 np.multiply(block, mask, out=wide[: len(block)])
+                if scale != 1.0:
+                    wide[: len(block)] *= scale
                 sums.append(float(wide[: len(block)].sum()))
-        total = math.fsum(sums) if all(map(math.isfinite, sums)) else math.inf
-        if not math.isfinite(total):
-            raise OverflowError("the sum of the members is beyond the range of float64")
-        return self.sign * total / self.size
+        try:
+            return math.fsum(sums) if all(map(math.isfinite, sums)) else math.inf
+        except OverflowError:
+            return math.inf
 
     def sample(self, inside: int, outside: int, rng: RandomSource) -> NDArray[np.int64]:
         """Draw members and non-members, uniformly and without replacement.
@@ -206,10 +225,12 @@ def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
     ValueError
         If ``values`` is not one-dimensional or holds NaN or infinity, or ``size`` or
         ``sign`` is outside its interval.
+    RuntimeError
+        If no set of ``size`` members was found, as when the vector changes meanwhile.
 
     Notes
     -----
-    Takes three to four times as long as adding up a vector of ten million entries or
+    Takes four to six times as long as adding up a vector of ten million entries or
     more, and a few per cent of its memory. Vectors up to 131,072 entries, and rare or
     adversarial longer ones, take a copy.
     """
@@ -227,5 +248,9 @@ def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
     # A plain view: subclasses redefine comparisons (masked arrays) or cost time.
     view = np.asarray(values).view()
     view.flags.writeable = False
-    threshold, tie_cut = find_cut(view, size, int(sign))
-    return TopSet(view, int(sign), size, threshold, tie_cut)
+    for threshold, tie_cut in find_cuts(view, size, int(sign)):
+        found = TopSet(view, int(sign), size, threshold, tie_cut)
+        # The theorem rests on this number, so it is counted and not concluded.
+        if found.count() == size:
+            return found
+    raise RuntimeError("the vector changed while its top set was sought")

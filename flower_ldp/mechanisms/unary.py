@@ -13,7 +13,14 @@ differ at all.
 
 Both are tight (m of at least 2 for the first), and pure. The published texts call both
 "epsilon"; :attr:`UnaryEncoding.record_epsilon` is the true figure. Releasing a record again
-costs it again.
+costs it again. Half of epsilon is rounded down and the figure for a record up, so the odds of all
+of its bits together never exceed e to the figure, not by a rounding either.
+
+**Invalid input.** An entry that is no number is answered by a fair bit (either bit with
+probability 1/2, randomized). Where records are promised to be one-hot, one that is not is answered
+as one whose place is uniform. Fair bits would not do there: all m of them agree with a one-hot
+record with probability :math:`2^{-m}`, where the theorem needs :math:`p^m` times
+:math:`e^{-\epsilon}` at least.
 
 **What is fixed.** The theorem is about a record's embedding *with the function that computes
 it held fixed*. If that function was trained on the records, docs/embedding.md says what is left.
@@ -29,6 +36,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.mechanisms._coin import uniform
+from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_records
+from flower_ldp.mechanisms.exact import as_fraction, double_at_least, double_at_most
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -49,8 +59,8 @@ class UnaryEncoding:
     bits : int
         Length m of an embedding; in [1, 2^20].
     one_hot : bool
-        Whether each record has exactly one positive entry. It is checked, and makes a
-        release cost ``epsilon`` instead of ``bits * epsilon / 2``.
+        Whether each record has exactly one positive entry. It makes a release cost ``epsilon``
+        instead of ``bits * epsilon / 2``; a record of another kind counts as invalid.
     name : str
         What the events are called in a ledger.
 
@@ -85,7 +95,14 @@ class UnaryEncoding:
         """Epsilon of one release of one record; infinite without noise."""
         if self.epsilon is None:
             return math.inf
-        return self.epsilon if self.one_hot else self.bits * self.epsilon / 2
+        if self.one_hot:
+            return self.epsilon
+        return double_at_least(self.bits * as_fraction(self.epsilon) / 2)
+
+    @property
+    def bit_epsilon(self) -> float:
+        """Epsilon of one bit: half of ``epsilon``, rounded down; infinite without noise."""
+        return math.inf if self.epsilon is None else double_at_most(as_fraction(self.epsilon) / 2)
 
     @property
     def keep_probability(self) -> float:
@@ -106,67 +123,95 @@ class UnaryEncoding:
             return ()
         return (PrivacyEvent(self.name, self.record_epsilon, unit=Unit.EXAMPLE),)
 
-    def quantize(self, values: ArrayLike) -> NDArray[np.uint8]:
-        """Return the bits [E > 0] of one record or of many, without noise.
+    def quantize(self, values: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int8]:
+        """Return the bits [E > 0] of one record or of many, and -1 where there is none.
+
+        **Private**: without noise.
 
         Parameters
         ----------
         values : array_like of real numbers, shape (bits,) or (n, bits)
-            Never changed. Infinities count by their sign.
+            Never changed. Infinities count by their sign; NaN has no bit.
+        shape : tuple of int, optional
+            The public shape, where another one must not tell. By default as many rows as there
+            are.
 
         Returns
         -------
-        ndarray of uint8, same shape
-
-        Raises
-        ------
-        ValueError
-            If the shape or kind is another, an entry is NaN, or a record is not one-hot
-            where that was promised.
+        ndarray of int8, shape ``shape``
+            0, 1 or -1; all of a record is -1 if it is not one-hot where that was promised.
         """
-        found = np.asarray(values)
-        if found.dtype.kind not in "biuf":
-            raise ValueError(f"values must be real numbers, got dtype {found.dtype}")
-        if found.ndim not in (1, 2) or found.shape[-1] != self.bits:
-            raise ValueError(
-                f"values must have shape ({self.bits},) or (n, {self.bits}), got {found.shape}"
-            )
+        found, shape = read_records(values, self.bits, shape)
+        if found is None:
+            return np.full(shape, INVALID, dtype=np.int8)
+        bits = (found > 0).astype(np.int8)
         # NaN > 0 is false: it would pass for a zero.
-        if found.dtype.kind == "f" and np.isnan(found).any():
-            raise ValueError("values must not hold NaN")
-        bits = (found > 0).astype(np.uint8)
-        if self.one_hot and not (bits.sum(axis=-1, dtype=np.int64) == 1).all():
-            raise ValueError("every record must be one-hot: exactly one positive entry")
+        bits[found != found] = INVALID
+        if self.one_hot:
+            good = (bits >= 0).all(axis=-1) & ((bits == 1).sum(axis=-1) == 1)
+            bits[~good] = INVALID
         return bits
 
-    def randomize(self, values: ArrayLike, rng: RandomSource) -> NDArray[np.uint8]:
+    def _filled(self, bits: NDArray[np.int8], rng: RandomSource) -> NDArray[np.int8]:
+        """Draw valid records or bits in place of those that are not, by the neutral law."""
+        if not self.one_hot:
+            return fill_labels(bits, 2, rng, self.name)
+        rows = bits.reshape(-1, self.bits)
+        (wrong,) = np.nonzero(rows[:, 0] == INVALID)
+        if len(wrong):
+            note(self.name, f"{len(wrong)} of {len(rows)} records are not one-hot")
+            rows[wrong] = 0
+            rows[wrong, uniform(self.bits, len(wrong), rng)] = 1
+        return bits
+
+    def randomize(
+        self, values: object, rng: RandomSource, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.uint8]:
         """Return the randomized bits of one record or of many; see :meth:`quantize`."""
-        bits = self.quantize(values)
+        bits = self._filled(self.quantize(values, shape), rng)
         if self.epsilon is None:
-            return bits
-        if self.epsilon == 0:
+            return bits.astype(np.uint8)
+        if self.bit_epsilon == 0:
             coins = np.frombuffer(rng.random_bytes(bits.size), dtype=np.uint8) & 1
             return np.asarray(coins.reshape(bits.shape), dtype=np.uint8)
-        return BinaryResponse(self.epsilon / 2).randomize_array(bits, rng)
+        return BinaryResponse(self.bit_epsilon).randomize_array(bits, rng)
 
-    def log_prob(self, report: ArrayLike, value: ArrayLike) -> float:
-        """Return log P(report | value) of the sampler as built, over all records given.
+    def log_prob(self, report: ArrayLike, value: object) -> float:
+        """Return log P(report | value) of the sampler as built, over all records told of.
 
         Raises
         ------
         ValueError
-            If the two have no common shape, or are not what :meth:`randomize` takes and gives.
+            If ``report`` is none.
         """
-        bits, told = self.quantize(value), self._reported(report)
-        if bits.shape != told.shape:
-            raise ValueError(f"report has shape {told.shape}, value {bits.shape}")
-        changed = int((bits != told).sum())
+        told = self._reported(report)
+        bits = self.quantize(value, told.shape)
+        if self.one_hot:
+            rows = zip(bits.reshape(-1, self.bits), told.reshape(-1, self.bits), strict=True)
+            return math.fsum(self._log_row(row, ones) for row, ones in rows)
+        lost = int((bits == INVALID).sum())
+        changed = int((bits != told).sum()) - lost
+        return self._log_law(changed, bits.size - lost) - lost * math.log(2)
+
+    def _log_row(self, row: NDArray[np.int8], told: NDArray[np.uint8]) -> float:
+        """Return the logarithm of a record's law where records must be one-hot."""
+        if row[0] != INVALID:
+            return self._log_law(int((row != told).sum()), self.bits)
+        ones = int(told.sum())
+        # A uniform place is one of the reported ones, or one of the other bits.
+        within = self._log_law(ones - 1, self.bits) + math.log(ones) if ones else -math.inf
+        rest = self.bits - ones
+        without = self._log_law(ones + 1, self.bits) + math.log(rest) if rest else -math.inf
+        return float(np.logaddexp(within, without)) - math.log(self.bits)
+
+    def _log_law(self, changed: int, size: int) -> float:
+        """Return the log-probability that of ``size`` bits these ``changed`` ones change."""
         if self.epsilon is None:
             return 0.0 if changed == 0 else -math.inf
-        if self.epsilon == 0:
-            return -bits.size * math.log(2)
-        response = BinaryResponse(self.epsilon / 2)
-        kept = (bits.size - changed) * response.log_prob(1, 1)
+        if self.bit_epsilon == 0:
+            return -size * math.log(2)
+        response = BinaryResponse(self.bit_epsilon)
+        kept = (size - changed) * response.log_prob(1, 1)
         return kept + changed * response.log_prob(1, 0)
 
     def estimate(self, reports: ArrayLike) -> NDArray[np.float64]:

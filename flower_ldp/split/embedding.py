@@ -31,7 +31,8 @@ class EmbeddingDP(nn.Module):
         costs ``m * eps / 2`` each time it is released. None quantizes only; 0 sends fair
         coins.
     one_hot : bool
-        Whether each record has exactly one positive entry, which is checked.
+        Whether each record has exactly one positive entry; one that has not is made so, at a
+        uniform place.
 
     Raises
     ------
@@ -71,8 +72,9 @@ class EmbeddingDP(nn.Module):
         Raises
         ------
         ValueError
-            If the shape is another, an entry is NaN, or a record is not one-hot where that
-            was promised.
+            If the shape is another, which is the model's and no fact about a record. An entry
+            that is NaN becomes a fair bit, and a record that is not one-hot where that was
+            promised one whose place is uniform.
         TypeError
             If ``h`` is not of floating point.
         """

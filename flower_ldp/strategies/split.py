@@ -81,8 +81,8 @@ class SplitStrategy:
     train_table : str
         The table that is learned from. The others are evaluated.
     told : ToldLabels, optional
-        Labels of the training table, randomized once, that parties train their bottoms on
-        before anything is released.
+        Labels of the training table, as :func:`~flower_ldp.clients.private_labels` randomized
+        them once, that parties train their bottoms on before anything is released.
 
     Raises
     ------
@@ -174,6 +174,7 @@ class SplitStrategy:
         for party in result.parties:
             _log.info("%s", party.statement(self.mechanism.record_epsilon))
         if self.told is not None:
+            _log.info("%s", self.told.statement())
             records = self.tables.tables[self.train_table]
             tell(exchange, result.parties, self._terms(self.train_table), records, self.told)
         # Not from rng: a seeded one would name the steps of two runs alike.

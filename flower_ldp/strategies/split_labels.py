@@ -1,8 +1,9 @@
 """Labels for the parties: randomized once, sent once, and all that bottoms are trained on.
 
 Parties then train where their features are, and no feature leaves them for it. A label costs
-the epsilon of its randomizer, in all: what is randomized is kept by the label's holder and
-given to every party and run alike. Randomizing again would pay again.
+the epsilon of its randomizer, in all: what is randomized lies in the ledger of the labels'
+holder, beside its charge, and is given to every party and run alike. Randomizing again would
+pay again. It protects labels from the parties; their holder, which runs the top, has them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from numpy.typing import NDArray
 
+from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.strategies.split_align import AlignedParty
 from flower_ldp.strategies.split_exchange import Exchange, payloads
@@ -24,23 +25,46 @@ from flower_ldp.wire.records import Records
 
 @dataclass(frozen=True)
 class ToldLabels:
-    """Labels as they are told to parties.
+    """Labels as they are told to parties, and may be told to anyone.
 
     Parameters
     ----------
-    labels : ndarray of int64, shape (records,)
-        What ``response`` made of the true ones, in the order of the ids.
-    response : KaryResponse
-        The channel, which parties correct for. Its epsilon is what a label costs.
+    private : RandomizedLabels
+        What :func:`~flower_ldp.clients.private_labels` returned for all labels of the training
+        table, in the order of the ids: randomized once, charged to the ledger of whoever holds
+        the labels, and the same in every run.
     """
 
-    labels: NDArray[np.int64]
-    response: KaryResponse
+    private: RandomizedLabels
+
+    @property
+    def response(self) -> KaryResponse:
+        """The channel, which parties correct for. Its epsilon is what a label costs.
+
+        Raises
+        ------
+        ValueError
+            If another mechanism made the labels.
+        """
+        mechanism = self.private.mechanism
+        if not isinstance(mechanism, KaryResponse):
+            raise ValueError(f"parties correct for KaryResponse, not for {mechanism!r}")
+        return mechanism
 
     def check(self, records: int) -> None:
-        """Raise ValueError unless there is a label that the response can give, for each record."""
-        if check_labels("labels", self.labels, self.response.categories).shape != (records,):
-            raise ValueError(f"labels must be {records}, got shape {self.labels.shape}")
+        """Raise ValueError unless all records have a label, by a response parties correct for."""
+        labels = check_labels("labels", self.private.reports, self.response.categories)
+        if labels.shape != (records,):
+            raise ValueError(f"labels must be {records}, got shape {labels.shape}")
+        if not np.array_equal(self.private.members, np.arange(records)):
+            raise ValueError("labels must be of all records, in the order of the ids")
+
+    def statement(self) -> str:
+        """Say what a label costs, and where that stands."""
+        paid = self.private.account
+        return f"labels: epsilon {self.response.epsilon:g} per label, in all; " + (
+            f"charged to {paid}" if paid else "charged in no ledger"
+        )
 
 
 def tell(
@@ -57,7 +81,7 @@ def tell(
     PartyError
         If a party refuses or fails.
     """
-    labels = told.labels.astype(np.int64)[records.order]
+    labels = told.private.reports.astype(np.int64)[records.order]
     channel = {"epsilon": float(told.response.epsilon), "categories": told.response.categories}
     content: dict[str, ConfigRecord | ArrayRecord] = {
         PROPOSAL_KEY: ConfigRecord({**terms.to_fields()}),

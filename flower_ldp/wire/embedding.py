@@ -177,6 +177,11 @@ def width_of(mechanism: EmbeddingMechanism) -> int:
     return mechanism.bits if isinstance(mechanism, UnaryEncoding) else mechanism.codes
 
 
+def embeddings_length(mechanism: EmbeddingMechanism, records: int) -> int:
+    """Return the number of bytes of every report about so many records."""
+    return 1 + records * _record_bytes(mechanism)
+
+
 def encode_embeddings(reports: NDArray[np.integer], mechanism: EmbeddingMechanism) -> bytes:
     """Return the payload of a block's randomized embeddings."""
     if isinstance(mechanism, UnaryEncoding):
@@ -203,7 +208,7 @@ def decode_embeddings(
         raise WireError("version", f"report version {payload[:1]!r}")
     body, width = payload[1:], width_of(mechanism)
     unary = isinstance(mechanism, UnaryEncoding)
-    size = -(-width // 8) if unary else _code_type(mechanism).itemsize
+    size = _record_bytes(mechanism)
     if len(body) != records * size:
         raise WireError("length", f"{len(body)} bytes for {records} records of {size}")
     if unary:
@@ -218,6 +223,12 @@ def decode_embeddings(
     rows = np.zeros((records, width), dtype=np.float32)
     rows[np.arange(records), codes] = 1.0
     return rows
+
+
+def _record_bytes(mechanism: EmbeddingMechanism) -> int:
+    if isinstance(mechanism, UnaryEncoding):
+        return -(-mechanism.bits // 8)
+    return _code_type(mechanism).itemsize
 
 
 def _code_type(mechanism: EmbeddingMechanism) -> np.dtype[np.unsignedinteger]:

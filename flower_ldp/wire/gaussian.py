@@ -70,8 +70,13 @@ class GaussianProposal:
             raise WireError("domain", str(error)) from None
 
 
+def gaussian_length(dimension: int) -> int:
+    """Return the number of bytes of every report of so many entries."""
+    return 1 + dimension
+
+
 def encode_gaussian(report: NDArray[np.int8]) -> bytes:
-    """Return the bytes of a report, ``1 + len(report)`` of them."""
+    """Return the bytes of a report."""
     return bytes((_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
 
 
@@ -98,8 +103,8 @@ def decode_gaussian(data: bytes, *, dimension: int, largest: int) -> NDArray[np.
     """
     if data and data[0] != _VERSION:
         raise WireError("version", f"version {data[0]}, expected {_VERSION}")
-    if len(data) != 1 + dimension:
-        raise WireError("length", f"{len(data)} bytes, expected {1 + dimension}")
+    if len(data) != gaussian_length(dimension):
+        raise WireError("length", f"{len(data)} bytes, expected {gaussian_length(dimension)}")
     report = np.frombuffer(data, dtype=np.int8, offset=1)
     if report.max() > largest or report.min() < -largest:
         raise WireError("range", f"an entry is outside [-{largest}, {largest}]")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,10 +22,31 @@ def run(*arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+def load_run() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("split_digits_run", RUN)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def spent(folder: Path) -> dict[str, dict[Unit, str]]:
+    """Epsilon of every account of all ledgers."""
+    found = {}
+    for path in folder.glob("owner*/ledger.sqlite"):
+        with Ledger.open(path) as ledger:
+            ledger.verify()
+            for name in ledger.data_ids():
+                totals = ledger.totals(name).items()
+                found[name] = {unit: amount.epsilon_text for unit, amount in totals}
+    return found
+
+
 @pytest.mark.parametrize(
     ("engine", "block_size", "accounts"),
-    # Virtual nodes share a ledger. SuperNodes start a process for each message: few blocks.
-    [("process", 750, 3), ("simulation", 750, 6), ("nodes", 1_500, 2)],
+    # Virtual nodes and the server share a ledger. SuperNodes start a process for each message.
+    [("process", 750, 6), ("simulation", 750, 6), ("nodes", 1_500, 4)],
 )
 def test_codes_are_released_once_and_name_most_digits(
     engine: str, block_size: int, accounts: int, tmp_path: Path
@@ -39,13 +62,38 @@ def test_codes_are_released_once_and_name_most_digits(
     # each party alone names about 0.8 of the digits, a guess 0.1
     assert found["history"][-1]["accuracy-test"] > 0.85
     assert "conditional on the bottom model" in done.stdout
-    for path in (tmp_path / "parties").glob("owner*/ledger.sqlite"):
-        with Ledger.open(path) as ledger:
-            ledger.verify()
-            spent = {name: ledger.totals(name) for name in ledger.data_ids()}
-            assert len(spent) == accounts
-            for totals in spent.values():
-                assert totals[Unit.EXAMPLE].epsilon_text == "8"
+    holder = "digits-both/node-1" if engine == "simulation" else "digits-labels"
+    assert f"labels: epsilon 4 per label, in all; charged to {holder}" in done.stdout
+    paid = spent(tmp_path / "parties")
+    assert paid.pop(holder) == {Unit.LABEL: "4"}
+    assert len(paid) == accounts
+    assert {totals[Unit.EXAMPLE] for totals in paid.values()} == {"8"}
+
+
+def test_a_second_run_tells_the_same_labels_and_costs_nothing(tmp_path: Path) -> None:
+    after = []
+    for _ in range(2):
+        done = run("--folder", str(tmp_path), "--set", "block-size=1500")
+        assert done.returncode == 0, done.stdout + done.stderr
+        after.append(spent(tmp_path))
+    assert after[0] == after[1]
+    assert after[1].pop("digits-labels") == {Unit.LABEL: "4"}
+    assert {totals[Unit.EXAMPLE] for totals in after[1].values()} == {"8"}
+
+
+def test_without_a_folder_what_was_paid_for_is_kept_for_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = load_run().STATE
+    assert state == RUN.parents[2] / "outputs" / "split_digits"
+    assert not state.is_relative_to(RUN.parent)  # which is sent to every node
+    module = load_run()
+    monkeypatch.setattr(module, "STATE", tmp_path)
+    places: list[Path] = []
+    monkeypatch.setattr(type(module.PARTIES), "in_process", lambda *given: places.append(given[-1]))
+    for data in ("digits", "digits", str(RUN)):
+        module.main(data=data)
+    assert places == [tmp_path / "digits", tmp_path / "digits", tmp_path / "run"]
 
 
 def test_bits_are_paid_for_in_every_epoch_and_a_second_run_goes_on(tmp_path: Path) -> None:
@@ -57,16 +105,14 @@ def test_bits_are_paid_for_in_every_epoch_and_a_second_run_goes_on(tmp_path: Pat
             *("--output", str(tmp_path / "result.json")),
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "epsilon of a training record, at each party: 128 in this run" in done.stdout
+        assert "epsilon of a training record, at each party: at most 128 in this run" in done.stdout
         history = json.loads((tmp_path / "result.json").read_text())["history"]
         losses += [row["loss"] for row in history]
-        with Ledger.open(tmp_path / "owner-left" / "ledger.sqlite") as ledger:
-            spent = {name: ledger.totals(name)[Unit.EXAMPLE] for name in ledger.data_ids()}
-        train = {amount.epsilon_text for name, amount in spent.items() if "/train/" in name}
+        train = {a[Unit.EXAMPLE] for name, a in spent(tmp_path).items() if "/train/" in name}
         assert train == {str(number * 128)}
     assert losses == sorted(losses, reverse=True)
-    (tmp_path / "top.pt").unlink()
-    (tmp_path / "top.pt.previous").unlink()
+    for top in tmp_path.glob("top-16.pt*"):
+        top.unlink()
     same = ("--set", "mode=bits", "--set", "width=16", "--set", "block-size=500")
     done = run("--folder", str(tmp_path), *same)
     assert done.returncode != 0

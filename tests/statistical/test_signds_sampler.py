@@ -11,6 +11,7 @@ from scipy import stats
 
 from flower_ldp.mechanisms import RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_law import SelectionLaw
+from tests.unit.topk_cases import sample_positions
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
 
@@ -90,3 +91,25 @@ def test_sign_is_fair_and_independent_of_the_update() -> None:
     mechanism = SignDS(8.0, 0.2, dim_out=2)
     plus = sum(mechanism.randomize(update, rng).sign == 1 for _ in range(20_000))
     assert stats.binomtest(plus, 20_000).pvalue > FAILURE_RATE
+
+
+@pytest.mark.parametrize("k", [0.06251, 0.1])
+def test_reports_follow_the_law_where_all_probes_meet_equals(k: float) -> None:
+    """K beyond a mass of zeros at just the entries that the selection looks at, all public."""
+    d, draws = 131_073, 2_000
+    update = -np.arange(1, d + 1, dtype=np.float32)
+    update[sample_positions(d)] = 0
+    mechanism, rng = SignDS(1.0, k), RandomSource.seeded(8)
+    plan = mechanism.plan(d)
+    orders = {sign: np.lexsort((np.arange(d), -sign * update)) for sign in (-1, 1)}
+    ranks = {sign: np.argsort(order) for sign, order in orders.items()}
+    reports = [mechanism.randomize(update, rng) for _ in range(draws)]
+    placed = np.concatenate([ranks[one.sign][one.indices] for one in reports])
+    inside = (placed.reshape(draws, -1) < plan.top_size).sum(axis=1)
+    counts = np.bincount(inside, minlength=plan.dim_out + 1).tolist()
+    assert_follows(counts, [float(plan.law.probability(v)) for v in range(plan.dim_out + 1)])
+    # Members are alike, and so are the others: twenty cells of each, by rank.
+    for first, size in ((0, plan.top_size), (plan.top_size, d - plan.top_size)):
+        cells = (placed[(placed >= first) & (placed < first + size)] - first) * 20 // size
+        exact = np.diff([-(-i * size // 20) for i in range(21)]) / size
+        assert_follows(np.bincount(cells, minlength=20).tolist(), exact.tolist())

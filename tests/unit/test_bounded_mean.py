@@ -49,12 +49,6 @@ def test_rounding_is_to_the_nearest_step() -> None:
     assert [mechanism._rounded(value) for value in values] == [0, 0, 1, 2, 4, 4, 4, 0]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_non_finite_values_are_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="value must be finite"):
-        BoundedMean(1.0, 0.0, 1.0).randomize(value, RandomSource.seeded(0))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

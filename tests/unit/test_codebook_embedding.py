@@ -89,22 +89,11 @@ def test_the_number_of_codes_must_be_an_integer() -> None:
         CodebookEmbedding(1.0, 3.0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("scores", "text"),
-    [
-        (np.array([1.0, np.nan, 0.0]), "NaN"),
-        (np.ones((2, 4)), "shape"),
-        (np.ones((1, 1, 3)), "shape"),
-        (np.ones(3, dtype=complex), "real numbers"),
-    ],
-)
-def test_what_is_no_score_is_refused(scores: np.ndarray, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        CodebookEmbedding(1.0, 3).randomize(scores, RandomSource.seeded(0))
+def test_a_value_of_another_number_of_records_has_the_neutral_law() -> None:
+    law = CodebookEmbedding(1.0, 3).log_prob([0, 1], np.ones((1, 3)))
+    assert law == pytest.approx(-2 * math.log(3))
 
 
-def test_a_report_of_another_number_of_records_is_refused() -> None:
-    with pytest.raises(ValueError, match="report has shape"):
-        CodebookEmbedding(1.0, 3).log_prob([0, 1], np.ones((1, 3)))
+def test_what_is_no_report_is_refused() -> None:
     with pytest.raises(ValueError, match="report must be integers"):
         CodebookEmbedding(1.0, 3).log_prob(3, np.ones(3))

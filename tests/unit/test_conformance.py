@@ -1,19 +1,23 @@
 """What every mechanism owes: its stated epsilon is met, exactly, and is tight.
 
-A mechanism joins with one row: itself, inputs that are as different as inputs can be,
-and all its outputs. Neighbours are any two inputs (replace-one).
+A mechanism joins with one row: itself, inputs that are as different as inputs can be, all its
+outputs, and valid inputs whose laws average to its neutral law. Neighbours are any two inputs
+(replace-one), what is no valid input included.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from flower_ldp.mechanisms import (
     BinaryResponse,
@@ -32,6 +36,8 @@ from flower_ldp.mechanisms import (
 )
 from flower_ldp.privacy import PrivacyEvent, compose
 
+#: How often a statistical test may fail with a correct sampler; seeds are fixed.
+FAILURE = 1e-6
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
 
 
@@ -40,6 +46,8 @@ class Row:
     mechanism: Mechanism[Any, Any]
     inputs: Sequence[Any]
     outputs: Sequence[Any]
+    #: Valid inputs, equally likely, that stand for one that cannot be read.
+    mixture: Sequence[Any]
 
     @property
     def name(self) -> str:
@@ -64,11 +72,45 @@ class GivenPrior:
     def events(self) -> tuple[PrivacyEvent, ...]:
         return self.mechanism.events()
 
-    def randomize(self, value: int, rng: RandomSource) -> int:
+    def randomize(self, value: Any, rng: RandomSource) -> int:
         return self.mechanism.randomize(value, rng, self.prior)
 
-    def log_prob(self, report: int, value: int) -> float:
+    def log_prob(self, report: int, value: Any) -> float:
         return self.mechanism.log_prob(report, value, self.prior)
+
+
+@dataclass(frozen=True)
+class GivenShape:
+    """An embedding of one record, whatever the app hands over."""
+
+    mechanism: UnaryEncoding | CodebookEmbedding
+    width: int
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        return self.mechanism.events()
+
+    def randomize(self, value: Any, rng: RandomSource) -> Any:
+        return self.mechanism.randomize(value, rng, (self.width,))
+
+    def log_prob(self, report: Any, value: Any) -> float:
+        return self.mechanism.log_prob(report, value)
+
+
+@dataclass(frozen=True)
+class GivenDimension:
+    """SignDS for updates of a public dimension."""
+
+    mechanism: SignDS
+    dimension: int
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        return self.mechanism.events()
+
+    def randomize(self, value: Any, rng: RandomSource) -> Selection:
+        return self.mechanism.randomize(value, rng, self.dimension)
+
+    def log_prob(self, report: Selection, value: Any) -> float:
+        return self.mechanism.log_prob(report, value, self.dimension)
 
 
 def lattice(dimension: int, reach: int) -> list[np.ndarray]:
@@ -87,15 +129,22 @@ RECORDS = [np.array(bits) for bits in itertools.product((0, 1), repeat=3)]
 CODES = np.array([[0.9, 0.05, 0.05], [0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.4, 0.1, 0.5]])
 CORNERS = np.concatenate([np.eye(3), np.full((1, 3), 1 / 3), [[0.5, 0.25, 0.25]]])
 NUMBERS = [np.array([number]) for number in range(len(CODES))]
+#: Updates with distinct entries in all orders: the top set is every set equally often.
+ORDERS = [np.array(order, dtype=float) for order in itertools.permutations(range(5))]
 SIMPLEX_ROWS = [np.array([row]) for row in ([1.0, 0.0], [0.0, 1.0], [0.25, 0.75])]
 ROWS = [
-    *(Row(BinaryResponse(epsilon), (0, 1), (0, 1)) for epsilon in (1e-3, 1.0, 30.0)),
+    *(Row(BinaryResponse(epsilon), (0, 1), (0, 1), (0, 1)) for epsilon in (1e-3, 1.0, 30.0)),
     *(
-        Row(KaryResponse(epsilon, k), range(k), range(k))
+        Row(KaryResponse(epsilon, k), range(k), range(k), range(k))
         for epsilon, k in ((1e-3, 2), (0.5, 10), (1.0, 3), (30.0, 17))
     ),
     *(
-        Row(GivenPrior(RRWithPrior(epsilon, len(prior)), prior), range(len(prior)), sizes)
+        Row(
+            GivenPrior(RRWithPrior(epsilon, len(prior)), prior),
+            range(len(prior)),
+            sizes,
+            range(len(prior)),
+        )
         for epsilon, prior, sizes in (
             (1.0, (0.6, 0.3, 0.1), (0, 1)),
             (0.5, (0.0, 0.0, 0.0, 0.0), range(4)),
@@ -103,28 +152,94 @@ ROWS = [
         )
     ),
     *(
-        Row(CodebookResponse(CODES, epsilon, rows=1), [row[None] for row in CORNERS], NUMBERS)
+        Row(
+            CodebookResponse(CODES, epsilon, rows=1),
+            [row[None] for row in CORNERS],
+            NUMBERS,
+            [code[None] for code in CODES],
+        )
         for epsilon in (0.1, 4.0, 30.0)
     ),
-    *(Row(MagRR(epsilon), (False, True), (0, 1)) for epsilon in (0.1, 5.0)),
+    *(Row(MagRR(epsilon), (False, True), (0, 1), (False, True)) for epsilon in (0.1, 5.0)),
     *(
-        Row(SignDS(epsilon, 0.25, dim_out=size), VECTORS, selections(5, size))
+        Row(
+            GivenDimension(SignDS(epsilon, 0.25, dim_out=size), 5),
+            VECTORS,
+            selections(5, size),
+            ORDERS,
+        )
         for epsilon, size in ((0.2, 1), (2.0, 2), (9.0, 3))
     ),
-    *(Row(UnaryEncoding(epsilon, 3), RECORDS, RECORDS) for epsilon in (0.1, 2.0, 20.0)),
-    *(Row(CodebookEmbedding(eps, 4), list(np.eye(4)), range(4)) for eps in (0.1, 4.0)),
-    *(Row(UnaryEncoding(eps, 3, one_hot=True), list(np.eye(3)), RECORDS) for eps in (0.1, 9.0)),
     *(
-        Row(Laplace(epsilon, classes=2, grid_bits=1), SIMPLEX_ROWS, lattice(2, reach))
-        for epsilon, reach in ((4.0, 40), (20.0, 12))
+        Row(GivenShape(UnaryEncoding(epsilon, 3), 3), RECORDS, RECORDS, RECORDS)
+        for epsilon in (0.1, 2.0, 20.0)
     ),
-    Row(BoundedMean(6.0, -1.0, 1.0, grid_bits=3), (-1.0, 0.3, 1.0), range(-60, 60)),
+    *(
+        Row(GivenShape(CodebookEmbedding(eps, 4), 4), list(np.eye(4)), range(4), list(np.eye(4)))
+        for eps in (0.1, 4.0)
+    ),
+    *(
+        Row(
+            GivenShape(UnaryEncoding(eps, 3, one_hot=True), 3),
+            list(np.eye(3)),
+            RECORDS,
+            list(np.eye(3)),
+        )
+        for eps in (0.1, 9.0)
+    ),
+    *(
+        Row(Laplace(epsilon, 2, grid_bits=bits), SIMPLEX_ROWS, lattice(2, reach), mixture)
+        for epsilon, bits, reach, mixture in (
+            (4.0, 1, 40, [np.full((1, 2), 0.5)]),
+            (20.0, 1, 12, [np.full((1, 2), 0.5)]),
+            (8.0, 0, 12, SIMPLEX_ROWS[:2]),
+        )
+    ),
+    Row(BoundedMean(6.0, -1.0, 1.0, grid_bits=3), (-1.0, 0.3, 1.0), range(-60, 60), (0.0,)),
+    Row(BoundedMean(6.0, -1.0, 1.0, grid_bits=0), (-1.0, 1.0), range(-10, 12), (-1.0, 1.0)),
 ]
+#: What an app may hand over in place of a value. Some of it is valid for some mechanisms.
+ANYTHING = [
+    None,
+    math.nan,
+    -math.inf,
+    -1,
+    10**400,
+    2.5,
+    1j,
+    "text",
+    object(),
+    {"a": 1},
+    [[1], [2, 3]],
+    np.array([]),
+    np.zeros((2, 2, 3)),
+    np.full(3, np.nan),
+    np.full(5, np.inf),
+    np.full((1, 2), np.nan),
+    np.full((1, 3), 0.4),
+    np.full((1, 4), 1e308),
+    np.ma.masked_all(5),
+    np.array(["a", "b", "c"]),
+    np.array([1.0, None, 2.0], dtype=object),
+    np.array("2026-01-01", dtype="datetime64[D]"),
+    np.zeros(3, dtype=[("a", "f8")]),
+]
+_tables: dict[int, np.ndarray] = {}
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
 
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "flower_ldp")
+
+
 def table(row: Row) -> np.ndarray:
-    return np.array([[row.mechanism.log_prob(o, i) for o in row.outputs] for i in row.inputs])
+    if id(row) not in _tables:
+        # None stands for the rest of it where outputs are many.
+        inputs = [*row.inputs, *(ANYTHING if len(row.outputs) < 700 else (None,))]
+        law = [[row.mechanism.log_prob(o, i) for o in row.outputs] for i in inputs]
+        _tables[id(row)] = np.array(law)
+    return _tables[id(row)]
 
 
 @every_row
@@ -143,17 +258,50 @@ def test_stated_epsilon_is_met_and_tight(row: Row) -> None:
 
 
 @every_row
+def test_the_neutral_law_is_a_mixture_of_laws_of_valid_inputs(row: Row) -> None:
+    law = np.array([[row.mechanism.log_prob(o, i) for i in row.mixture] for o in row.outputs])
+    neutral = [row.mechanism.log_prob(o, None) for o in row.outputs]
+    np.testing.assert_allclose(np.exp(law).mean(axis=1), np.exp(neutral), rtol=1e-11)
+
+
+def key(report: Any) -> Any:
+    if isinstance(report, Selection):
+        return report.sign, tuple(report.indices.tolist())
+    if isinstance(report, np.ndarray) and report.ndim == 0:
+        return report.item()
+    return tuple(report.ravel().tolist()) if isinstance(report, np.ndarray) else report
+
+
+@every_row
+def test_what_cannot_be_read_is_sampled_by_the_neutral_law(row: Row) -> None:
+    rng, draws = RandomSource.seeded(2), 2_000
+    counts = Counter(key(row.mechanism.randomize(None, rng)) for _ in range(draws))
+    law = {key(o): math.exp(row.mechanism.log_prob(o, None)) for o in row.outputs}
+    likely = [o for o, p in law.items() if p * draws > 10]
+    observed = [*(counts[o] for o in likely), draws - sum(counts[o] for o in likely)]
+    expected = np.array([*(law[o] for o in likely), 0.0]) * draws
+    expected[-1] = draws - expected.sum()
+    if expected[-1] < 10:
+        assert observed[-1] < 40  # 1e-12 for a Poisson number with a mean of 10
+        observed, expected = observed[:-1], expected[:-1] * sum(observed[:-1]) / expected[:-1].sum()
+    if len(observed) > 1:
+        assert stats.chisquare(observed, expected).pvalue > FAILURE
+
+
+@every_row
+def test_every_value_is_answered(row: Row) -> None:
+    rng = RandomSource.seeded(3)
+    for value in ANYTHING:
+        report = row.mechanism.randomize(value, rng)
+        assert row.mechanism.log_prob(report, value) > -math.inf
+        if isinstance(report, np.ndarray):
+            assert report.shape == np.shape(row.outputs[0])
+
+
+@every_row
 def test_the_sampler_stays_within_the_outputs_and_reaches_the_likely_ones(row: Row) -> None:
     rng = RandomSource.seeded(1)
     value = row.inputs[0]
-
-    def key(report: Any) -> Any:
-        if isinstance(report, Selection):
-            return report.sign, tuple(report.indices.tolist())
-        if isinstance(report, np.ndarray) and report.ndim == 0:
-            return report.item()
-        return tuple(report.ravel().tolist()) if isinstance(report, np.ndarray) else report
-
     seen = {key(row.mechanism.randomize(value, rng)) for _ in range(600)}
     probabilities = {key(o): math.exp(row.mechanism.log_prob(o, value)) for o in row.outputs}
     assert seen <= set(probabilities)

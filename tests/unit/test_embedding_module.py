@@ -98,17 +98,31 @@ def test_a_wrong_shape_is_an_error(h: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("eps", [None, 0.0, 1.0])
-def test_nan_and_integers_are_refused(eps: float | None) -> None:
-    with pytest.raises(ValueError, match="NaN"):
-        EmbeddingDP(eps)(torch.tensor([0.0, math.nan]))
+def test_nan_becomes_a_fair_bit_without_a_gradient(eps: float | None) -> None:
+    h = torch.zeros(4_000, 3)
+    h[:, 1] = math.nan
+    h.requires_grad_()
+    bits = EmbeddingDP(eps)(h)
+    bits.sum().backward()
+    bits = bits.detach()
+    # five standard deviations of a fair coin; the other bits are zeros
+    assert abs(float(bits[:, 1].mean()) - 0.5) < 5 * 0.5 / math.sqrt(4_000)
+    assert h.grad is not None
+    assert h.grad.sum(dim=0).tolist() == [4_000.0, 0.0, 4_000.0]
+
+
+@pytest.mark.parametrize("eps", [None, 0.0, 1.0])
+def test_integers_are_refused(eps: float | None) -> None:
     with pytest.raises(TypeError, match="floating point"):
         EmbeddingDP(eps)(torch.tensor([0, 1]))
 
 
-def test_one_hot_rows_are_checked_and_priced() -> None:
+def test_one_hot_rows_are_priced_and_others_become_one() -> None:
     module = EmbeddingDP(2.0, one_hot=True)
     assert module(torch.eye(4)).shape == (4, 4)
     assert module.mechanism(128).record_epsilon == 2.0
     assert EmbeddingDP(2.0).mechanism(128).record_epsilon == 128.0
-    with pytest.raises(ValueError, match="one-hot"):
-        module(torch.ones(2, 4))
+    places = EmbeddingDP(100.0, one_hot=True)(torch.ones(4_000, 4))
+    assert places.sum(dim=1).eq(1).all()
+    # five standard deviations for each place
+    assert (places.mean(dim=0) - 0.25).abs().max() < 5 * math.sqrt(0.25 * 0.75 / 4_000)

@@ -183,25 +183,6 @@ def test_categories_domain(categories: object) -> None:
         KaryResponse(1.0, categories)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("value", [3, -1, 0.5, 1.0, math.nan, "1", None])
-def test_values_that_are_no_category_are_refused(value: object) -> None:
-    response, rng = KaryResponse(1.0, 3), RandomSource.seeded(0)
-    with pytest.raises(ValueError, match="value must be an integer in"):
-        response.randomize(value, rng)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="report must be an integer in"):
-        response.log_prob(value, 0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="values must be integers"):
-        response.randomize_array([0, value], rng)  # type: ignore[list-item]
-    assert rng.random_bytes(8) == RandomSource.seeded(0).random_bytes(8), "a refusal draws nothing"
-
-
-def test_unsigned_values_that_would_wrap_are_refused() -> None:
-    with pytest.raises(ValueError, match="values must be integers in"):
-        KaryResponse(1.0, 3).randomize_array(
-            np.array([2**64 - 1], dtype=np.uint64), RandomSource.seeded(0)
-        )
-
-
 @pytest.mark.parametrize("counts", [[1, 2], [1, 2, -1], [1.0, 2.0, 3.0], [[1, 2, 3]]])
 def test_counts_that_are_none_are_refused(counts: list[float]) -> None:
     with pytest.raises(ValueError, match="counts must"):

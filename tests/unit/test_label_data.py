@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -79,9 +80,13 @@ def test_labels_of_plain_lists_are_read() -> None:
     assert found.dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    "items", [[3], [("a",)], [("a", 0.5)], [("a", torch.tensor([1]))], [{"x": 1, "y": 2}]]
-)
-def test_items_without_an_integer_label_are_refused(items: list[object]) -> None:
+def test_a_label_that_is_no_integer_is_unknown_and_leaves_the_others_alone() -> None:
+    wrong = (0.5, None, "x", -3, math.nan, torch.tensor([1]), torch.tensor(0.5))
+    found = true_labels([("a", 3), *(("b", label) for label in wrong), ("c", 2.0)])
+    assert found.tolist() == [3, *[-1] * len(wrong), 2]
+
+
+@pytest.mark.parametrize("items", [[3], [("a",)], [{"x": 1, "y": 2}]])
+def test_items_that_are_no_features_and_label_are_refused(items: list[object]) -> None:
     with pytest.raises(ValueError, match="dataset must have"):
         true_labels(items)

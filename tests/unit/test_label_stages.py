@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LabelStages
+from flower_ldp.accounting.ledger_types import MOST_PARAMETERS
+from flower_ldp.clients import LabelStages, PrivateLabels
 from flower_ldp.errors import BudgetExhausted, RefusalError, ReleaseError
-from flower_ldp.mechanisms import KaryResponse, RRWithPrior
+from flower_ldp.labels.stages import canonical
+from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, RRWithPrior
+from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import Unit
 from tests.unit.test_private_labels import (
     LABELS,
@@ -86,6 +89,7 @@ def test_members_of_stages_are_a_partition(n: int) -> None:
         ((RESPONSE,), (1, 1), "as many"),
         ((RESPONSE, KaryResponse(1.0, 9, unit=Unit.LABEL)), (1, 1), "same categories"),
         ((RESPONSE, KaryResponse(1.0, 10)), (1, 1), "unit=Unit.LABEL"),
+        ((RESPONSE, CodebookEmbedding(1.0, 10)), (1, 1), "KaryResponse or RRWithPrior"),
         ((RESPONSE,), (0,), "shares must be"),
         ((RESPONSE,), (True,), "shares must be"),
         ((RESPONSE,), (1.0,), "shares must be"),
@@ -94,7 +98,7 @@ def test_members_of_stages_are_a_partition(n: int) -> None:
 def test_stages_that_are_none_are_refused(
     mechanisms: tuple[KaryResponse, ...], shares: tuple[int, ...], text: str
 ) -> None:
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises((ValueError, TypeError), match=text):
         LabelStages(mechanisms, shares)
 
 
@@ -103,3 +107,54 @@ def test_mechanisms_of_one_name_are_told_apart(folder: Path) -> None:
     randomized(mechanism=RESPONSE)
     with pytest.raises(RefusalError, match="another name"):
         randomized(mechanism=disguised, prior=PRIOR)
+
+
+# What is wrong with any stage is refused before the first is charged for all.
+
+
+def test_an_epsilon_between_two_units_of_the_ledger_is_charged_and_drawn(folder: Path) -> None:
+    third = KaryResponse(1 / 3, 10, unit=Unit.LABEL)  # its cost is rounded up, a limit down
+    stages = LabelStages((third, RRWithPrior(1 / 7, 10, unit=Unit.LABEL)), (3, 2))
+    assert len(randomized(mechanism=stages).reports) == 1_800
+    assert len(randomized(mechanism=stages, stage=1, prior=PRIOR).reports) == 1_200
+    assert 0 < total(folder) - 1 / 3 < 2e-12
+
+
+def test_a_later_stage_that_the_policy_does_not_allow_costs_nothing(folder: Path) -> None:
+    unheard = KaryResponse(1.0, 10, name="unheard", unit=Unit.LABEL)
+    with pytest.raises(RefusalError) as caught:
+        randomized(mechanism=LabelStages((RESPONSE, unheard), (1, 1)))
+    assert caught.value.code == REFUSED_POLICY
+    assert total(folder) == 0.0
+
+
+@pytest.mark.parametrize("stages", [STAGES, LabelStages((RESPONSE,) * 12, (1,) * 12)])
+def test_a_stage_whose_account_cannot_be_named_costs_nothing(
+    folder: Path, stages: LabelStages
+) -> None:
+    for length in range(1_010, 1_025):
+        store = PrivateLabels(load_policy(folder / "policy.yaml"), "x" * length)
+        try:
+            store.randomize(LABELS, stages)
+        except ValueError:
+            assert total(folder, "x" * length) == 0.0
+        else:
+            assert length + len("#train/0") + (len(stages.shares) > 10) <= 1_024
+
+
+def test_stages_that_cannot_be_written_down_cost_nothing(folder: Path) -> None:
+    """As long as the ledger takes, so that with the number of a stage they are too long."""
+
+    def stages(count: int, long: int) -> LabelStages:
+        return LabelStages((RESPONSE,) * count, (1,) * (count - long) + (1_000,) * long)
+
+    def missing(of: LabelStages) -> int:
+        return MOST_PARAMETERS - len(canonical(of.terms(len(LABELS)))[0])
+
+    one, two = missing(stages(1, 0)), missing(stages(2, 0))
+    count = 1 + one // (one - two)
+    full = stages(count, missing(stages(count, 0)) // len("000"))
+    assert 0 <= missing(full) < len(',"stage":0')
+    with pytest.raises(ValueError, match="parameters must have at most"):
+        randomized(mechanism=full)
+    assert total(folder) == 0.0

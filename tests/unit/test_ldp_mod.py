@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ from flwr.app import (
 from flower_ldp.clients import LdpMod, Permit, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.errors import RefusalError
-from flower_ldp.mechanisms import SignDS
+from flower_ldp.mechanisms import RandomSource, SignDS
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.signds_report import decode_report, report_length
 from tests.messages import Arrays, context, message, proposal, record
@@ -79,6 +81,13 @@ def assert_error(reply: Message, reason: str) -> None:
     assert reply.has_error()
     assert not reply.has_content()
     assert (reply.error.code, reply.error.reason) == (ERROR_CODE, reason)
+
+
+def assert_report(reply: Message) -> None:
+    payload = reply.content.config_records[REPORT_KEY][PAYLOAD_KEY]
+    assert isinstance(payload, bytes)
+    h = SELECTION.plan(DIMENSION).dim_out
+    decode_report(payload, dimension=DIMENSION, dim_out=h, has_bit=False)
 
 
 def everything_in(reply: Message) -> str:
@@ -200,6 +209,10 @@ def with_arrays(arrays: Arrays) -> App:
     return lambda msg, ctx: Message(RecordDict({"arrays": record(arrays)}), reply_to=msg)
 
 
+def with_content(content: RecordDict, message: Message, _: Context) -> Message:
+    return Message(content, reply_to=message)
+
+
 def changed(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
     return {**trained(), name: array}
 
@@ -227,14 +240,33 @@ def spoiled(value: float) -> np.ndarray:
         {},
     ],
 )
-def test_a_reply_that_cannot_be_privatized_is_a_constant(arrays: Arrays) -> None:
-    assert_error(answer(with_arrays(arrays)), FAILED)
+def test_a_reply_that_cannot_be_read_is_answered_by_a_report(arrays: Arrays) -> None:
+    assert_report(answer(with_arrays(arrays)))
 
 
-def test_two_models_or_none_in_the_reply_fail() -> None:
+def test_two_models_or_none_in_the_reply_are_answered_by_a_report() -> None:
     two = RecordDict({"a": record(trained()), "b": record(trained())})
-    assert_error(answer(lambda msg, ctx: Message(two, reply_to=msg)), FAILED)
-    assert_error(answer(lambda msg, ctx: Message(RecordDict(), reply_to=msg)), FAILED)
+    for content in (two, RecordDict()):
+        assert_report(answer(partial(with_content, content)))
+
+
+def test_what_cannot_be_read_is_answered_without_a_direction() -> None:
+    """Whatever is wrong: a fair sign, a fair bit, and every dimension as often as any other."""
+    opened = SignDSRelease().open(proposal(MODEL, SELECTION, (8.0, 1e-30)))
+    h, rng, draws = SELECTION.plan(DIMENSION).dim_out, RandomSource.seeded(4), 2_000
+    broken = RecordDict({"a": record(changed("conv.weight", spoiled(np.nan)))})
+    hits, signs, bits = np.zeros(DIMENSION), 0, 0
+    for _ in range(draws):
+        for payload in (opened.privatize(broken, rng), opened.neutral(rng)):
+            found = decode_report(payload, dimension=DIMENSION, dim_out=h, has_bit=True)
+            hits[found[0]] += 1
+            signs += found[1]
+            bits += found[2] or 0
+    # six standard deviations for each of the entries
+    share = h / DIMENSION
+    assert np.abs(hits - 2 * draws * share).max() < 6 * math.sqrt(2 * draws * share * (1 - share))
+    assert abs(signs) < 5 * math.sqrt(2 * draws)
+    assert abs(bits - draws) < 5 * math.sqrt(draws / 2)
 
 
 def test_an_error_reply_of_the_app_becomes_the_constant() -> None:

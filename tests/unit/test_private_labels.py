@@ -14,7 +14,7 @@ import pytest
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Ledger
 from flower_ldp.clients import LabelStages, PrivateLabels, RandomizedLabels, private_labels
-from flower_ldp.clients.label_store import unpack
+from flower_ldp.clients.label_store import most_bytes, pack, unpack
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError, ReleaseError
 from flower_ldp.mechanisms import KaryResponse, RRWithPrior
 from flower_ldp.policy import REFUSED_POLICY, load_policy
@@ -76,6 +76,22 @@ def test_the_second_call_gives_the_same_labels_and_costs_nothing(folder: Path) -
     keep = RESPONSE.keep_probability
     assert abs(kept - keep) < 5 * (keep * (1 - keep) / len(LABELS)) ** 0.5
     np.testing.assert_allclose(first.likelihood(), RESPONSE.likelihood(first.reports))
+
+
+@pytest.mark.parametrize("unknown", [10, -1, np.nan, 2.5])
+def test_an_unknown_label_is_uniform_and_costs_what_a_label_costs(
+    folder: Path, unknown: float
+) -> None:
+    labels = LABELS.astype(float)
+    labels[::2] = unknown
+    reports = randomized(labels).reports
+    # six standard deviations for the labels that are known, and for each of ten categories
+    told, keep = (reports == LABELS)[1::2].mean(), RESPONSE.keep_probability
+    assert abs(told - keep) < 6 * np.sqrt(keep * (1 - keep) / 1_500)
+    counts = np.bincount(reports[::2], minlength=10)
+    assert np.abs(counts - 150).max() < 6 * np.sqrt(1_500 * 0.1 * 0.9)
+    assert total(folder) == 1.0
+    np.testing.assert_array_equal(randomized(labels).reports, reports)
 
 
 def test_another_name_costs_anew_and_the_budget_ends(folder: Path) -> None:
@@ -233,8 +249,6 @@ def test_the_prior_of_the_draw_is_stored_with_the_reports(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "options", "text"),
     [
-        ([0, 10], {}, "labels must be integers in"),
-        ([0.0, 1.0], {}, "labels must be integers"),
         ([], {}, "at least one"),
         ([[0, 1]], {}, "vector"),
         ([0, 1], {"name": ""}, "name must have"),
@@ -253,3 +267,46 @@ def test_what_is_wrong_costs_nothing(
     with pytest.raises(ValueError, match=text):
         randomized(np.array(labels), **options)
     assert total(folder) == 0.0
+
+
+def test_a_prior_that_the_ledger_could_not_store_costs_nothing(folder: Path) -> None:
+    many = 2**26 // 10 + 1  # numbers of 4 bytes: more than 2^28 bytes in all
+    prior = np.broadcast_to(PRIOR.astype(np.float32), (many, 10))
+    labels = np.zeros(many, dtype=np.int64)
+    with pytest.raises(ValueError, match="more stages, which cost no more"):
+        randomized(labels, mechanism=WITH_PRIOR, prior=prior)
+    assert total(folder) == 0.0
+    randomized(labels[:9], mechanism=WITH_PRIOR, prior=prior[:9])
+    assert total(folder) == 1.0
+
+
+@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("categories", [2, 10, 300, 70_000])
+def test_no_stored_set_is_longer_than_was_allowed_for(categories: int, each: bool) -> None:
+    rng = np.random.default_rng(categories)
+    for n in (1, 400_000 // categories):
+        reports = rng.integers(0, categories, n)
+        prior = rng.random((n, categories) if each else (categories,)).astype(np.float32)
+        allowed = most_bytes(n, categories, prior)
+        assert len(pack(reports, prior, bytes(rng.bytes(32)))) <= allowed
+        assert allowed < 1.01 * (prior.nbytes + reports.nbytes) + 5_000
+
+
+def test_the_bound_on_what_is_stored_decides_before_the_charge(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every size around the ledger's: stored, or refused at no cost."""
+    for place in ("flower_ldp.accounting.ledger", "flower_ldp.clients.release"):
+        monkeypatch.setattr(f"{place}.MOST_REPORT", 60_000)
+    write_policy(folder, life=1_000.0)
+    each = np.random.default_rng(1).dirichlet(np.ones(10), size=len(LABELS))
+    done = 0
+    for n in range(1_200, 1_800, 12):
+        try:
+            randomized(LABELS[:n], mechanism=WITH_PRIOR, prior=each[:n], name=f"{n}")
+        except ValueError:
+            pass
+        else:
+            done += 1
+        assert total(folder) == done
+    assert 0 < done < 50

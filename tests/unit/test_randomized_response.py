@@ -242,32 +242,3 @@ def test_keep_probability(epsilon: float) -> None:
 def test_epsilon_domain(epsilon: float) -> None:
     with pytest.raises(ValueError, match=rf"epsilon must be in \(0, 100\], got {epsilon}"):
         BinaryResponse(epsilon)
-
-
-@pytest.mark.parametrize("value", [2, -1, 0.5, math.nan, "1", None])
-def test_values_that_are_no_bit_are_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="value must be 0 or 1, got"):
-        BinaryResponse(1.0).randomize(value, RandomSource.seeded(0))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("value", [2, -1, 255])
-def test_arrays_with_other_values_are_refused(value: int) -> None:
-    values = np.array([0, 1, value])
-    with pytest.raises(ValueError, match="values must be 0 or 1"):
-        BinaryResponse(1.0).randomize_array(values, RandomSource.seeded(0))
-
-
-@pytest.mark.parametrize("value", [0.5, math.nan])
-def test_arrays_of_other_floats_are_refused(value: float) -> None:
-    values = np.array([0, 1, value])
-    with pytest.raises(ValueError, match="values must be 0 or 1"):
-        BinaryResponse(1.0).randomize_array(values, RandomSource.seeded(0))
-
-
-def test_a_refused_value_draws_nothing() -> None:
-    rng = RandomSource.seeded(8)
-    with pytest.raises(ValueError, match="value"):
-        BinaryResponse(1.0).randomize(2, rng)
-    with pytest.raises(ValueError, match="values"):
-        BinaryResponse(1.0).randomize_array(np.array([2]), rng)
-    assert rng.random_bytes(8) == RandomSource.seeded(8).random_bytes(8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,14 @@ import torch
 from flwr.app import Message, RecordDict
 from torch import nn
 
-from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse, UnaryEncoding
+from flower_ldp.labels import RandomizedLabels
+from flower_ldp.mechanisms import (
+    BottomClaim,
+    CodebookEmbedding,
+    KaryResponse,
+    RRWithPrior,
+    UnaryEncoding,
+)
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.split import ForwardCorrected, TorchTop
 from flower_ldp.strategies import (
@@ -171,7 +179,7 @@ def test_a_party_that_fails_is_named_and_tells_no_more(tmp_path: Path) -> None:
 def told(epsilon: float = 4.0) -> ToldLabels:
     response = KaryResponse(epsilon, 10)
     labels_ = response.randomize_array(labels(tables())["train"], RandomSource.seeded(2))
-    return ToldLabels(labels_, response)
+    return ToldLabels(RandomizedLabels(labels_, np.arange(len(labels_)), response))
 
 
 def coded(told_: ToldLabels | None, parties: int = 2) -> SplitStrategy:
@@ -210,20 +218,33 @@ def test_labels_are_not_told_to_a_frozen_bottom_and_train_a_private_one_once(
         coded(told(3.0), 1).start(local(private), epochs=0)
 
 
+def test_labels_that_do_not_fit_are_an_error_before_anyone_is_asked() -> None:
+    good = told().private
+    for change, text in (
+        ({"members": good.members[::-1]}, "in the order of the ids"),
+        ({"reports": good.reports[1:]}, "labels must be 1500"),
+        ({"reports": good.reports + 1}, "labels must be integers in"),
+        ({"mechanism": RRWithPrior(4.0, 10)}, "parties correct for KaryResponse"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            coded(ToldLabels(replace(good, **change)))
+
+
 @pytest.mark.parametrize("change", ["length", "range", "channel"])
 def test_malformed_labels_are_refused(change: str, tmp_path: Path) -> None:
     party = Side("left", tmp_path, CONDITIONAL, width=10)
-    exchange, good, own = local({1: party}), told(), tables()
+    exchange, good, own = local({1: party}), told().private, tables()
     records = own.tables["train"]
     terms = TableTerms("train", records.digest, 1500, 250)
     (aligned,) = align(exchange, [terms], 1)
     before = party(None).digest()  # type: ignore[arg-type]
     if change == "length":
-        records, bad = Records.of(range(3)), ToldLabels(good.labels[:3], good.response)
+        records, private = Records.of(range(3)), replace(good, reports=good.reports[:3])
     elif change == "range":
-        bad = ToldLabels(good.labels + 1, good.response)
+        private = replace(good, reports=good.reports + 1)
     else:
-        bad = ToldLabels(good.labels, KaryResponse(4.0, 5))
+        private = replace(good, mechanism=KaryResponse(4.0, 5))
+    bad = ToldLabels(private)
     with pytest.raises(PartyError, match="ldp:failed"):
         tell(exchange, [aligned], terms, records, bad)
     assert party(None).digest() == before  # type: ignore[arg-type]

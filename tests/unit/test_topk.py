@@ -133,8 +133,14 @@ def test_extreme_finite_values_are_accepted() -> None:
             top = top_set(values, 40_000, sign)
             assert top.threshold == sign * largest
             assert int(members(top).sum()) == 40_000
-    with pytest.raises(OverflowError, match="float64"):
-        top.mean()
+            assert top.mean() == pytest.approx(largest, rel=1e-12)
+
+
+def test_the_mean_of_members_whose_sum_overflows_is_their_mean() -> None:
+    values = np.tile(np.array([1.5e308, 0.5e308, -1e308, 0.0]), 50_000)
+    assert top_set(values, 100_000, 1).mean() == pytest.approx(1e308, rel=1e-12)
+    assert top_set(values, 100_000, -1).mean() == pytest.approx(0.5e308, rel=1e-12)
+    assert top_set(values[:3], 1, -1).mean() == 1e308
 
 
 @pytest.mark.parametrize(

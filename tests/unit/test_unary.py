@@ -110,31 +110,6 @@ def test_bits_must_be_an_integer(bits: int) -> None:
         UnaryEncoding(1.0, bits)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (np.array([1.0, np.nan, 0.0]), "NaN"),
-        (np.array([1.0, 2.0]), "shape"),
-        (np.ones((1, 1, 3)), "shape"),
-        (np.ones(3, dtype=complex), "real numbers"),
-        (np.array(["1", "0", "1"]), "real numbers"),
-        (np.array([None, 1, 2]), "real numbers"),
-    ],
-)
-@pytest.mark.parametrize("epsilon", [None, 0.0, 1.0])
-def test_what_is_no_embedding_is_refused(
-    value: np.ndarray, text: str, epsilon: float | None
-) -> None:
-    with pytest.raises(ValueError, match=text):
-        UnaryEncoding(epsilon, 3).randomize(value, RandomSource.seeded(0))
-
-
-@pytest.mark.parametrize("value", [[0, 0, 0], [1, 1, 0], [[1, 0, 0], [-1, 0, 0]]])
-def test_records_that_are_not_one_hot_are_refused_where_they_must_be(value: list[int]) -> None:
-    with pytest.raises(ValueError, match="one-hot"):
-        UnaryEncoding(1.0, 3, one_hot=True).randomize(np.array(value), RandomSource.seeded(0))
-
-
 @pytest.mark.parametrize("report", [[0, 1, 2], [0.0, 1.0, 1.0], [0, 1], [[[0, 1, 1]]]])
 def test_what_is_no_report_is_refused(report: list[float]) -> None:
     mechanism = UnaryEncoding(1.0, 3)
@@ -144,6 +119,6 @@ def test_what_is_no_report_is_refused(report: list[float]) -> None:
         mechanism.log_prob(report, np.ones(3))
 
 
-def test_a_report_of_another_number_of_records_is_refused() -> None:
-    with pytest.raises(ValueError, match="report has shape"):
-        UnaryEncoding(1.0, 3).log_prob(np.ones((2, 3), dtype=int), np.ones((1, 3)))
+def test_a_value_of_another_number_of_records_has_the_neutral_law() -> None:
+    mechanism, report = UnaryEncoding(1.0, 3), np.ones((2, 3), dtype=int)
+    assert mechanism.log_prob(report, np.ones((1, 3))) == pytest.approx(-6 * math.log(2))

@@ -41,6 +41,8 @@ def load(context: Context) -> TorchParty:
     folder = Path(str(node.get("party-folder", config["party-folder"])))
     codes = config["mode"] == "codes"
     width = 10 if codes else int(config["width"])
+    # Runs of one mode and width go on with the same bottom; others have one of their own.
+    folder = folder / f"{config['mode']}-{width}" / side
     own = data.tables(source, int(config["block-size"]))
     torch.manual_seed(1)
     bottom = nn.Sequential(
@@ -54,7 +56,7 @@ def load(context: Context) -> TorchParty:
         bottom,
         # Trained on the records, and not by DP-SGD: so the epsilon is conditional.
         BottomClaim("conditional"),
-        folder / side,
+        folder,
         lambda parameters: torch.optim.Adam(parameters, rate),
         train,
     )

@@ -7,18 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from numpy.typing import NDArray
 from torch import nn
 
-from flower_ldp.mechanisms import (
-    CodebookEmbedding,
-    KaryResponse,
-    RandomSource,
-    UnaryEncoding,
-    best_accuracy,
-)
+from flower_ldp.clients import private_labels
+from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, UnaryEncoding, best_accuracy
 from flower_ldp.privacy import Unit
 from flower_ldp.split import TorchTop
 from flower_ldp.strategies import CodeTop, SplitStrategy, ToldLabels
@@ -31,16 +28,20 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train over Flower's grid."""
-    run(grid, context.run_config)
+    run(grid, context)
 
 
-def run(grid: Grid | Exchange, config: Mapping[str, Any]) -> None:
+def run(grid: Grid | Exchange, context: Context) -> None:
     """Train, print a table and write the result."""
+    config = context.run_config
     source, epsilon = str(config["data"]), float(config["epsilon"])
     own = data.tables(source, int(config["block-size"]))
     labels = {table: target for table, (_, target) in data.load(source).items()}
     codes = config["mode"] == "codes"
-    strategy = (_codes if codes else _bits)(config, own, labels)
+    if codes:
+        strategy = _codes(config, own, labels, _told(context, labels["train"]))
+    else:
+        strategy = _bits(config, own, labels)
     checkpoint = None if codes else str(config["checkpoint"]) or None
     epochs = 1 if codes else int(config["epochs"])
     result = strategy.start(grid, epochs=epochs, checkpoint=checkpoint)
@@ -54,8 +55,9 @@ def run(grid: Grid | Exchange, config: Mapping[str, Any]) -> None:
         )
     releases = 1 if codes else len(result.history)
     total = releases * strategy.mechanism.record_epsilon
-    print(f"epsilon of a training record, at each party: {total:g} in this run", flush=True)
-    if codes:
+    print(f"epsilon of a training record, at each party: at most {total:g} in this run", flush=True)
+    if strategy.told is not None:
+        print(strategy.told.statement(), flush=True)
         limit = best_accuracy(epsilon * len(result.parties), 10)
         print(f"no mechanism names a digit more often than {limit:.4f} at this epsilon", flush=True)
     if config["output"]:
@@ -72,9 +74,17 @@ def _bits(config: Mapping[str, Any], own: Any, labels: Any) -> SplitStrategy:
     return SplitStrategy(top, UnaryEncoding(float(config["epsilon"]), width), own, labels)
 
 
-def _codes(config: Mapping[str, Any], own: Any, labels: Any) -> SplitStrategy:
-    response = KaryResponse(float(config["label-epsilon"]), 10, "label", Unit.LABEL)
-    # Each label is randomized once. A holder of real labels keeps the result for later runs.
-    told = ToldLabels(response.randomize_array(labels["train"], RandomSource.from_os()), response)
+def _codes(config: Mapping[str, Any], own: Any, labels: Any, told: ToldLabels) -> SplitStrategy:
     mechanism = CodebookEmbedding(float(config["epsilon"]), 10)
     return SplitStrategy(CodeTop(10), mechanism, own, labels, told=told)
+
+
+def _told(context: Context, labels: NDArray[np.int64]) -> ToldLabels:
+    """Randomize the labels, or take from the ledger what came out when that was done.
+
+    The server's operator says with FLOWER_LDP_POLICY which policy, and so which ledger. Another
+    epsilon is another draw: it has another name, and is paid for beside the first.
+    """
+    response = KaryResponse(float(context.run_config["label-epsilon"]), 10, unit=Unit.LABEL)
+    name = f"train at {response.epsilon!r}"
+    return ToldLabels(private_labels(context, labels, mechanism=response, name=name))
