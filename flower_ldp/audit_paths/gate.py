@@ -40,9 +40,9 @@ Outcome = tuple[str, Hashable]
 #: Entries of the model.
 DIMENSION = 300
 #: Pairs of data sets for which the package claims the epsilon of the proposal.
-CLAIMED = ("opposite data",)
-#: Pairs that only show what threat_model.md grants: an app that fails is seen to have failed.
-NOT_CLAIMED = ("data that is not finite", "data that makes the app raise", "another model")
+CLAIMED = ("opposite data", "data that is not finite", "another model")
+#: Pairs that only show what threat_model.md grants: an app that raises is seen to have failed.
+NOT_CLAIMED = ("data that makes the app raise",)
 # Above every score of a report. Errors of other content get other scores.
 _NO_REPORT = 1e6
 

@@ -316,13 +316,15 @@ def test_the_page_names_every_case_and_where_they_are() -> None:
         assert module
 
 
-def test_the_sample_of_all_has_a_line_for_every_check() -> None:
+def test_the_sample_shows_cases_as_they_are() -> None:
     (sample,) = re.findall(r"```text\n(Lower bounds.*?)```", DOCS.read_text(), flags=re.DOTALL)
-    for case in (builder(Settings()) for builder in {**BUILDERS, **PATHS}.values()):
+    for name in ("binary-response", "magrr", "signds"):
+        case = BUILDERS[name](Settings())
         lines = [line for line in sample.splitlines() if line.startswith(f"{case.mechanism} ")]
-        assert len(lines) == case.checks, case.mechanism
-        for contrast in case.contrasts:
-            assert any(contrast.check in line for line in lines)
+        assert len(lines) == case.checks
+        for contrast, line in zip(case.contrasts, lines[:-1], strict=True):
+            assert contrast.check in line
+            assert f" {case.draws:,} " in line
 
 
 def test_a_refuted_claim_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
