@@ -371,9 +371,15 @@ def test_without_scipy_the_command_says_what_to_install(monkeypatch: pytest.Monk
     assert done.stdout == ""
 
 
-def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_opacus(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("flower_ldp.training")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "flower_ldp.audit_paths.dpsgd", raising=False)
-    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "opacus", None)
+
+
+def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_opacus(monkeypatch)
     done = run("dpsgd")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "error: an audit of dpsgd needs torch" in done.stderr
@@ -381,8 +387,7 @@ def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_all_goes_on_without_torch_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "flower_ldp.audit_paths.dpsgd", raising=False)
-    monkeypatch.setitem(sys.modules, "torch", None)
+    without_opacus(monkeypatch)
     monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
     monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd": PATHS["dpsgd"]})
     done = run("all", "--draws", "200")
