@@ -5,10 +5,13 @@ An audit can refute a claim and never prove one. Needs scipy (the extra ``accoun
 
 from __future__ import annotations
 
+from flower_ldp.audit.account_cases import nested_units
 from flower_ldp.audit.auditing import AuditResult, audit
 from flower_ldp.audit.bounds import epsilon_lower_bound
 from flower_ldp.audit.builders import BUILDERS, Settings
 from flower_ldp.audit.cases import Case, Contrast, audit_case
+from flower_ldp.audit.embedding_cases import codebook_embedding, unary
+from flower_ldp.audit.long_cases import signds_long
 from flower_ldp.audit.noise_cases import bounded_mean, gaussian, laplace
 from flower_ldp.audit.response_cases import (
     binary_response,
@@ -31,13 +34,17 @@ __all__ = [
     "audit_reuse",
     "binary_response",
     "bounded_mean",
+    "codebook_embedding",
     "codebook_response",
     "epsilon_lower_bound",
     "gaussian",
     "kary_response",
     "laplace",
     "magrr",
+    "nested_units",
     "rr_with_prior",
     "signds",
+    "signds_long",
     "signds_magrr",
+    "unary",
 ]

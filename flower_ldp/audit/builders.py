@@ -12,7 +12,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from flower_ldp.audit.account_cases import nested_units
 from flower_ldp.audit.cases import Case
+from flower_ldp.audit.embedding_cases import codebook_embedding, unary
+from flower_ldp.audit.long_cases import signds_long
 from flower_ldp.audit.noise_cases import bounded_mean, gaussian, laplace
 from flower_ldp.audit.response_cases import (
     binary_response,
@@ -25,6 +28,7 @@ from flower_ldp.audit.selection_cases import signds, signds_magrr
 from flower_ldp.mechanisms import (
     BinaryResponse,
     BoundedMean,
+    CodebookEmbedding,
     CodebookResponse,
     Gaussian,
     KaryResponse,
@@ -32,9 +36,14 @@ from flower_ldp.mechanisms import (
     MagRR,
     RRWithPrior,
     SignDS,
+    UnaryEncoding,
 )
 
 _CLASSES = 10
+#: Bits of an embedding: few, so that the rarest report is not too rare.
+_BITS = 4
+#: The client's share of the epsilon of an example, of which the rest is the example's own.
+_CLIENT_SHARE = 0.75
 #: Certain rows, and hesitant ones, of three classes.
 CODES = np.concatenate([np.eye(3), 0.5 * np.eye(3) + 0.5 / 3])
 #: Half of the classes are likely: RRWithPrior never reports the others below an epsilon of 4.5.
@@ -78,6 +87,12 @@ def _signds_magrr(settings: Settings) -> Case:
     return signds_magrr(selection, MagRR(bit), settings.dimension)
 
 
+def _nested_units(settings: Settings) -> Case:
+    of_client = _CLIENT_SHARE * settings.epsilon
+    metric = BoundedMean(of_client, 0.0, 1.0)
+    return nested_units(metric, CodebookEmbedding(settings.epsilon - of_client, _CLASSES))
+
+
 #: Every mechanism that the command line can audit, by name.
 BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
     {
@@ -85,11 +100,16 @@ BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
         "kary-response": lambda s: kary_response(KaryResponse(s.epsilon, _CLASSES)),
         "rr-with-prior": lambda s: rr_with_prior(RRWithPrior(s.epsilon, len(PRIOR)), PRIOR),
         "codebook-response": lambda s: codebook_response(CodebookResponse(CODES, s.epsilon)),
+        "unary-encoding": lambda s: unary(UnaryEncoding(2 * s.epsilon / _BITS, _BITS)),
+        "unary-one-hot": lambda s: unary(UnaryEncoding(s.epsilon, _BITS, one_hot=True)),
+        "codebook-embedding": lambda s: codebook_embedding(CodebookEmbedding(s.epsilon, _CLASSES)),
         "laplace": lambda s: laplace(Laplace(s.epsilon, _CLASSES)),
         "bounded-mean": lambda s: bounded_mean(BoundedMean(s.epsilon, 0.0, 1.0)),
         "gaussian": lambda s: gaussian(Gaussian(s.epsilon, s.delta)),
         "magrr": lambda s: magrr(MagRR(s.epsilon)),
         "signds": lambda s: signds(_signds(s, s.epsilon), s.dimension),
         "signds-magrr": _signds_magrr,
+        "signds-long": lambda s: signds_long(_signds(s, s.epsilon)),
+        "account": _nested_units,
     }
 )

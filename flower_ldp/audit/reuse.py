@@ -56,9 +56,8 @@ def reuse_draws(
     """
     zero = -math.log((1.0 - confidence) / 2.0)
     # Half of the draws choose the event; a quarter above the claim is the room.
-    share = min(differing, DIFFERING)
-    wanted = 2.0 * zero * math.exp(min(claimed_epsilon, 50.0) + 0.25) / share
-    return max(FEWEST_DRAWS, min(draws, math.ceil(max(wanted, _FEWEST_DIFFERING / share))))
+    wanted = 2.0 * zero * math.exp(min(claimed_epsilon, 50.0) + 0.25) / differing
+    return max(FEWEST_DRAWS, min(draws, math.ceil(max(wanted, _FEWEST_DIFFERING / differing))))
 
 
 def audit_reuse(

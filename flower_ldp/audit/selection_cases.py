@@ -58,7 +58,7 @@ def signds(mechanism: SignDS, dimension: int) -> Case:
         ),
         _rolled(slope, -slope),
         draws=20_000,
-        key=_selection_key,
+        key=selection_key,
     )
 
 
@@ -93,7 +93,7 @@ def signds_magrr(selection: SignDS, magnitude: MagRR, dimension: int) -> Case:
         (Contrast("disjoint top sets, bits differ", (slope, -2 * slope), ratio, "log-ratio"),),
         _rolled(slope, -2 * slope),
         draws=20_000,
-        key=lambda report: (_selection_key(report[0]), report[1]),
+        key=lambda report: (selection_key(report[0]), report[1]),
     )
 
 
@@ -122,7 +122,8 @@ def _rolled(one: Update, other: Update) -> list[tuple[Update, Update]]:
     return [(np.roll(one, shift), np.roll(other, shift)) for shift in shifts]
 
 
-def _selection_key(report: Selection) -> Hashable:
+def selection_key(report: Selection) -> Hashable:
+    """Return what is equal for equal reports."""
     return report.sign, report.indices.tobytes()
 
 

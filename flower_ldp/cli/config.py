@@ -26,7 +26,8 @@ def check(
 ) -> None:
     """Say what a configuration means and what it costs.
 
-    Its kind is known by its section: encrypt (training and evaluation), dpsgd or label_dp.
+    Its kind is known by its section: encrypt (training and evaluation), dpsgd, label_dp or
+    embedding_dp (split learning). A data owner's policy is checked by policy check.
     """
     with reporting(as_json) as report:
         from flower_ldp.cli.config_answers import answer

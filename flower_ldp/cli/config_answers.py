@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from flower_ldp.cli.config_embedding import embedding_dp
 from flower_ldp.cli.config_encrypt import encrypt
 from flower_ldp.cli.output import Report, number
 from flower_ldp.config import load_dpsgd_config
@@ -91,7 +92,7 @@ def label_dp(file: Path, report: Report) -> None:
 
 #: What answers for a file that has this section.
 KINDS: Mapping[str, Callable[[Path, Report], None]] = MappingProxyType(
-    {"encrypt": encrypt, "dpsgd": dpsgd, "label_dp": label_dp}
+    {"encrypt": encrypt, "dpsgd": dpsgd, "label_dp": label_dp, "embedding_dp": embedding_dp}
 )
 
 
@@ -105,6 +106,8 @@ def answer(file: Path, report: Report) -> None:
     """
     names = section_names(file)
     kind = next((kind for kind in KINDS if kind in names), None)
+    if kind is None and "budgets" in names and "data_id" in names:
+        raise ConfigError(f"{file}: is a data owner's policy: flower-ldp policy check {file}")
     if kind is None:
         raise ConfigError(f"{file}: has none of the sections {', '.join(KINDS)}")
     report.facts["kind"] = kind

@@ -115,8 +115,9 @@ class ClusterScore:
         Returns
         -------
         float
-            A callable, and a clustering that takes no ``sample_weight``, are given rows copied in
-            proportion to their shares, ``total`` in all.
+            A score whose law is not known here, any callable among them, and a clustering that
+            takes no ``sample_weight``, are given rows copied in proportion to their shares,
+            ``total`` in all.
 
         Raises
         ------
@@ -130,17 +131,12 @@ class ClusterScore:
             raise ValueError(f"shares must add up to 1, got {law.sum()}")
         if total < 1:
             raise ValueError(f"total must be at least 1, got {total}")
-        if callable(self.score) or not self._takes_weights():
+        of_law = None if callable(self.score) else _OF_LAW.get(self.score)
+        if of_law is None or not self._takes_weights():
             return self.of_rows(np.repeat(given, apportion(law, total), axis=0))
         used = law > 0
         given, law = given[used], law[used] / law[used].sum()
-        labels = self._label(given, law * total)
-        if self.score == SILHOUETTE_SCORE:
-            return _silhouette(given, labels, law, itself=0.0)
-        within, between, clusters = _dispersion(given, labels, law)
-        if clusters < 2:
-            return float("nan")
-        return float(1.0 + total * between / ((clusters - 1) * within)) if within else float("inf")
+        return of_law(given, self._label(given, law * total), law, total)
 
     def _takes_weights(self) -> bool:
         if self.clusterer is None:
@@ -265,6 +261,17 @@ def _calinski_harabasz_of_rows(rows: Rows, labels: Labels) -> float:
     return float(calinski_harabasz_score(rows, labels)) if _is_defined(labels) else float("nan")
 
 
+def _silhouette_of_law(rows: Rows, labels: Labels, shares: Rows, total: int) -> float:
+    return _silhouette(rows, labels, shares, itself=0.0)
+
+
+def _calinski_harabasz_of_law(rows: Rows, labels: Labels, shares: Rows, total: int) -> float:
+    within, between, clusters = _dispersion(rows, labels, shares)
+    if clusters < 2:
+        return float("nan")
+    return float(1.0 + total * between / ((clusters - 1) * within)) if within else float("inf")
+
+
 def _is_defined(labels: Labels) -> bool:
     return 2 <= len(np.unique(labels)) < len(labels)
 
@@ -278,7 +285,13 @@ def _check_rows(rows: Rows) -> Rows:
     return given
 
 
+#: A score by name, of rows.
 _OF_ROWS: dict[str, Score] = {
     SILHOUETTE_SCORE: _silhouette_of_rows,
     CALINSKI_HARABASZ_SCORE: _calinski_harabasz_of_rows,
+}
+#: The same of a law; a score that is not here is given copies of rows.
+_OF_LAW: dict[str, Callable[[Rows, Labels, Rows, int], float]] = {
+    SILHOUETTE_SCORE: _silhouette_of_law,
+    CALINSKI_HARABASZ_SCORE: _calinski_harabasz_of_law,
 }

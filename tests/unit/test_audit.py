@@ -18,18 +18,35 @@ import typer
 from typer.testing import CliRunner
 
 import flower_ldp.audit
+import flower_ldp.audit_paths
 import flower_ldp.cli.audit as command
-from flower_ldp.audit import BUILDERS, Case, Settings, audit, audit_case, audit_reuse, signds
+from flower_ldp.audit import (
+    BUILDERS,
+    Case,
+    Settings,
+    audit,
+    audit_case,
+    audit_reuse,
+    nested_units,
+    signds,
+    signds_long,
+    unary,
+)
 from flower_ldp.audit.events import Event, best_event
+from flower_ldp.audit.long_cases import LONG, mass_at_probes, probed_positions, ranks
 from flower_ldp.audit.reuse import report_key, reuse_draws
+from flower_ldp.audit_paths import PATHS
 from flower_ldp.mechanisms import (
     BoundedMean,
+    CodebookEmbedding,
     Laplace,
     MagRR,
     RandomSource,
     Selection,
     SignDS,
+    UnaryEncoding,
 )
+from flower_ldp.privacy import Unit, compose
 from tests.broken import argmax_of_noisy_label
 
 app = typer.Typer()
@@ -129,6 +146,7 @@ def test_few_triples_are_enough_for_a_small_epsilon_and_never_more_than_asked() 
     assert 1000 < reuse_draws(4.0, 10**6, confidence=0.999) < 10**5
     assert reuse_draws(100.0, 5000, confidence=0.999) == 5000
     assert reuse_draws(0.1, 10**6, confidence=0.999, differing=0.02) == 10_000
+    assert reuse_draws(0.1, 10**6, confidence=0.999, differing=1.0) == 200
 
 
 @pytest.mark.parametrize("name", ["laplace", "bounded-mean", "signds-magrr"])
@@ -154,6 +172,78 @@ def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> No
         ]
     np.testing.assert_allclose(contrast.statistic(reports), exact, atol=1e-9)
     assert np.ptp(exact) > 0
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "scale"),
+    [
+        (UnaryEncoding(0.5, 4), 0.25),
+        (UnaryEncoding(3.0, 1), 1.5),
+        (UnaryEncoding(2.0, 5, one_hot=True), 1.0),
+    ],
+)
+def test_scores_of_bits_are_the_exact_log_ratio(mechanism: UnaryEncoding, scale: float) -> None:
+    case = unary(mechanism)
+    (contrast,) = case.contrasts
+    rng = RandomSource.seeded(8)
+    reports = [mechanism.randomize(contrast.pair[i % 2], rng) for i in range(40)]
+    exact = [
+        mechanism.log_prob(r, contrast.pair[0]) - mechanism.log_prob(r, contrast.pair[1])
+        for r in reports
+    ]
+    np.testing.assert_allclose(scale * contrast.statistic(reports), exact, atol=1e-9)
+    assert np.ptp(exact) > 0
+    assert case.epsilon == mechanism.record_epsilon
+    with pytest.raises(ValueError, match="no claim"):
+        unary(UnaryEncoding(None, 4))
+
+
+def test_an_accounts_claim_is_what_the_account_says_of_an_example() -> None:
+    metric, code = BoundedMean(1.5, 0.0, 1.0), CodebookEmbedding(0.5, 3)
+    case = nested_units(metric, code)
+    events = (*metric.events(), *code.events())
+    assert case.epsilon == compose(events)[Unit.EXAMPLE].epsilon
+    (contrast,) = case.contrasts
+    rng = RandomSource.seeded(9)
+    reports = [case.draw(i % 2, rng) for i in range(40)]
+    exact = [
+        metric.log_prob(told, 0.0)
+        - metric.log_prob(told, 1.0)
+        + code.log_prob(at, np.eye(3)[0])
+        - code.log_prob(at, np.eye(3)[1])
+        for told, at in reports
+    ]
+    np.testing.assert_allclose(contrast.statistic(reports), exact, atol=1e-9)
+
+
+def test_long_vectors_have_their_masses_where_the_search_looks() -> None:
+    case = signds_long(SignDS(1.0, 0.2))
+    size = SignDS(1.0, 0.2).plan(LONG).top_size
+    assert LONG > 1 << 17
+    for contrast, zeros in zip(case.contrasts, (size - 1, size, size + 1), strict=True):
+        update, other = contrast.pair
+        assert np.count_nonzero(update == 0.0) == zeros
+        assert not update[probed_positions(LONG)].any()
+        assert (update <= 0).all()
+        np.testing.assert_array_equal(other, -update)
+    with pytest.raises(ValueError, match="zeros must be in"):
+        mass_at_probes(LONG, 100)
+
+
+def test_the_score_on_a_long_vector_is_a_place_by_definition() -> None:
+    selection = SignDS(4.0, 0.2)
+    plan = selection.plan(LONG)
+    contrast = signds_long(selection).contrasts[0]
+    update = contrast.pair[0]
+    for sign in (-1, 1):
+        order = sorted(range(LONG), key=lambda j: (-sign * update[j], j))
+        assert ranks(update, sign)[order].tolist() == list(range(LONG))
+        inside, outside = order[: plan.threshold], order[plan.top_size :][: plan.dim_out]
+        chosen = [*inside, *outside[: plan.dim_out - plan.threshold]]
+        fewer = [*inside[1:], *outside[: plan.dim_out - plan.threshold + 1]]
+        reports = [Selection(np.sort(np.array(report)), sign) for report in (chosen, fewer)]
+        favoured, other = contrast.statistic(reports)
+        assert favoured == plan.threshold - 1 < plan.top_size <= other
 
 
 @pytest.mark.parametrize(("dimension", "dim_out"), [(8, 1), (9, 3), (40, 12), (1000, 0)])
@@ -188,10 +278,13 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_the_command_prints_a_table_and_its_limits() -> None:
+def test_the_command_prints_a_table_and_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"gate": PATHS["gate"]})
     done = run("all", "--draws", "100")
     assert done.exit_code == 0
-    for name in (*BUILDERS, "lower bound", "verdict", "never prove one"):
+    for case in (builder(Settings()) for builder in BUILDERS.values()):
+        assert done.stdout.count(case.mechanism) == case.checks
+    for name in ("gate (ClientApp", "lower bound", "verdict", "never prove one"):
         assert name in done.stdout
     assert done.stderr == ""
 
@@ -207,6 +300,31 @@ def test_the_command_as_json() -> None:
     assert 1.0 < first["lower_bound"] <= 2.0
     assert first["draws"] == 2000
     assert reuse["check"] == "three releases, fresh source each"
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+
+
+def test_the_page_names_every_case_and_where_they_are() -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    table = re.findall(r"^\| `([a-z-]+)` \|", page, flags=re.MULTILINE)
+    assert table == [*BUILDERS, *PATHS]
+    for name, module in (("BUILDERS", BUILDERS), ("PATHS", PATHS)):
+        (path,) = re.findall(rf"`{name}` \(`([a-z_/]+\.py)`\)", page)
+        source = (DOCS.parents[1] / path).read_text(encoding="utf-8")
+        assert f"{name}: Mapping" in source
+        assert module
+
+
+def test_the_sample_shows_cases_as_they_are() -> None:
+    (sample,) = re.findall(r"```text\n(Lower bounds.*?)```", DOCS.read_text(), flags=re.DOTALL)
+    for name in ("binary-response", "magrr", "signds"):
+        case = BUILDERS[name](Settings())
+        lines = [line for line in sample.splitlines() if line.startswith(f"{case.mechanism} ")]
+        assert len(lines) == case.checks
+        for contrast, line in zip(case.contrasts, lines[:-1], strict=True):
+            assert contrast.check in line
+            assert f" {case.draws:,} " in line
 
 
 def test_a_refuted_claim_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +359,7 @@ def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
 
 def test_help_names_every_mechanism_and_an_example() -> None:
     text = run("--help").stdout
-    for name in (*BUILDERS, "all", "flower-ldp audit signds --epsilon 4", "Exit codes"):
+    for name in (*BUILDERS, *PATHS, "all", "flower-ldp audit signds --epsilon 4", "Exit codes"):
         assert name in text
 
 
@@ -251,6 +369,31 @@ def test_without_scipy_the_command_says_what_to_install(monkeypatch: pytest.Monk
     assert done.exit_code == 2
     assert "pip install 'flower-ldp[accounting]'" in done.stderr
     assert done.stdout == ""
+
+
+def without_opacus(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("flower_ldp.training")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "flower_ldp.audit_paths.dpsgd", raising=False)
+    monkeypatch.setitem(sys.modules, "opacus", None)
+
+
+def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_opacus(monkeypatch)
+    done = run("dpsgd")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "error: an audit of dpsgd needs torch" in done.stderr
+    assert "pip install 'flower-ldp[dpsgd]'" in done.stderr
+
+
+def test_all_goes_on_without_torch_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_opacus(monkeypatch)
+    monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
+    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd": PATHS["dpsgd"]})
+    done = run("all", "--draws", "200")
+    assert done.exit_code == 0
+    assert "magrr" in done.stdout
+    assert "warning: dpsgd is left out: an audit of dpsgd needs torch" in done.stderr
 
 
 def test_importing_the_command_is_light() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms import Gaussian, KaryResponse
+from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 from tests.cli import flower_ldp
 
@@ -65,10 +67,66 @@ def test_label_dp() -> None:
     assert "KaryResponse + RRWithPrior, on 3 + 2 of every 5 examples" in words
 
 
+def test_embedding_dp() -> None:
+    found = flower_ldp("config", "check", CONFIGS / "embedding_dp.yaml", "--json").json
+    assert (found["kind"], found["mechanism"]) == ("embedding_dp", "embedding_dp")
+    assert found["epsilon"] == {"unit": "example", "release": 320.0, "training": 3200.0}
+    assert found["parameters"]["width"] == 128
+    (warning,) = found["warnings"]
+    assert "gradients of true labels" in warning
+    words = flower_ldp("config", "check", CONFIGS / "embedding_dp.yaml").out
+    assert "320 per record and party, pure" in words
+    assert "A party's data as a whole is not protected" in words
+
+
+@pytest.mark.parametrize(
+    ("section", "release", "training"),
+    [
+        ("{eps: 3.0, width: 10, one_hot: true, epochs: 4}", 3.0, 12.0),
+        ("{eps: 3.0, width: 10, randomizer: codebook_embedding, epochs: 0}", 3.0, 0.0),
+        ("{eps: 0.0, width: 10}", 0.0, 0.0),
+    ],
+)
+def test_embeddings_cost_what_their_mechanism_says(
+    section: str, release: float, training: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"embedding_dp: {section}\n")
+    found = flower_ldp("config", "check", path, "--json").json
+    assert (found["epsilon"]["release"], found["epsilon"]["training"]) == (release, training)
+    assert any("policies refuse" in text for text in found["warnings"]) == (release == 0)
+
+
+def test_labels_that_are_randomized_are_not_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("embedding_dp: {eps: 1.0, width: 4, label_eps: 2.5, classes: 3}\n")
+    done = flower_ldp("config", "check", path)
+    assert "3 different ones, randomized: epsilon 2.5 per label, pure, once" in done.out
+    assert done.err == ""
+
+
+POLICIES = {"client_policy.yaml", "simulation_policy.yaml"}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in CONFIGS.iterdir()))
+def test_every_file_in_configs_passes_its_check(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes((CONFIGS / name).read_bytes())
+    path.chmod(0o600)
+    done = flower_ldp("config", "check", path)
+    if name not in POLICIES:
+        assert (done.code, done.out != "") == (0, True)
+        return
+    assert (done.code, done.out) == (1, "")
+    assert f"is a data owner's policy: flower-ldp policy check {path}" in done.err
+    Ledger.open(load_policy(path).ledger, create=True).close()
+    assert flower_ldp("policy", "check", path).code == 0
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("budgets: {}\n", "none of the sections encrypt, dpsgd, label_dp"),
+        ("budgets: {}\n", "none of the sections encrypt, dpsgd, label_dp, embedding_dp"),
         ("", "none of the sections"),
         ("- encrypt\n", "none of the sections"),
         ("encrypt: [\n", "not valid YAML"),

@@ -38,7 +38,7 @@ def shown() -> list[tuple[str, str]]:
 
 def copy_configurations(folder: Path) -> None:
     """Put the configurations that the page checks where it pretends to be."""
-    for name in ("signds.yaml", "laplace_eval.yaml", "label_dp.yaml"):
+    for name in ("signds.yaml", "laplace_eval.yaml", "label_dp.yaml", "embedding_dp.yaml"):
         (folder / name).write_bytes((ROOT / "configs" / name).read_bytes())
 
 

@@ -2,8 +2,8 @@
 
 privacy, errors <- mechanisms <- accounting <- policy, and wire, <- clients | strategies <- config
 <- cli; yaml_source is beneath policy and config; labels is beneath clients and strategies;
-training (torch, Opacus) is above clients and beneath nothing. A new module at the top of the
-package fails these tests until it is given a layer.
+training (torch, Opacus) is above clients; audit_paths is above that and audit, beneath cli alone.
+A new module at the top of the package fails these tests until it is given a layer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ MATH = BASE | {"mechanisms"}
 OWNER = MATH | {"accounting", "policy", "yaml_source"}
 CLIENT = OWNER | {"wire", "labels"}
 SERVER = MATH | {"accounting", "wire", "labels", "yaml_source"}
+PATHS = frozenset({"audit", "clients", "strategies", "training"})
 #: Each module or folder of the package, and those below it that it may import.
 LAYERS: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
@@ -39,13 +40,14 @@ LAYERS: dict[str, frozenset[str]] = {
     "labels": MATH | {"yaml_source"},
     "policy": MATH | {"accounting", "yaml_source"},
     "clients": CLIENT,
+    "audit_paths": CLIENT | PATHS,
     "node": CLIENT | {"clients"},
     "training": CLIENT | {"clients"},
     "strategies": SERVER,
     "split": CLIENT | {"clients", "strategies"},
     "config": CLIENT | {"clients", "strategies"},
     "config_split": MATH | {"yaml_source"},
-    "cli": CLIENT | {"clients", "strategies", "audit", "config", "config_split"},
+    "cli": CLIENT | PATHS | {"audit_paths", "config", "config_split"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -63,6 +65,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "strategies": frozenset({"numpy", "flwr", "sklearn"}),
     "training": frozenset({"numpy", "flwr", "torch", "opacus"}),
     "audit": frozenset({"numpy", "scipy"}),
+    "audit_paths": frozenset({"numpy", "flwr"}),
     "node": frozenset({"flwr"}),
     "config_split": frozenset({"pydantic", "pydantic_core"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
@@ -73,6 +76,7 @@ FOREIGN: dict[str, frozenset[str]] = {
 EXCEPTIONS = {
     f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
+    f"{PACKAGE}.audit_paths.dpsgd": frozenset({"torch"}),
     f"{PACKAGE}.labels.config": frozenset({"pydantic", "pydantic_core"}),
 }
 #: Generators that can be predicted or repeated, or that bypass RandomSource.
@@ -202,6 +206,9 @@ def test_layers_have_no_cycle() -> None:
         ("config", "from flower_ldp.split import EmbeddingDP"),
         ("clients.embedding", "from flower_ldp.split import EmbeddingDP"),
         ("strategies.split", "import torch"),
+        ("audit.cases", "from flower_ldp.clients import LdpMod"),
+        ("audit_paths.gate", "import torch"),
+        ("clients.ldp_mod", "from flower_ldp.audit_paths import gate"),
         ("config", "import yaml"),
         ("accounting.ledger", "from flower_ldp.policy import Policy"),
         ("accounting.ledger", "import flwr"),
@@ -263,7 +270,8 @@ def loaded(heavy: tuple[str, ...], *modules: str) -> str:
 
 
 def test_importing_clients_and_strategies_does_not_import_torch() -> None:
-    names = [f"{PACKAGE}.{name}" for name in ("clients", "strategies", "config", "labels")]
+    layers = ("clients", "strategies", "config", "labels", "audit_paths")
+    names = [f"{PACKAGE}.{name}" for name in layers]
     assert loaded(HEAVY, *names) == "[]"
 
 

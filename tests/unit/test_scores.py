@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering, KMeans
-from sklearn.metrics import calinski_harabasz_score, silhouette_score
+from sklearn.metrics import calinski_harabasz_score, davies_bouldin_score, silhouette_score
 
+from flower_ldp.strategies import scores
 from flower_ldp.strategies.scores import (
     CALINSKI_HARABASZ_SCORE,
     SILHOUETTE_SCORE,
@@ -133,6 +134,19 @@ def test_any_callable_may_score() -> None:
     score = ClusterScore(lambda rows, labels: float(len(rows) + 10 * len(set(labels.tolist()))))
     assert score.of_rows(support) == 33.0
     assert score.of_law(support, shares, 8) == 38.0
+
+
+def test_a_third_score_in_the_table_is_the_one_that_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def davies_bouldin(rows: np.ndarray, labels: np.ndarray) -> float:
+        return float(davies_bouldin_score(rows, labels))
+
+    monkeypatch.setitem(scores._OF_ROWS, "DAVIES_BOULDIN_SCORE", davies_bouldin)
+    support, shares = rows(30, 15), np.full(30, 1 / 30)
+    named, called = ClusterScore("DAVIES_BOULDIN_SCORE"), ClusterScore(davies_bouldin)
+    assert named.of_rows(support) == called.of_rows(support)
+    assert named.of_law(support, shares, 90) == called.of_law(support, shares, 90)
 
 
 @every_score

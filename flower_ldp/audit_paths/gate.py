@@ -1,0 +1,172 @@
+"""The case of the gate: what arrives at the server, whatever it is, under two data sets.
+
+A client's data decides what its app does: what it trains, whether it fails. So the inputs here
+are two data sets, and the outcome is the whole of what a server gets: a report, or an error
+with its code and its reason. An event may be that an error came at all.
+Everything between is as in a deployment: a ``ClientApp`` behind ``LdpMod``, the owner's policy
+and ledger, the packed report, and the server's strict decoding of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
+from numpy.typing import NDArray
+
+from flower_ldp.audit.cases import Case, Contrast, claim
+from flower_ldp.audit.selection_cases import signds_magrr
+from flower_ldp.audit_paths.owner import NODE, RUN, AuditOwner
+from flower_ldp.clients import LdpMod, SignDSRelease
+from flower_ldp.errors import WireError
+from flower_ldp.mechanisms import MagRR, Selection, SignDS
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.strategies.replies import payload_of
+from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
+from flower_ldp.wire.signds_report import decode_report
+
+#: Examples in rows; the app trains to their mean.
+DataSet = NDArray[np.float32]
+#: A decoded report, or whatever else arrived.
+Outcome = tuple[str, Hashable]
+
+#: Entries of the model.
+DIMENSION = 300
+#: Pairs of data sets for which the package claims the epsilon of the proposal.
+CLAIMED = ("opposite data", "data that is not finite", "another model")
+#: Pairs that only show what threat_model.md grants: an app that raises is seen to have failed.
+NOT_CLAIMED = ("data that makes the app raise",)
+# Above every score of a report. Errors of other content get other scores.
+_NO_REPORT = 1e6
+
+
+def gate(
+    selection: SignDS,
+    magnitude: MagRR,
+    *,
+    mod: Mod | None = None,
+    checks: Sequence[str] = CLAIMED,
+) -> Case:
+    """Return the case of a round of SignDS and MagRR through the gate.
+
+    Parameters
+    ----------
+    selection, magnitude : SignDS and MagRR
+        What the server proposes; their sum is the claim.
+    mod : Flower mod, optional
+        What guards the app; :class:`~flower_ldp.clients.LdpMod` if left out.
+    checks : sequence of str
+        Names of pairs, of :data:`CLAIMED` and :data:`NOT_CLAIMED`.
+    """
+    sampled = signds_magrr(selection, magnitude, DIMENSION).contrasts[0]
+    slope, steeper = sampled.pair
+    one = np.stack([slope, slope])
+    pairs: Mapping[str, tuple[DataSet, DataSet]] = MappingProxyType(
+        {
+            "opposite data": (one, np.stack([steeper, steeper])),
+            "data that is not finite": (one, np.where(np.arange(DIMENSION) == 7, np.nan, one)),
+            "data that makes the app raise": (one, one[:0]),
+            "another model": (one, one[:, 1:]),
+        }
+    )
+    unknown = set(checks) - pairs.keys()
+    if unknown or not checks:
+        raise ValueError(f"checks must be some of {sorted(pairs)}, got {list(checks)}")
+    proposal = SignDSProposal(selection, magnitude.epsilon, _threshold(selection, slope))
+    served = _Round(proposal, mod or LdpMod(train=SignDSRelease()))
+    score = _scores(sampled.statistic)
+    return Case(
+        f"gate (ClientApp, LdpMod, ledger, wire; signds {selection.epsilon:g} + magrr "
+        f"{magnitude.epsilon:g})",
+        claim(proposal.events())[0],
+        served.answer,
+        tuple(Contrast(name, pairs[name], score, "log-ratio, or an error") for name in checks),
+        [(rows, other) for rows, other in (pairs[name] for name in checks)],
+        draws=300,
+        differing=0.5,
+    )
+
+
+class _Round:
+    """One server and one client, and all that lies between them."""
+
+    def __init__(self, proposal: SignDSProposal, mod: Mod) -> None:
+        self._proposal = proposal
+        self._plan = proposal.selection.plan(DIMENSION)
+        self._owner = AuditOwner()
+        self._numbers = itertools.count()
+        self._data: DataSet = np.zeros((1, DIMENSION), dtype=np.float32)
+        self._app = ClientApp(mods=[mod])
+        self._app.train()(self._train)
+
+    def answer(self, data: DataSet, rng: RandomSource) -> Outcome:
+        """Return what arrives of one round; the gate draws for itself, not from ``rng``."""
+        self._data = data
+        with self._owner.at_home():
+            reply = self._app(self._message(), self._owner.context())
+        if reply.has_error():
+            return "error", (reply.error.code, reply.error.reason)
+        try:
+            return "report", self._decoded(payload_of(reply.content))
+        except WireError as error:
+            return "no report", (error.reason, repr(reply.content))
+
+    def _decoded(self, payload: bytes) -> tuple[int, bytes, int | None]:
+        indices, sign, bit = decode_report(
+            payload, dimension=DIMENSION, dim_out=self._plan.dim_out, has_bit=True
+        )
+        return sign, indices.tobytes(), bit
+
+    def _message(self) -> Message:
+        model = ArrayRecord({"weights": Array(np.zeros(DIMENSION, dtype=np.float32))})
+        fields = ConfigRecord({**self._proposal.to_fields()})
+        where = Metadata(
+            run_id=RUN,
+            message_id=f"audit-{next(self._numbers)}",
+            src_node_id=NODE + 1,
+            dst_node_id=NODE,
+            reply_to_message_id="",
+            group_id="audit",
+            created_at=0.0,
+            ttl=3600.0,
+            message_type="train",
+        )
+        # Flower's own processes make messages so; its signature names what apps may give.
+        make = cast(Callable[..., Message], Message)
+        return make(content=RecordDict({"model": model, PROPOSAL_KEY: fields}), metadata=where)
+
+    def _train(self, message: Message, context: Context) -> Message:
+        if not len(self._data):
+            raise ZeroDivisionError("no examples to train on")
+        trained = ArrayRecord({"weights": Array(self._data.mean(axis=0))})
+        return Message(RecordDict({"model": trained}), reply_to=message)
+
+
+def _threshold(selection: SignDS, slope: DataSet) -> float:
+    size = selection.plan(DIMENSION).top_size
+    return 1.5 * float(np.sort(slope)[-size:].mean())
+
+
+def _scores(statistic: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Outcome]], Any]:
+    """Return the scores of reports as they are, and those of all else far above them."""
+
+    def scores(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
+        found = np.array([_NO_REPORT + zlib.crc32(repr(outcome).encode()) for outcome in outcomes])
+        reports = [place for place, (kind, _) in enumerate(outcomes) if kind == "report"]
+        if reports:
+            found[reports] = statistic([_report(outcomes[place][1]) for place in reports])
+        return found
+
+    return scores
+
+
+def _report(content: Any) -> tuple[Selection, int]:
+    sign, indices, bit = content
+    return Selection(np.frombuffer(indices, dtype=np.int64), sign), bit

@@ -1,0 +1,71 @@
+"""A data owner for audits: a real policy and a real ledger, in a folder that goes with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flwr.app import Context, RecordDict
+
+from flower_ldp.policy import Policy, load_policy
+from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY
+
+_POLICY = """\
+data_id: audit
+ledger: ledger.sqlite
+mode: simulation
+messages: {}
+unlisted_messages: answer
+budgets:
+  client: {life: {epsilon: 1000000.0, delta: 0.5}}
+  example: {life: {epsilon: 1000000.0, delta: 0.5}}
+  label: {life: {epsilon: 1000000.0, delta: 0.5}}
+"""
+RUN, NODE = 1, 1
+
+
+class AuditOwner:
+    """Allows every release, and charges each to a ledger of its own that is deleted with it."""
+
+    def __init__(self) -> None:
+        folder = tempfile.mkdtemp(prefix="flower-ldp-audit-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._path = Path(folder) / "policy.yaml"
+        self._path.write_text(_POLICY, encoding="utf-8")
+
+    @property
+    def policy(self) -> Policy:
+        """The owner's policy."""
+        return load_policy(self._path)
+
+    def context(self) -> Context:
+        """Return the context of a client app on this owner's node."""
+        return Context(
+            run_id=RUN,
+            node_id=NODE,
+            node_config={NODE_CONFIG_KEY: str(self._path), "partition-id": 0},
+            state=RecordDict(),
+            run_config={},
+        )
+
+    @contextmanager
+    def at_home(self) -> Iterator[None]:
+        """Let no other policy be named meanwhile, and keep what the gate logs out of the way.
+
+        An audit makes apps fail on purpose, thousands of times.
+        """
+        log = logging.getLogger("flower_ldp")
+        named, was_disabled = os.environ.pop(ENVIRONMENT_VARIABLE, None), log.disabled
+        log.disabled = True
+        try:
+            yield
+        finally:
+            log.disabled = was_disabled
+            if named is not None:
+                os.environ[ENVIRONMENT_VARIABLE] = named

@@ -1,0 +1,67 @@
+"""Planted broken paths: gates that tell by what they refuse, and a training that takes too much.
+
+Each is the shipped code but for the one thing that it does wrong. None is reachable from the
+package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+
+from flower_ldp.clients import LdpMod, SignDSRelease
+from flower_ldp.clients.arrays import single_model
+from flower_ldp.clients.signds import OpenSignDS
+from flower_ldp.errors import ReleaseError
+from flower_ldp.mechanisms import RandomSource
+from flower_ldp.training import PrivateTraining
+
+
+@dataclass(frozen=True)
+class RefusesLongUpdates(SignDSRelease):
+    """A release that gives no report of an update above some length."""
+
+    longest: float
+
+    def open(self, content: RecordDict) -> OpenSignDS:
+        opened = super().open(content)
+        return _OpenUnlessLong(opened.proposal, opened.layout, opened.sent, self.longest)
+
+
+@dataclass(frozen=True)
+class _OpenUnlessLong(OpenSignDS):
+    longest: float
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        update = self.layout.difference(single_model(reply), self.sent)
+        if np.linalg.norm(update) > self.longest:
+            raise ReleaseError("the update is too long")
+        return super().privatize(reply, rng)
+
+
+def refuses_long_updates(longest: float) -> LdpMod:
+    """Return a gate whose answer is missing where the data moves the model far."""
+    return LdpMod(train=RefusesLongUpdates(longest))
+
+
+class SaysHowLong:
+    """A gate around the gate, which fails always, and says of what: each reason is the data's."""
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        trained = single_model(call_next(message, context).content)
+        length = sum(float(np.abs(array).sum()) for array in trained.values())
+        return Message(Error(code=1000, reason=f"ldp:failed:{length:.0f}"), reply_to=message)
+
+
+def train_each_batch_twice(training: PrivateTraining) -> None:
+    """Train for an epoch with two steps on each batch, of which one was accounted for."""
+    paid = training.optimizer.steps_left
+    for (features,) in training.loader:
+        for _ in range(2):
+            training.optimizer.steps_left = paid
+            training.optimizer.zero_grad()
+            training.model(features).sum().backward()
+            training.optimizer.step()

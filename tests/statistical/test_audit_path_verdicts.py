@@ -1,0 +1,122 @@
+"""Whole paths are not refuted as shipped, and are where one thing in them is broken.
+
+A true claim is refuted with probability 1e-6 a test at most; seeds are fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from flower_ldp.audit import AuditResult, Case, audit, audit_reuse, nested_units, signds_long
+from flower_ldp.audit_paths import CLAIMED, NOT_CLAIMED, gate, labels
+from flower_ldp.audit_paths.dpsgd import dpsgd
+from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding, MagRR, RandomSource, SignDS
+from flower_ldp.privacy import Unit
+from tests.broken import each_unit_by_itself, signds_counting_equals_twice
+from tests.broken_paths import SaysHowLong, refuses_long_updates, train_each_batch_twice
+from tests.statistical.test_audit_verdicts import CONFIDENCE, sources_seeded_from
+
+pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+
+SELECTION, MAGNITUDE = SignDS(0.75, 0.2), MagRR(0.25)
+
+
+@pytest.fixture(autouse=True)
+def _seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each release of a path a source of its own, by name instead of by chance."""
+    monkeypatch.setattr(RandomSource, "from_os", staticmethod(sources_seeded_from(7)))
+
+
+def tried(case: Case, draws: int | None = None, *, confidence: float = 0.999) -> list[AuditResult]:
+    """Try the contrasts of a case at its default effort, without the check for repeated noise."""
+    return [
+        audit(
+            case.draw,
+            contrast.pair,
+            contrast.statistic,
+            case.epsilon,
+            draws or case.draws,
+            delta=case.delta,
+            confidence=confidence,
+            check=contrast.check,
+            label=contrast.label,
+        )
+        for contrast in case.contrasts
+    ]
+
+
+def repeated(case: Case) -> AuditResult:
+    """Try a case for repeated noise alone."""
+    return audit_reuse(
+        case.draw, case.reuse_pairs, case.epsilon, 100, sources=sources_seeded_from(2)
+    )
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda: gate(SELECTION, MAGNITUDE),
+        lambda: labels(1.0),
+        lambda: nested_units(BoundedMean(0.75, 0.0, 1.0), CodebookEmbedding(0.25, 10)),
+        lambda: signds_long(SignDS(1.0, 0.2)),
+        lambda: dpsgd(1.0),
+    ],
+    ids=["gate", "labels", "account", "signds-long", "dpsgd"],
+)
+def test_what_is_shipped_is_not_refuted(case: Callable[[], Case]) -> None:
+    results = tried(case(), 200, confidence=CONFIDENCE)
+    assert not any(result.refuted for result in results)
+
+
+def test_a_top_set_that_counts_equals_twice_is_refuted_by_long_vectors() -> None:
+    selection = SignDS(1.0, 0.2)
+    case = replace(signds_long(selection), draw=signds_counting_equals_twice(selection))
+    few, *others = tried(case)
+    assert few.refuted
+    # With as many zeros as members, or more, the code that is broken comes out right.
+    assert not any(result.refuted for result in others)
+
+
+@pytest.mark.parametrize("mod", [refuses_long_updates(15.0), SaysHowLong()])
+def test_a_refusal_that_depends_on_data_is_refuted(mod: object) -> None:
+    case = gate(SELECTION, MAGNITUDE, mod=mod, checks=CLAIMED[:1])  # type: ignore[arg-type]
+    (found,) = tried(case)
+    assert found.refuted
+    assert "or an error" in found.event
+
+
+def test_a_gate_that_seeds_itself_alike_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RandomSource, "from_os", staticmethod(lambda: RandomSource.seeded(3)))
+    assert repeated(gate(SELECTION, MAGNITUDE)).refuted
+
+
+def test_that_an_app_raised_is_seen_at_the_server() -> None:
+    """What threat_model.md grants: one bit, whether the app failed. It is in no claim."""
+    case = gate(SELECTION, MAGNITUDE, checks=NOT_CLAIMED)
+    (found,) = tried(case)
+    assert found.check == "data that makes the app raise"
+    assert found.refuted
+
+
+def test_a_store_that_repeats_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RandomSource, "from_os", staticmethod(lambda: RandomSource.seeded(3)))
+    assert any(result.refuted for result in tried(labels(1.0)))
+
+
+def test_a_step_that_is_taken_twice_is_refuted() -> None:
+    case = dpsgd(1.0, trainer=train_each_batch_twice)
+    (found,) = tried(replace(case, contrasts=case.contrasts[:1]))
+    assert found.refuted
+
+
+def test_an_account_that_leaves_the_coarser_unit_out_is_refuted() -> None:
+    metric, code = BoundedMean(8.0, 0.0, 1.0), CodebookEmbedding(1.0, 10)
+    case = nested_units(metric, code, each_unit_by_itself)
+    assert each_unit_by_itself([*metric.events(), *code.events()])[Unit.EXAMPLE].epsilon == 1.0
+    assert case.epsilon == 1.0
+    (found,) = tried(case)
+    assert found.refuted
+    assert found.lower_bound > 4.0

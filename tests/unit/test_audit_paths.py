@@ -1,0 +1,116 @@
+"""Audits of paths: what counts as an outcome, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import numpy as np
+import pytest
+
+from flower_ldp.audit_paths import CLAIMED, NOT_CLAIMED, gate, labels
+from flower_ldp.audit_paths.labels import CHANGED, LabelSet
+from flower_ldp.audit_paths.owner import AuditOwner
+from flower_ldp.labels.stages import LabelStages
+from flower_ldp.mechanisms import KaryResponse, MagRR, RandomSource, SignDS
+from flower_ldp.policy.files import ENVIRONMENT_VARIABLE
+from flower_ldp.privacy import Unit
+from tests.broken_paths import SaysHowLong, refuses_long_updates
+
+SELECTION, MAGNITUDE = SignDS(1.5, 0.2), MagRR(0.5)
+
+
+def test_a_round_through_the_gate_is_scored_by_the_exact_log_ratio() -> None:
+    case = gate(SELECTION, MAGNITUDE)
+    contrast = case.contrasts[0]
+    assert case.epsilon == 2.0
+    outcomes = [case.draw(data, RandomSource.seeded(1)) for data in contrast.pair for _ in range(5)]
+    assert {kind for kind, _ in outcomes} == {"report"}
+    scores = contrast.statistic(outcomes)
+    assert np.isin(np.round(np.abs(scores), 9), (0.5, 1.0, 2.0)).all()
+    assert len({content for _, content in outcomes}) > 1
+
+
+def test_an_error_is_an_outcome_far_from_every_report() -> None:
+    (contrast,) = (case := gate(SELECTION, MAGNITUDE, checks=NOT_CLAIMED)).contrasts
+    report, error = (case.draw(data, RandomSource.seeded(1)) for data in contrast.pair)
+    assert (report[0], error) == ("report", ("error", (1000, "ldp:failed")))
+    near, far = contrast.statistic([report, error])
+    assert abs(near) <= 2.0
+    assert far >= 1e6
+
+
+@pytest.mark.parametrize("check", CLAIMED[1:])
+def test_what_the_gate_cannot_use_is_answered_with_a_report(check: str) -> None:
+    (contrast,) = (case := gate(SELECTION, MAGNITUDE, checks=(check,))).contrasts
+    assert {case.draw(data, RandomSource.seeded(1))[0] for data in contrast.pair} == {"report"}
+
+
+def test_what_an_error_says_is_part_of_the_outcome() -> None:
+    case = gate(SELECTION, MAGNITUDE, mod=SaysHowLong(), checks=CLAIMED[:1])
+    (contrast,) = case.contrasts
+    first, second = (case.draw(data, RandomSource.seeded(1)) for data in contrast.pair)
+    assert first != second
+    assert len(set(contrast.statistic([first, second]).tolist())) == 2
+
+
+def test_a_refusal_that_depends_on_data_shows_in_one_draw_of_each() -> None:
+    case = gate(SELECTION, MAGNITUDE, mod=refuses_long_updates(15.0), checks=CLAIMED[:1])
+    (contrast,) = case.contrasts
+    kinds = [case.draw(data, RandomSource.seeded(1))[0] for data in contrast.pair]
+    assert kinds == ["report", "error"]
+
+
+@pytest.mark.parametrize("checks", [(), ("all",), (CLAIMED[0], "else")])
+def test_unknown_pairs_are_refused(checks: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="checks must be some of"):
+        gate(SELECTION, MAGNITUDE, checks=checks)
+
+
+def test_all_pairs_can_be_switched_on() -> None:
+    case = gate(SELECTION, MAGNITUDE, checks=(*CLAIMED, *NOT_CLAIMED))
+    assert [contrast.check for contrast in case.contrasts] == [*CLAIMED, *NOT_CLAIMED]
+
+
+def test_an_audit_uses_its_own_policy_and_leaves_all_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "/nowhere/policy.yaml")
+    (contrast, *_) = (case := gate(SELECTION, MAGNITUDE)).contrasts
+    with caplog.at_level(logging.INFO):
+        assert case.draw(contrast.pair[0], RandomSource.seeded(1))[0] == "report"
+    assert os.environ[ENVIRONMENT_VARIABLE] == "/nowhere/policy.yaml"
+    assert not logging.getLogger("flower_ldp").disabled
+    assert not caplog.records
+
+
+def test_an_owners_folder_goes_with_it() -> None:
+    owner = AuditOwner()
+    folder = owner.policy.ledger.parent
+    assert folder.is_dir()
+    del owner
+    assert not folder.exists()
+
+
+def test_labels_are_asked_for_twice_and_scored_by_both_answers() -> None:
+    case = labels(2.0)
+    assert case.epsilon == 2.0
+    for contrast in case.contrasts:
+        outcomes = [case.draw(contrast.pair[0], RandomSource.seeded(1)) for _ in range(4)]
+        for (members, first), (_, again) in outcomes:
+            assert first == again
+            assert CHANGED in members
+        # Stored once: the second answer tells nothing new.
+        assert np.isin(contrast.statistic(outcomes), (-2.0, 0.0, 2.0)).all()
+
+
+def test_labels_that_are_refused_are_an_outcome() -> None:
+    case = labels(2.0)
+    # More than the account may ever spend.
+    dear = KaryResponse(100.0, 3, unit=Unit.LABEL)
+    refused = LabelSet((0, 1, 2, 0, 1, 3), LabelStages((dear,), (1,)))
+    outcome = case.draw(refused, RandomSource.seeded(1))
+    if isinstance(outcome[0], str):
+        assert case.contrasts[0].statistic([outcome]).tolist() == [10.0]
+    else:
+        assert len(outcome) == 2
