@@ -78,6 +78,7 @@ class Cost:
                 "epsilon in all, pure",
                 f"{self.pure.epsilon:.15g} per client after {self.rounds:,} rounds",
             ),
+            ("   towards finer units", "as much per example and per label, of which none directly"),
         ]
         if self.second is not None:
             gain = "" if self.second.epsilon < self.pure.epsilon else "no less: "
@@ -92,8 +93,10 @@ class Cost:
     def tell_meaning(self, report: Report) -> None:
         """Put sums and their meaning into the facts, and say in words what they are worth."""
         report.facts["meaning"] = {"round": meaning(self.one), "total": meaning(self.pure)}
+        # Rounds are about the client, and so about each of its examples and labels.
         report.facts["epsilon"] = {
             "unit": "client",
+            "units": [unit.value for unit in Unit.CLIENT.within],
             "relation": Unit.CLIENT.relation,
             "round": self.one.epsilon,
             "total_pure": self.pure.epsilon,

@@ -24,15 +24,15 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
+from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Receipt
 from flower_ldp.clients.label_store import (
     RandomizedLabels,
     keyed_digest,
@@ -40,13 +40,13 @@ from flower_ldp.clients.label_store import (
     pack,
     unpack,
 )
-from flower_ldp.clients.owner import account_of, ledger_of, policy_of
+from flower_ldp.clients.owner import account_of, ledger_of, limits_of, policy_of
 from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
 from flower_ldp.mechanisms.kary_response import check_labels
 from flower_ldp.policy import Policy
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import PrivacyEvent
 
 _log = logging.getLogger("flower_ldp")
 
@@ -141,7 +141,7 @@ class PrivateLabels:
         known = _check_prior(mechanism, prior, len(members))
         # The lock is held until the reports are stored: a second process waits for them.
         with locked_key(self.policy.ledger) as key, self._ledger() as ledger:
-            shelf = _Shelf(ledger, name, keyed_digest(key, true))
+            shelf = _Shelf(ledger, self.policy, name, keyed_digest(key, true))
             receipt = self._charge(shelf, stages, stage, len(true))
             fresh = receipt.report is None
             if fresh:
@@ -164,24 +164,22 @@ class PrivateLabels:
 
     def _charge(self, shelf: _Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
         """Charge a stage, or find it charged; the first stage of several charges for all."""
-        limits = [Limit(**limit._asdict()) for limit in self.policy.limits()]
-        terms = stages.terms(n)
-        receipt = shelf.charge(self.account, stages.events(), limits, terms)
-        if len(stages.mechanisms) == 1:
+        terms, staged = stages.terms(n), len(stages.mechanisms) > 1
+        layout = f"{self.account}#labels:{quote(shelf.name, safe='')}"
+        home = shelf.home(self.account, f"{layout}/all", staged=staged)
+        receipt = shelf.charge(home, stages.events(), terms)
+        if not staged:
             return receipt
-        # That reserved epsilon for every label, whichever stage it is in. A stage's reports
-        # lie in an account of its own, which adds nothing to the total of the data's.
+        # That reserved epsilon for every label, whichever stage it is in: in a part of the
+        # layout without an example, so that a stage, which costs no more, adds nothing to it.
         if receipt.report is None:
             shelf.store(receipt, np.zeros(0, dtype=np.int64), None)
         else:
             shelf.stored(receipt)
-        mechanism = stages.mechanism(stage)
-        return shelf.charge(
-            f"{self.account}#{shelf.name}/{stage}",
-            mechanism.events(),
-            [Limit(Unit.LABEL, "life", mechanism.epsilon)],
-            {**terms, "stage": stage},
-        )
+        if home == self.account:  # reserved before layouts were: its stages lie there too
+            layout = f"{self.account}#{shelf.name}"
+        events = stages.mechanism(stage).events()
+        return shelf.charge(f"{layout}/{stage}", events, {**terms, "stage": stage})
 
 
 @dataclass(frozen=True)
@@ -189,22 +187,30 @@ class _Shelf:
     """Where the ledger keeps the randomized labels of one name."""
 
     ledger: Ledger
+    policy: Policy
     name: str
     digest: bytes
 
+    @property
+    def message(self) -> str:
+        return f"labels:{self.name}"
+
+    def home(self, whole: str, reserved: str, *, staged: bool) -> str:
+        """Return the account of the first charge under the name, or where it is to be."""
+        places = (reserved, whole) if staged else (whole, reserved)
+        used = (p for p in places if self.ledger.has_charge(p, _NO_RUN, self.message))
+        return next(used, places[0])
+
     def charge(
-        self,
-        account: str,
-        events: tuple[PrivacyEvent, ...],
-        limits: Sequence[Limit],
-        terms: dict[str, Any],
+        self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
     ) -> Receipt:
         text, fingerprint = canonical(terms)
-        message = f"labels:{self.name}"
+        waived = self.policy.waived(MESSAGE_TYPE)
+        charge = Charge(
+            account, _NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived
+        )
         try:
-            return self.ledger.charge(
-                Charge(account, _NO_RUN, message, MESSAGE_TYPE, fingerprint, events, text), limits
-            )
+            return self.ledger.charge(charge, limits_of(self.policy))
         except RefusalError as error:
             if error.code != REFUSED_REPEAT:
                 raise
