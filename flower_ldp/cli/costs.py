@@ -12,6 +12,8 @@ from flower_ldp.cli.output import Report, number
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 
 _MOST_ROUNDS = 1_000_000
+#: What is about a client counts towards its examples and labels, and none of it is about these.
+FINER_UNITS = ("   per example and label", "as much in all, nothing of it directly")
 
 
 def wrong(option: str, what: str) -> typer.BadParameter:
@@ -78,7 +80,7 @@ class Cost:
                 "epsilon in all, pure",
                 f"{self.pure.epsilon:.15g} per client after {self.rounds:,} rounds",
             ),
-            ("   towards finer units", "as much per example and per label, of which none directly"),
+            FINER_UNITS,
         ]
         if self.second is not None:
             gain = "" if self.second.epsilon < self.pure.epsilon else "no less: "

@@ -54,8 +54,9 @@ def totals(ledger: Ledger, report: Report) -> None:
     accounts = ledger.accounts()
     found = [(data_id, row) for data_id in accounts for row in ledger.spending(data_id)]
     report.facts["mark"] = mark_facts(mark)
-    report.facts["parts"] = accounts
-    report.facts["totals"] = [_fact(data_id, row) for data_id, row in found]
+    report.facts["totals"] = [
+        {"data_id": data_id, "parts": accounts[data_id], **_fact(row)} for data_id, row in found
+    ]
     report.line(f"Ledger {mark.ledger}, {mark.entries:,} entries")
     if not found:
         report.line("Nothing was spent.")
@@ -79,11 +80,10 @@ def totals(ledger: Ledger, report: Report) -> None:
 NO_PROMISE = "no promise"
 
 
-def _fact(data_id: str, row: UnitSpending) -> dict[str, Any]:
+def _fact(row: UnitSpending) -> dict[str, Any]:
     """Return a total for JSON; a unit for which nothing was promised has none."""
     promised = row.promised
     return {
-        "data_id": data_id,
         "unit": row.unit.value,
         "epsilon": row.in_all.epsilon_text if promised else None,
         "delta": row.in_all.delta_text if promised else None,
@@ -94,10 +94,10 @@ def _fact(data_id: str, row: UnitSpending) -> dict[str, Any]:
         "releases_without_promise": row.beyond.silent,
         "releases_conditional": row.beyond.conditional,
         "releases_post_processing": row.waived,
-        "conditional": {
-            name: {"epsilon": amount.epsilon_text, "delta": amount.delta_text}
+        "conditional": [
+            {"mechanism": name, "epsilon": amount.epsilon_text, "delta": amount.delta_text}
             for name, amount in row.under.items()
-        },
+        ],
         "meaning": meaning(row.in_all.spent(row.unit)) if promised else NO_PROMISE,
     }
 
