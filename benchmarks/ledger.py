@@ -25,7 +25,6 @@ from pathlib import Path
 from _environment import write_report
 
 from flower_ldp.accounting import ledger_entries, ledger_rows
-from flower_ldp.accounting.amounts import costs
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -65,7 +64,7 @@ def grow(ledger: Ledger, count: int) -> None:
         for number in range(count):
             one = charge(number)
             at += 1_000_000
-            head = ledger_entries.record(db, head, one, costs(one.events), at)
+            head = ledger_entries.record(db, head, one, at)
             ledger_rows.write_report(db, head.entries, at, head.chain, REPORT)
 
 

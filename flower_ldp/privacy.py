@@ -1,9 +1,14 @@
 """The currency of the package: privacy events, their units and their sum.
 
 An event says that a mechanism with a stated guarantee ran ``count`` times on data of
-one unit. Pure composition (Dwork and Roth 2014, Theorem 3.14): the epsilons of
-releases about the same unit add up. Events of different units (a client's whole data,
-one example, one label) protect different things and are never added together.
+one unit. Pure composition (Dwork and Roth 2014, Theorem 3.14): the epsilons of releases
+about the same unit add up.
+
+**Units are nested.** Two data sets that differ in one label differ in one example, and two
+that differ in one example are two data sets of one client. So a guarantee for a client holds
+for each of its examples, and one for an example for its label: what was spent about a coarser
+unit counts towards every finer one. The other way round nothing holds: a guarantee for an
+example bounds nothing about the client, and there is then no figure for it, not zero.
 """
 
 from __future__ import annotations
@@ -12,6 +17,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+#: Ends the name of every mechanism whose epsilon holds under a condition only.
+CONDITIONAL_SUFFIX = ":conditional"
 
 
 class Unit(str, Enum):
@@ -28,6 +36,12 @@ class Unit(str, Enum):
     def relation(self) -> str:
         """The neighbouring relation in words; no other relation than replace-one occurs."""
         return f"replace-one {self.value}"
+
+    @property
+    def within(self) -> tuple[Unit, ...]:
+        """The unit and all finer ones: what a guarantee about it holds for."""
+        units = tuple(Unit)
+        return units[units.index(self) :]
 
 
 @dataclass(frozen=True)
@@ -67,10 +81,15 @@ class PrivacyEvent:
         """The neighbouring relation of the guarantee, which its unit decides."""
         return self.unit.relation
 
+    @property
+    def is_conditional(self) -> bool:
+        """Whether the guarantee holds under a condition only, which the mechanism's name says."""
+        return self.mechanism.endswith(CONDITIONAL_SUFFIX)
+
 
 @dataclass(frozen=True)
 class PrivacySpent:
-    """A sum of events about one unit, by pure composition.
+    """A sum of guarantees about one unit, by pure composition.
 
     Parameters
     ----------
@@ -90,26 +109,86 @@ class PrivacySpent:
 
 
 def compose(events: Iterable[PrivacyEvent]) -> dict[Unit, PrivacySpent]:
-    """Add up events by basic composition, one total per unit.
+    """Add up all that a unit's releases cost it, those about coarser units included.
 
+    Conditional claims are in no total: what holds under a condition bounds nothing without it.
     Sums are correctly rounded (``math.fsum``), so a thousand releases of 0.1 cost 100.
 
     Returns
     -------
     dict of Unit to PrivacySpent
-        Only units that occur.
+        Only units for which something was promised: for others there is no bound.
     """
+    return _sums((unit, event) for event in events for unit in event.unit.within)
+
+
+def compose_directly(events: Iterable[PrivacyEvent]) -> dict[Unit, PrivacySpent]:
+    """Add up the events of each unit by themselves; what a unit costs in all is more.
+
+    See :func:`compose`, which this is a part of.
+    """
+    return _sums((event.unit, event) for event in events)
+
+
+def _sums(claims: Iterable[tuple[Unit, PrivacyEvent]]) -> dict[Unit, PrivacySpent]:
     terms: dict[Unit, list[PrivacyEvent]] = {}
-    for event in events:
-        terms.setdefault(event.unit, []).append(event)
+    for unit, event in claims:
+        if not event.is_conditional:
+            terms.setdefault(unit, []).append(event)
     return {
         unit: PrivacySpent(
             unit,
-            math.fsum(event.epsilon * event.count for event in group),
-            math.fsum(event.delta * event.count for event in group),
+            math.fsum(event.epsilon * event.count for event in terms[unit]),
+            math.fsum(event.delta * event.count for event in terms[unit]),
         )
-        for unit, group in terms.items()
+        for unit in Unit
+        if unit in terms
     }
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """How many releases a unit's total says nothing about.
+
+    Parameters
+    ----------
+    silent : int
+        Releases that promise nothing for the unit, because they are about a finer one.
+    conditional : int
+        Releases whose promise holds under a condition only.
+    """
+
+    silent: int = 0
+    conditional: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.silent or self.conditional)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.silent:
+            parts.append(f"{self.silent:,} {_releases(self.silent, 'promise')} nothing for it")
+        if self.conditional:
+            parts.append(
+                f"{self.conditional:,} {_releases(self.conditional, 'promise')} something under "
+                "a condition only"
+            )
+        return " and ".join(parts)
+
+
+def _releases(count: int, verb: str) -> str:
+    return f"release {verb}s" if count == 1 else f"releases {verb}"
+
+
+def unbounded(events: Iterable[PrivacyEvent], unit: Unit) -> Unbounded:
+    """Count the releases that a unit's total does not cover."""
+    silent = conditional = 0
+    for event in events:
+        if unit not in event.unit.within:
+            silent += event.count
+        elif event.is_conditional:
+            conditional += event.count
+    return Unbounded(silent, conditional)
 
 
 def meaning(spent: PrivacySpent) -> str:

@@ -13,11 +13,10 @@ limit of 8, though that is what everyone wrote. The two differ by less than one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
+from flower_ldp.privacy import PrivacySpent, Unit
 
 EPSILON_UNITS = 10**12
 """Units of epsilon in one: the smallest amount that is told apart is 1e-12."""
@@ -122,18 +121,3 @@ class Amount:
         return PrivacySpent(
             unit, _float_up(self.epsilon, EPSILON_UNITS), _float_up(self.delta, DELTA_UNITS)
         )
-
-
-def costs(events: Iterable[PrivacyEvent]) -> dict[Unit, Amount]:
-    """Add up events by basic composition, exactly; one amount for each unit that occurs.
-
-    Raises
-    ------
-    ValueError
-        If a sum is too large to be represented.
-    """
-    sums: dict[Unit, Amount] = {}
-    for event in events:
-        cost = Amount.cost(event.epsilon, event.delta, event.count)
-        sums[event.unit] = sums.get(event.unit, Amount()) + cost
-    return sums

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -78,9 +78,9 @@ class Totals:
 
 
 def totals(events: Iterable[PrivacyEvent], *, delta: float) -> dict[Unit, Totals]:
-    """Bound the cost of all events, one pair of bounds per unit.
+    """Bound what each unit's releases cost it, those about coarser units included.
 
-    Units are never added together: each has the delta to itself.
+    Each unit has the delta to itself. Conditional claims are in no bound.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def totals(events: Iterable[PrivacyEvent], *, delta: float) -> dict[Unit, Totals
     Returns
     -------
     dict of Unit to Totals
-        Only units that occur.
+        Only units for which something was promised.
 
     Raises
     ------
@@ -104,18 +104,21 @@ def totals(events: Iterable[PrivacyEvent], *, delta: float) -> dict[Unit, Totals
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta}")
-    groups: dict[Unit, list[PrivacyEvent]] = {}
-    for event in events:
-        groups.setdefault(event.unit, []).append(event)
-    pure = compose(event for group in groups.values() for event in group)
-    return {
-        unit: Totals(pure[unit], _approximate(group, pure[unit], delta))
-        for unit, group in groups.items()
-    }
+    events = [event for event in events if not event.is_conditional]
+    found: dict[tuple[PrivacyEvent, ...], PrivacySpent | None] = {}
+    bounds = {}
+    for unit, pure in compose(events).items():
+        # Finer units often have the very same releases: these are convolved once.
+        group = tuple(event for event in events if unit in event.unit.within)
+        if group not in found:
+            found[group] = _approximate(group, pure, delta)
+        second = found[group]
+        bounds[unit] = Totals(pure, None if second is None else replace(second, unit=unit))
+    return bounds
 
 
 def _approximate(
-    events: list[PrivacyEvent], pure: PrivacySpent, delta: float
+    events: tuple[PrivacyEvent, ...], pure: PrivacySpent, delta: float
 ) -> PrivacySpent | None:
     """Return the bound at ``delta``, or None if nothing of delta is left for it."""
     counts: Counter[float] = Counter()

@@ -21,6 +21,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,20 +29,25 @@ from typing import Any
 from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_file as file
 from flower_ldp.accounting import ledger_rows as rows
-from flower_ldp.accounting.amounts import Amount, costs
-from flower_ldp.accounting.ledger_limits import check_limits, spent_towards
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.books import Place, is_account
+from flower_ldp.accounting.ledger_limits import check_limits
 from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
+from flower_ldp.accounting.ledger_sums import Snapshot
 from flower_ldp.accounting.ledger_types import (
     MOST_REPORT,
     MOST_TIME,
     Charge,
     Entry,
+    ExactEvent,
     Limit,
     Mark,
     Receipt,
+    UnitSpending,
     Verification,
     check_name,
     check_run,
+    spending,
 )
 from flower_ldp.accounting.ledger_verify import verify
 from flower_ldp.errors import LedgerError, RefusalError
@@ -157,15 +163,14 @@ class Ledger:
         LedgerError
             If the file cannot be used. Nothing may be released.
         """
-        wanted = costs(charge.events)
         with self._session.transaction(WRITE) as db:
             head = self._session.head()
             known = entries.find(db, head, charge)
             if known is not None:
                 return _repeated(db, known, charge)
             at = max(self._now(), head.latest)
-            check_limits(db, charge, wanted, limits, at)
-            head = entries.record(db, head, charge, wanted, at)
+            check_limits(db, charge, limits, at)
+            head = entries.record(db, head, charge, at)
         self._session.saw(head)
         return Receipt(head.entries, head.chain)
 
@@ -195,12 +200,24 @@ class Ledger:
             rows.write_report(db, number, at, receipt.chain, report)
 
     def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
-        """Return what releases from this data have cost, in one run or in all.
+        """Return what counts towards limits, in one run or in all: what records have spent.
+
+        What was spent about a coarser unit is in it, and so are conditional claims, which
+        :meth:`spending` tells apart. Of all of the data it is what any of its records has
+        spent at most; of a part, what any record of that part has.
 
         Returns
         -------
         dict of Unit to Amount
-            Only units that occur.
+            Only units for which something was promised.
+        """
+        found = {spent.unit: spent.counted for spent in self.spending(data_id, run_id)}
+        return {unit: amount for unit, amount in found.items() if amount != Amount()}
+
+    def spending(self, data_id: str, run_id: int | None = None) -> list[UnitSpending]:
+        """Return what was spent directly and in all, and what that says nothing about.
+
+        One for each unit, of all of the data or of a part, in one run or in all.
         """
         check_name("data_id", data_id)
         if run_id is not None:
@@ -208,8 +225,7 @@ class Ledger:
         run = "" if run_id is None else str(run_id)
         with self._session.transaction(READ) as db:
             self._session.head()
-            found = {u: rows.read_total(db, (run, data_id, u.value)) for u in Unit}
-        return {unit: amount for unit, amount in found.items() if amount != Amount()}
+            return list(spending(Snapshot(db).spent(run, Place.of(data_id))))
 
     def spent(self, data_id: str, run_id: int, limit: Limit) -> Amount:
         """Return what counts towards a limit now; the run matters only to limits per run."""
@@ -217,18 +233,28 @@ class Ledger:
         check_run(run_id)
         with self._session.transaction(READ) as db:
             at = max(self._now(), self._session.head().latest)
-            return spent_towards(db, data_id, run_id, limit, at)
+            return Snapshot(db).towards(limit, Place.of(data_id), run_id, at)
 
-    def data_ids(self) -> list[str]:
-        """Return the names of all data that was ever charged, sorted."""
-        names = []
+    def has_charge(self, data_id: str, run_id: int, message_id: str) -> bool:
+        """Return whether a message was charged."""
         with self._session.transaction(READ) as db:
             self._session.head()
-            key = rows.successor_of(db, rows.FIRST)
-            while key is not None and key[0] == "":
-                names.append(key[1])
-                key = rows.successor_of(db, key)
-        return sorted(set(names))
+            return entries.has(db, data_id, run_id, message_id)
+
+    def data_ids(self) -> list[str]:
+        """Return the names of all accounts that were ever charged, parts included, sorted."""
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            every = rows.totals_between(db, rows.FIRST, ("0", ""))
+            return [name for (_, name), _ in every if is_account(name)]
+
+    def accounts(self) -> dict[str, int]:
+        """Return the names of all data that was ever charged, and in how many parts."""
+        found: dict[str, int] = {}
+        for name in self.data_ids():
+            place = Place.of(name)
+            found[place.account] = found.get(place.account, 0) + bool(place.layout)
+        return dict(sorted(found.items()))
 
     def entries(self, first: int = 1) -> Iterator[Entry]:
         """Yield the entries from number ``first`` on, each checked against the chain.
@@ -275,12 +301,12 @@ class Ledger:
 
 
 def _repeated(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
-    """Answer for a message that was charged before."""
-    if (known.fingerprint, known.message_type, known.parameters, known.events) != (
+    """Answer for a message that was charged before, whatever the owner has declared since."""
+    if (known.fingerprint, known.message_type, known.parameters, *_costs(known.events)) != (
         charge.fingerprint,
         charge.message_type,
         charge.parameters,
-        entries.exact_events(charge),
+        *_costs(charge.exact),
     ):
         raise RefusalError(
             REFUSED_REPEAT, f"message {charge.message_id} was charged for another request"
@@ -293,3 +319,7 @@ def _repeated(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
             "was sealed: its cost stays, and only a new message can be answered",
         )
     return Receipt(known.number, known.chain, report)
+
+
+def _costs(events: Sequence[ExactEvent]) -> list[ExactEvent]:
+    return [replace(event, waived=()) for event in events]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.books import Place
 from flower_ldp.accounting.ledger_rows import DamageError, Head, chain_at, digest
+from flower_ldp.accounting.ledger_sums import Snapshot, raise_all
 from flower_ldp.accounting.ledger_types import Charge, Entry, ExactEvent
 from flower_ldp.privacy import Unit
 
@@ -18,27 +20,25 @@ _COLUMNS = (
     "id, at, data_id, run_id, message_id, message_type, fingerprint, parameters, chain,"
     " (SELECT count(*) FROM report WHERE report.entry = entry.id)"
 )
-_EVENTS = "SELECT entry, mechanism, unit, epsilon, delta, count FROM event"
-
-
-def exact_events(charge: Charge) -> tuple[ExactEvent, ...]:
-    """Return the events of a charge as they are stored."""
-    return tuple(
-        ExactEvent(e.mechanism, e.unit.value, Amount.cost(e.epsilon, e.delta), int(e.count))
-        for e in charge.events
-    )
+_EVENTS = "SELECT entry, position, mechanism, unit, epsilon, delta, count FROM event"
+_UNITS = [unit.value for unit in Unit]
+_WAIVERS = "SELECT entry, position, unit FROM waiver"
 
 
 def _chain(before: bytes, row: tuple[Any, ...], events: list[tuple[Any, ...]]) -> bytes:
+    # Events without a waiver as ledgers of version 1 have them: what they chained stays valid.
     return digest("entry", before, *row, events)
+
+
+def _stored(event: ExactEvent) -> tuple[Any, ...]:
+    fields = (event.mechanism, event.unit, event.cost.epsilon, event.cost.delta, event.count)
+    return (*fields, list(event.waived)) if event.waived else fields
 
 
 def append(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
     """Write an entry with its events and return the head that ends with it."""
     number = head.entries + 1
-    events = [
-        (e.mechanism, e.unit, e.cost.epsilon, e.cost.delta, e.count) for e in exact_events(charge)
-    ]
+    events = [_stored(event) for event in charge.exact]
     row = (
         number,
         at,
@@ -53,22 +53,39 @@ def append(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
     db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, chain))
     db.executemany(
         "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(number, position, *event) for position, event in enumerate(events)],
+        [(number, position, *event[:5]) for position, event in enumerate(events)],
+    )
+    db.executemany(
+        "INSERT INTO waiver VALUES (?, ?, ?)",
+        [
+            (number, position, unit)
+            for position, event in enumerate(charge.exact)
+            for unit in event.waived
+        ],
     )
     return Head(head.ledger, number, at, chain)
 
 
-def record(
-    db: sqlite3.Connection, head: Head, charge: Charge, cost: Mapping[Unit, Amount], at: int
-) -> Head:
+def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
     """Write an entry and all that follows from it; return the new head."""
     head = append(db, head, charge, at)
-    for unit, amount in cost.items():
-        rows.add_to_total(db, (str(charge.run_id), charge.data_id, unit.value), amount)
-        life = rows.add_to_total(db, ("", charge.data_id, unit.value), amount)
-        rows.write_course(db, charge.data_id, unit.value, at, head.entries, life)
+    place = Place.of(charge.data_id)
+    raise_all(Snapshot(db), place, str(charge.run_id), charge.book, at, head.entries)
     rows.write_head(db, head)
     return head
+
+
+def has(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> bool:
+    """Return whether there is an entry of the data, run and message."""
+    return _number(db, data_id, run_id, message_id) is not None
+
+
+def _number(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> int | None:
+    row = db.execute(
+        "SELECT id FROM entry WHERE data_id = ? AND run_id = ? AND message_id = ?",
+        (data_id, str(run_id), message_id),
+    ).fetchone()
+    return None if row is None else int(row[0])
 
 
 def find(db: sqlite3.Connection, head: Head, charge: Charge) -> Entry | None:
@@ -77,16 +94,13 @@ def find(db: sqlite3.Connection, head: Head, charge: Charge) -> Entry | None:
     That it is the same is compared once more: a damaged index leads to another entry, whose
     report must not go out under this name.
     """
-    row = db.execute(
-        "SELECT id FROM entry WHERE data_id = ? AND run_id = ? AND message_id = ?",
-        (charge.data_id, str(charge.run_id), charge.message_id),
-    ).fetchone()
-    if row is None:
-        return None
-    entry = next(read(db, head, row[0], row[0]))
     asked = (charge.data_id, charge.run_id, charge.message_id)
+    number = _number(db, *asked)
+    if number is None:
+        return None
+    entry = next(read(db, head, number, number))
     if (entry.data_id, entry.run_id, entry.message_id) != asked:
-        raise DamageError(f"the index of messages leads to entry {row[0]}, which is another")
+        raise DamageError(f"the index of messages leads to entry {number}, which is another")
     return entry
 
 
@@ -99,10 +113,7 @@ def read(db: sqlite3.Connection, head: Head, first: int, last: int) -> Iterator[
         page = db.execute(
             f"SELECT {_COLUMNS} FROM entry WHERE id >= ? AND id < ? ORDER BY id", between
         ).fetchall()
-        events: dict[int, list[tuple[Any, ...]]] = {number: [] for number in range(*between)}
-        query = f"{_EVENTS} WHERE entry >= ? AND entry < ? ORDER BY entry, position"
-        for number, *event in db.execute(query, between).fetchall():
-            events.setdefault(number, []).append(tuple(event))
+        events = _read_events(db, start, stop)
         if [row[0] for row in page] != list(events):
             raise DamageError(f"of the entries {start} to {stop - 1} some are missing")
         for row in page:
@@ -113,9 +124,29 @@ def read(db: sqlite3.Connection, head: Head, first: int, last: int) -> Iterator[
             yield _entry(row, events[number])
 
 
+def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, list[tuple[Any, ...]]]:
+    """Return the events of entries from ``start`` to before ``stop``, as they were chained."""
+    between = (start, stop)
+    waived: dict[tuple[int, int], list[str]] = {}
+    query = f"{_WAIVERS} WHERE entry >= ? AND entry < ?"
+    for number, position, unit in db.execute(query, between):
+        waived.setdefault((number, position), []).append(unit)
+    events: dict[int, list[tuple[Any, ...]]] = {number: [] for number in range(*between)}
+    query = f"{_EVENTS} WHERE entry >= ? AND entry < ? ORDER BY entry, position"
+    for number, position, *event in db.execute(query, between):
+        units = sorted(waived.pop((number, position), ()), key=_UNITS.index)
+        events.setdefault(number, []).append((*event, units) if units else tuple(event))
+    if waived:
+        raise DamageError(f"there is a waiver for event {next(iter(waived))}, which is not there")
+    return events
+
+
 def _entry(row: tuple[Any, ...], events: list[tuple[Any, ...]]) -> Entry:
     number, at, data_id, run_id, message_id, message_type, fingerprint, parameters = row[:8]
-    exact = tuple(ExactEvent(e[0], e[1], Amount(e[2], e[3]), e[4]) for e in events)
+    exact = tuple(
+        ExactEvent(e[0], e[1], Amount(e[2], e[3]), e[4], tuple(e[5]) if e[5:] else ())
+        for e in events
+    )
     return Entry(
         number,
         at,

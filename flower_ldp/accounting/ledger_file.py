@@ -54,6 +54,15 @@ def damaged(path: Path, what: object) -> LedgerError:
     return LedgerError(f"ledger {path} is damaged: {what}. {_BACKUP}")
 
 
+def outdated(path: Path) -> LedgerError:
+    """Return the error for a file of an older version that may not be changed now."""
+    return LedgerError(
+        f"ledger {path} has version 1, whose sums do not count what was spent about a client "
+        "towards its examples and labels. The next client that uses it brings it to version "
+        f"{schema.VERSION}, and so does: flower-ldp ledger migrate {path}"
+    )
+
+
 @contextmanager
 def understandable(path: Path) -> Iterator[None]:
     """Turn what SQLite and the system raise into a :class:`LedgerError`."""

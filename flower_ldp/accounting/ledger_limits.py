@@ -1,49 +1,74 @@
-"""Whether a charge fits: every limit of every unit, in exact integers."""
+"""Whether a charge fits: every limit of every unit that it concerns, in exact integers."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.amounts import MOST, Amount
-from flower_ldp.accounting.ledger_rows import DamageError
+from flower_ldp.accounting.books import COUNTED, Book, Place
+from flower_ldp.accounting.ledger_sums import Snapshot, Window
 from flower_ldp.accounting.ledger_types import Charge, Limit
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.privacy import Unit
 
 
-def check_limits(
-    db: sqlite3.Connection,
-    charge: Charge,
-    wanted: Mapping[Unit, Amount],
-    limits: Sequence[Limit],
-    at: int,
-) -> None:
+def check_limits(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit], at: int) -> None:
     """Return if the charge fits everywhere at time ``at`` (microseconds).
+
+    What is about a unit counts towards all finer ones, and must fit their limits too.
 
     Raises
     ------
     BudgetExhausted
-        Naming the first limit that it would exceed, or a unit that has none.
+        Naming the first limit that it would exceed, or a unit of an event that has none.
     """
-    for unit, cost in wanted.items():
-        life = rows.read_total(db, ("", charge.data_id, unit.value))
-        # Two tables hold this sum, on different pages: a page that went back in time shows.
-        if rows.read_course(db, charge.data_id, unit.value) != life:
-            raise DamageError(f"two sums of {charge.data_id} per {unit.value} disagree")
+    place, sums = Place.of(charge.data_id), Snapshot(db)
+    sums.check(place)
+    about = {event.unit for event in charge.events}
+    life = sums.spent("", place)
+    for unit in Unit:
+        asked = charge.book.amount(unit, COUNTED)
         binding = [limit for limit in limits if limit.unit is unit]
-        if not binding:
+        if unit in about and not binding:
             raise BudgetExhausted(f"no limit is set per {unit.value}, so there is no budget")
+        if asked == Amount():
+            continue
         for limit in binding:
-            spent = spent_towards(db, charge.data_id, charge.run_id, limit, at)
-            if not _fits(spent, cost, limit.allowed):
+            spent = _too_much(_spent(sums, place, charge.run_id, limit, at), asked, limit)
+            if spent is not None:
                 raise BudgetExhausted(
-                    f"{charge.data_id}: {spent} was spent and {cost} is asked for, "
-                    f"but the limit is {limit}"
+                    f"{charge.data_id}: {spent} was spent and {asked} is asked for, but the "
+                    f"limit is {limit}" + _coarser(life, unit)
                 )
-        if not _fits(life, cost, Amount(MOST, MOST)):
-            raise BudgetExhausted(f"{charge.data_id}: the ledger cannot count beyond {life}")
+        if not _fits(life.amount(unit, COUNTED), asked, Amount(MOST, MOST)):
+            raise BudgetExhausted(
+                f"{charge.data_id}: the ledger cannot count beyond {life.amount(unit, COUNTED)}"
+            )
+
+
+def _too_much(bounds: Iterator[Amount], asked: Amount, limit: Limit) -> Amount | None:
+    """Return what was spent, if the charge does not fit beside it."""
+    spent = Amount()
+    for spent in bounds:
+        if _fits(spent, asked, limit.allowed):
+            return None
+    return spent
+
+
+def _spent(sums: Snapshot, place: Place, run_id: int, limit: Limit, at: int) -> Iterator[Amount]:
+    """Yield bounds on what counts towards a limit, quick ones first, and at last what does."""
+    if limit.scope == "window":
+        yield Window(sums, place, at - limit.microseconds).at_most(limit.unit)
+    yield sums.towards(limit, place, run_id, at)
+
+
+def _coarser(life: Book, unit: Unit) -> str:
+    """Say how much of what was spent was not about the unit itself."""
+    whole, own = life.amount(unit), life.amount(unit, "direct")
+    if whole == own:
+        return ""
+    return f" (in all; of {whole} that were ever promised per {unit.value}, {own} directly)"
 
 
 def _fits(spent: Amount, cost: Amount, allowed: Amount) -> bool:
@@ -51,19 +76,3 @@ def _fits(spent: Amount, cost: Amount, allowed: Amount) -> bool:
         spent.epsilon + cost.epsilon <= allowed.epsilon
         and spent.delta + cost.delta <= allowed.delta
     )
-
-
-def spent_towards(
-    db: sqlite3.Connection, data_id: str, run_id: int, limit: Limit, at: int
-) -> Amount:
-    """Return what counts towards a limit at time ``at`` (microseconds).
-
-    A window holds what was charged at most ``window_seconds`` ago: the sum now minus the
-    sum as it stood before. One look-up, exact for any length, and no buckets.
-    """
-    if limit.scope == "run":
-        return rows.read_total(db, (str(run_id), data_id, limit.unit.value))
-    life = rows.read_total(db, ("", data_id, limit.unit.value))
-    if limit.scope == "life":
-        return life
-    return life - rows.read_course(db, data_id, limit.unit.value, at - limit.microseconds)

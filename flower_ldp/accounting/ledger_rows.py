@@ -17,15 +17,16 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.books import Book
 
-Key = tuple[str, str, str]
-"""Key of a total: run ("" for all), data, unit."""
+Key = tuple[str, str]
+"""Key of a total: run ("" for all), account or sums over parts."""
 
-FIRST: Key = ("", "", "")
+FIRST: Key = ("", "")
 """Key of the row that stands before all totals: no data has an empty name."""
 
 
@@ -69,7 +70,7 @@ def insert_empty(db: sqlite3.Connection, ledger: str) -> None:
     head = Head.empty(ledger)
     row = (head.ledger, head.entries, head.latest, head.chain, head.digest())
     db.execute("INSERT INTO head VALUES (1, ?, ?, ?, ?, ?)", row)
-    write_total(db, FIRST, None, Amount())
+    write_total(db, FIRST, None, Book())
 
 
 def read_head(db: sqlite3.Connection) -> Head:
@@ -105,102 +106,106 @@ def write_head(db: sqlite3.Connection, head: Head) -> None:
     db.execute("UPDATE head SET entries = ?, latest = ?, chain = ?, digest = ?", row)
 
 
-def _total_digest(key: Key, successor: str | None, amount: Amount) -> bytes:
-    return digest("total", *key, successor, amount.epsilon, amount.delta)
-
-
-def write_total(db: sqlite3.Connection, key: Key, successor: str | None, amount: Amount) -> None:
+def write_total(db: sqlite3.Connection, key: Key, successor: str | None, book: Book) -> None:
     """Insert or replace one row of the totals."""
-    sealed = _total_digest(key, successor, amount)
-    row = (*key, successor, amount.epsilon, amount.delta, sealed)
-    db.execute("INSERT OR REPLACE INTO total VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    row = (*key, successor, book.text())
+    db.execute("INSERT OR REPLACE INTO total VALUES (?, ?, ?, ?, ?)", (*row, digest("total", *row)))
 
 
-def _at_or_before(db: sqlite3.Connection, key: Key) -> tuple[Key, str | None, Amount]:
+_TOTAL = "SELECT run_id, data_id, successor, book, digest FROM total"
+
+
+def _read_row(row: tuple[Any, ...]) -> tuple[Key, Key | None, Book]:
+    key = (row[0], row[1])
+    if digest("total", *row[:4]) != row[4]:
+        raise DamageError(f"the total of {key} is not what was written")
+    return key, None if row[2] is None else _key(row[2]), Book.parse(row[3])
+
+
+def _key(text: str) -> Key:
+    run_id, data_id = json.loads(text)
+    return run_id, data_id
+
+
+def _at_or_before(db: sqlite3.Connection, key: Key) -> tuple[Key, Key | None, Book]:
     """Return the last row of the totals whose key is at most ``key``."""
     row = db.execute(
-        "SELECT run_id, data_id, unit, successor, epsilon, delta, digest FROM total"
-        " WHERE (run_id, data_id, unit) <= (?, ?, ?)"
-        " ORDER BY run_id DESC, data_id DESC, unit DESC LIMIT 1",
+        f"{_TOTAL} WHERE (run_id, data_id) <= (?, ?) ORDER BY run_id DESC, data_id DESC LIMIT 1",
         key,
     ).fetchone()
     if row is None:
         raise DamageError("the first row of the totals is missing")
-    found: Key = (row[0], row[1], row[2])
-    if digest("total", *row[:6]) != row[6]:
-        raise DamageError(f"the total of {found} is not what was written")
-    if found != key and row[3] is not None and tuple(json.loads(row[3])) <= key:
+    found, successor, book = _read_row(row)
+    if found != key and successor is not None and successor <= key:
         raise DamageError(f"the row after {found} in the totals is missing")
-    return found, row[3], Amount(row[4], row[5])
+    return found, successor, book
 
 
-def read_total(db: sqlite3.Connection, key: Key) -> Amount:
-    """Return a running sum; zero only if it is certain that there is none."""
-    found, _, amount = _at_or_before(db, key)
-    return amount if found == key else Amount()
+def read_total(db: sqlite3.Connection, key: Key) -> Book:
+    """Return running sums; zero only if it is certain that there are none."""
+    found, _, book = _at_or_before(db, key)
+    return book if found == key else Book()
 
 
-def add_to_total(db: sqlite3.Connection, key: Key, cost: Amount) -> Amount:
-    """Raise a running sum and return it."""
-    found, successor, amount = _at_or_before(db, key)
+def replace_total(db: sqlite3.Connection, key: Key, book: Book) -> None:
+    """Set running sums, and link a new row to the one before it."""
+    found, successor, before = _at_or_before(db, key)
     if found != key:
-        write_total(db, found, json.dumps(key), amount)
-        amount = Amount()
-    write_total(db, key, successor, amount + cost)
-    return amount + cost
+        write_total(db, found, json.dumps(key), before)
+    write_total(db, key, None if successor is None else json.dumps(successor), book)
 
 
 def successor_of(db: sqlite3.Connection, key: Key) -> Key | None:
     """Return the key after ``key`` in the totals, whether or not ``key`` is there."""
-    _, successor, _ = _at_or_before(db, key)
-    if successor is None:
-        return None
-    run_id, data_id, unit = json.loads(successor)
-    return run_id, data_id, unit
+    return _at_or_before(db, key)[1]
 
 
-_COURSE = (
-    "SELECT data_id, unit, at, entry, epsilon, delta, digest FROM course"
-    " WHERE data_id = ? AND unit = ?"
-)
+def totals_between(db: sqlite3.Connection, low: Key, high: Key) -> Iterator[tuple[Key, Book]]:
+    """Yield the rows with ``low < key < high``; a row that was lost is an error."""
+    before, expected, _ = _at_or_before(db, low)
+    query = f"{_TOTAL} WHERE (run_id, data_id) > (?, ?) AND (run_id, data_id) < (?, ?)"
+    for row in db.execute(f"{query} ORDER BY run_id, data_id", (*low, *high)):
+        key, successor, book = _read_row(row)
+        if key != expected:
+            raise DamageError(f"the totals after {before} do not go on with {expected}")
+        yield key, book
+        before, expected = key, successor
+    if expected is not None and expected < high:
+        raise DamageError(f"the row after {before} in the totals is missing")
 
 
-def read_course(
-    db: sqlite3.Connection, data_id: str, unit: str, before: int | None = None
-) -> Amount:
-    """Return the sum over all runs as it stood just before a time, by default now.
+_COURSE = "SELECT data_id, at, entry, book, digest FROM course WHERE data_id = ?"
 
-    A row lost from the course makes this smaller, hence what was spent *since* larger: the
+
+def read_course(db: sqlite3.Connection, data_id: str, before: int | None = None) -> Book:
+    """Return the sums over all runs as they stood just before a time, by default now.
+
+    A row lost from the course makes these smaller, hence what was spent *since* larger: the
     error is on the safe side.
     """
     row = db.execute(
         f"{_COURSE} AND at < ? ORDER BY at DESC, entry DESC LIMIT 1",
-        (data_id, unit, 2**63 - 1 if before is None else before),
+        (data_id, 2**63 - 1 if before is None else before),
     ).fetchone()
-    return Amount() if row is None else _point(row)
+    return Book() if row is None else _point(row)
 
 
-def point_of_course(
-    db: sqlite3.Connection, data_id: str, unit: str, at: int, entry: int
-) -> Amount | None:
-    """Return the sum over all runs just after an entry, or None if it is not there."""
-    row = db.execute(f"{_COURSE} AND at = ? AND entry = ?", (data_id, unit, at, entry)).fetchone()
+def point_of_course(db: sqlite3.Connection, data_id: str, at: int, entry: int) -> Book | None:
+    """Return the sums over all runs just after an entry, or None if they are not there."""
+    row = db.execute(f"{_COURSE} AND at = ? AND entry = ?", (data_id, at, entry)).fetchone()
     return None if row is None else _point(row)
 
 
-def _point(row: tuple[Any, ...]) -> Amount:
-    if digest("course", *row[:6]) != row[6]:
-        raise DamageError(f"the course at entry {row[3]} is not what was written")
-    return Amount(row[4], row[5])
+def _point(row: tuple[Any, ...]) -> Book:
+    if digest("course", *row[:4]) != row[4]:
+        raise DamageError(f"the course at entry {row[2]} is not what was written")
+    return Book.parse(row[3])
 
 
-def write_course(
-    db: sqlite3.Connection, data_id: str, unit: str, at: int, entry: int, amount: Amount
-) -> None:
-    """Add the newest sum to the course."""
-    fields = (data_id, unit, at, entry, amount.epsilon, amount.delta)
-    row = (*fields, digest("course", *fields))
-    db.execute("INSERT INTO course VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+def write_course(db: sqlite3.Connection, data_id: str, at: int, entry: int, book: Book) -> None:
+    """Add the newest sums to the course."""
+    fields = (data_id, at, entry, book.text())
+    db.execute("INSERT INTO course VALUES (?, ?, ?, ?, ?)", (*fields, digest("course", *fields)))
 
 
 def report_digest(entry: int, at: int, chain: bytes, report: bytes) -> bytes:

@@ -1,13 +1,14 @@
 """The ledger's tables, their versions, and the check that a file has exactly these.
 
-``entry`` and ``event`` hold what was charged, ``report`` what was sealed; ``total`` and
-``course`` hold running sums, so that nothing is ever added up over all entries; ``head``
+``entry``, ``event`` and ``waiver`` hold what was charged, ``report`` what was sealed; ``total``
+and ``course`` hold running sums, so that nothing is ever added up over all entries; ``head``
 has one row that ends the chain of entries. :mod:`.ledger_rows` says what the digests cover.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 
 APPLICATION_ID = 0x464C4450
 """``PRAGMA application_id`` of a ledger: "FLDP" in ASCII."""
@@ -49,32 +50,31 @@ SCHEMA: dict[str, str] = {
     report BLOB NOT NULL,
     digest BLOB NOT NULL
 )""",
+    "waiver": """CREATE TABLE waiver (
+    entry INTEGER NOT NULL,
+    position INTEGER NOT NULL, -- of the event
+    unit TEXT NOT NULL,        -- for which the owner declared it post-processing
+    PRIMARY KEY (entry, position, unit)
+) WITHOUT ROWID""",
     "total": """CREATE TABLE total (
-    run_id TEXT NOT NULL,     -- '' for the sum over all runs
-    data_id TEXT NOT NULL,
-    unit TEXT NOT NULL,
+    run_id TEXT NOT NULL,     -- '' for the sums over all runs
+    data_id TEXT NOT NULL,    -- an account; with a tab: sums over parts of its data
     successor TEXT,           -- key of the next row, so that a missing row is noticed
-    epsilon INTEGER NOT NULL,
-    delta INTEGER NOT NULL,
+    book TEXT NOT NULL,       -- JSON: epsilon (1e-12) and delta (1e-18) by line
     digest BLOB NOT NULL,
-    PRIMARY KEY (run_id, data_id, unit)
+    PRIMARY KEY (run_id, data_id)
 ) WITHOUT ROWID""",
     "course": """CREATE TABLE course (
     data_id TEXT NOT NULL,
-    unit TEXT NOT NULL,
     at INTEGER NOT NULL,
     entry INTEGER NOT NULL,
-    epsilon INTEGER NOT NULL, -- sum over all runs up to and with this entry
-    delta INTEGER NOT NULL,
+    book TEXT NOT NULL,       -- JSON: sums over all runs up to and with this entry
     digest BLOB NOT NULL,
-    PRIMARY KEY (data_id, unit, at, entry)
+    PRIMARY KEY (data_id, at, entry)
 ) WITHOUT ROWID""",
 }
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = ()
-"""Statements that bring version 1 to 2, version 2 to 3, and so on: forward only."""
-
-VERSION = 1 + len(MIGRATIONS)
+VERSION = 2
 """``PRAGMA user_version`` of the files that this package writes."""
 
 
@@ -96,25 +96,19 @@ def outdated(connection: sqlite3.Connection) -> bool:
     return pragma_number(connection, "user_version") < VERSION
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring an older file to this version, inside the caller's transaction."""
-    # Read again: another process may have been first.
-    found = pragma_number(connection, "user_version")
-    for statements in MIGRATIONS[found - 1 :]:
-        for statement in statements:
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def complaint(connection: sqlite3.Connection) -> str | None:
-    """Return what is wrong with the tables, or None.
+def complaint(
+    connection: sqlite3.Connection,
+    tables: Mapping[str, str] = SCHEMA,
+    version: int = VERSION,
+) -> str | None:
+    """Return what is wrong with the tables of a version, or None.
 
     A trigger or a view that somebody added counts as wrong: a trigger could change what a
     charge writes.
     """
     rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     found = dict(rows.fetchall())
-    if found == SCHEMA:
+    if found == tables:
         return None
-    names = sorted({str(n) for n, _ in found.items() ^ SCHEMA.items()})
-    return f"its tables are not those of a ledger of version {VERSION} ({', '.join(names)})"
+    names = sorted({str(n) for n, _ in found.items() ^ tables.items()})
+    return f"its tables are not those of a ledger of version {version} ({', '.join(names)})"

@@ -12,6 +12,7 @@ from pathlib import Path
 from flower_ldp.accounting import ledger_file as file
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting import ledger_schema as schema
+from flower_ldp.accounting.ledger_migration import migrate
 from flower_ldp.accounting.ledger_rows import DamageError, Head
 from flower_ldp.accounting.ledger_types import Mark
 from flower_ldp.errors import LedgerError
@@ -60,9 +61,11 @@ class Session:
             self.db = file.connect(path, timeout=timeout, read_only=read_only, durable=durable)
             try:
                 file.check_version(path, self.db)
-                if not read_only and schema.outdated(self.db):
+                if schema.outdated(self.db):
+                    if read_only:
+                        raise file.outdated(path)
                     with self.transaction(WRITE):
-                        schema.migrate(self.db)
+                        migrate(self.db)
                 with self.transaction(READ):
                     wrong = schema.complaint(self.db)
                     if wrong is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import Literal
 
-from flower_ldp.accounting.amounts import Amount, costs
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.books import CONDITIONAL, COUNTED, DIRECT, SILENT, WAIVED, Book
+from flower_ldp.privacy import PrivacyEvent, Unbounded, Unit
 
 Scope = Literal["run", "life", "window"]
 
@@ -46,7 +49,9 @@ class Charge:
     Parameters
     ----------
     data_id : str
-        The operator's name for the data, whichever node or process answers for it.
+        The operator's name for the data, whichever node or process answers for it. Of a part
+        of it: ``data#layout/part``, where the parts of a layout share no example and are fixed
+        by index, never by content.
     run_id : int
         Flower's, in [0, 2^64).
     message_id : str
@@ -60,6 +65,10 @@ class Charge:
         What the release costs; at least one.
     parameters : str
         Public parameters, as a JSON object.
+    waived : mapping of str to tuple of Unit
+        By mechanism, the units for which the data's owner declares that the release only
+        post-processes what is paid for: units finer than the release's own. What is waived for
+        a unit is waived for all finer ones.
 
     Raises
     ------
@@ -74,6 +83,7 @@ class Charge:
     fingerprint: bytes
     events: tuple[PrivacyEvent, ...]
     parameters: str = "{}"
+    waived: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("data_id", "message_id", "message_type"):
@@ -94,7 +104,38 @@ class Charge:
             raise ValueError(f"parameters must be JSON: {error}") from error
         if not isinstance(parsed, dict):
             raise ValueError("parameters must be a JSON object")
-        costs(self.events)
+        for unit in Unit:
+            self.book.amount(unit, COUNTED)
+
+    @cached_property
+    def exact(self) -> tuple[ExactEvent, ...]:
+        """The events as they are stored."""
+        return tuple(
+            ExactEvent(
+                event.mechanism,
+                event.unit.value,
+                Amount.cost(event.epsilon, event.delta),
+                int(event.count),
+                self._waived(event),
+            )
+            for event in self.events
+        )
+
+    @cached_property
+    def book(self) -> Book:
+        """What the release costs."""
+        return Book.of(self.exact)
+
+    def _waived(self, event: PrivacyEvent) -> tuple[str, ...]:
+        declared = self.waived.get(event.mechanism, ())
+        for unit in declared:
+            if unit is event.unit or unit not in event.unit.within:
+                raise ValueError(
+                    f"waived for {event.mechanism} must be units finer than {event.unit.value}, "
+                    f"got {unit.value}"
+                )
+        freed = {finer for unit in declared for finer in unit.within}
+        return tuple(unit.value for unit in Unit if unit in freed)
 
 
 @dataclass(frozen=True)
@@ -104,7 +145,8 @@ class Limit:
     Parameters
     ----------
     unit : Unit
-        What it protects; costs about other units do not count towards it.
+        What it protects. Costs about coarser units count towards it too; costs about finer
+        ones do not, since they promise nothing for it.
     scope : str
         ``"run"``: within one run. ``"life"``: ever. ``"window"``: within any period of
         ``window_seconds``.
@@ -203,12 +245,15 @@ class ExactEvent:
         Of one release.
     count : int
         Number of releases.
+    waived : tuple of str
+        Finer units for which the owner declared it post-processing of what was paid.
     """
 
     mechanism: str
     unit: str
     cost: Amount
     count: int
+    waived: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -264,9 +309,64 @@ class Entry:
                 "epsilon": event.cost.epsilon_text,
                 "delta": event.cost.delta_text,
                 "count": event.count,
+                "waived": " ".join(event.waived),
             }
             for event in self.events
         ]
+
+
+@dataclass(frozen=True)
+class UnitSpending:
+    """What was spent about one unit of privacy.
+
+    Parameters
+    ----------
+    unit : Unit
+        The unit.
+    direct : Amount
+        Promised for the unit itself.
+    in_all : Amount
+        Promised for the unit and for coarser ones: all that is bounded. Zero if nothing was
+        promised: then nothing is bounded, see ``promised``.
+    counted : Amount
+        What limits count: conditional claims beside ``in_all``.
+    under : mapping of str to Amount
+        Conditional claims, in all, by the mechanism's name.
+    beyond : Unbounded
+        Releases that ``in_all`` says nothing about.
+    waived : int
+        Releases that the owner declared post-processing for this unit.
+    """
+
+    unit: Unit
+    direct: Amount
+    in_all: Amount
+    counted: Amount
+    under: Mapping[str, Amount]
+    beyond: Unbounded
+    waived: int
+
+    @property
+    def promised(self) -> bool:
+        """Whether anything was promised for the unit without a condition."""
+        return self.in_all != Amount()
+
+
+def spending(book: Book) -> Iterator[UnitSpending]:
+    """Yield what a book says about each unit for which there was a release."""
+    for unit in Unit:
+        beyond = Unbounded(book.number(unit, SILENT), book.number(unit, CONDITIONAL))
+        in_all, waived = book.amount(unit), book.number(unit, WAIVED)
+        if in_all != Amount() or beyond or waived:
+            yield UnitSpending(
+                unit,
+                book.amount(unit, DIRECT),
+                in_all,
+                book.amount(unit, COUNTED),
+                book.conditional(unit),
+                beyond,
+                waived,
+            )
 
 
 @dataclass(frozen=True)

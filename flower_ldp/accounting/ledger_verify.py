@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from operator import itemgetter
 
 from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_rows as rows
-from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.books import Book
+from flower_ldp.accounting.ledger_migration import add
 from flower_ldp.accounting.ledger_rows import FIRST, DamageError, Head, Key
-from flower_ldp.accounting.ledger_types import Entry
 
 
 def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
@@ -23,51 +24,39 @@ def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
     if verdict != ["ok"]:
         raise DamageError(f"SQLite's own check says: {'; '.join(map(str, verdict))}")
     head = rows.read_head(db)
-    sums: dict[Key, Amount] = {}
-    latest, points, events = 0, 0, 0
+    sums: dict[str, dict[str, Book]] = {}
+    latest, points, events, waivers = 0, 0, 0, 0
     for entry in entries.read(db, head, 1, head.entries):
         if entry.at < latest:
             raise DamageError(f"the time of entry {entry.number} is before that of the last")
         latest = entry.at
         events += len(entry.events)
-        for key in _add(sums, entry):
+        waivers += sum(len(event.waived) for event in entry.events)
+        for name, book in add(sums, entry).items():
             points += 1
-            _check_point(db, entry, key, sums[key])
+            found = rows.point_of_course(db, name, entry.at, entry.number)
+            if found != book:
+                raise DamageError(
+                    f"the course at entry {entry.number} says {found}, not {book.text()}"
+                )
     if latest != head.latest:
         raise DamageError("the head's time is not that of the last entry")
-    _check_totals(db, sums)
+    flat = {(run, name): book for run, named in sums.items() for name, book in named.items()}
+    _check_totals(db, flat)
     _check_count(db, "course", points)
     _check_count(db, "event", events)
-    return head, _check_reports(db), len(sums)
+    _check_count(db, "waiver", waivers)
+    return head, _check_reports(db), len(flat)
 
 
-def _add(sums: dict[Key, Amount], entry: Entry) -> set[Key]:
-    """Add an entry to the sums; return the keys of those over all runs."""
-    touched = set()
-    for event in entry.events:
-        cost = Amount(event.cost.epsilon * event.count, event.cost.delta * event.count)
-        for run in (str(entry.run_id), ""):
-            key = (run, entry.data_id, event.unit)
-            sums[key] = sums.get(key, Amount()) + cost
-        touched.add(("", entry.data_id, event.unit))
-    return touched
-
-
-def _check_point(db: sqlite3.Connection, entry: Entry, key: Key, amount: Amount) -> None:
-    _, data_id, unit = key
-    found = rows.point_of_course(db, data_id, unit, entry.at, entry.number)
-    if found != amount:
-        raise DamageError(f"the course at entry {entry.number} says {found}, not {amount}")
-
-
-def _check_totals(db: sqlite3.Connection, sums: dict[Key, Amount]) -> None:
+def _check_totals(db: sqlite3.Connection, sums: dict[Key, Book]) -> None:
     before = FIRST
-    for key in sorted(sums):
+    for key, book in sorted(sums.items(), key=itemgetter(0)):
         if rows.successor_of(db, before) != key:
             raise DamageError(f"the totals after {before} do not go on with {key}")
         found = rows.read_total(db, key)
-        if found != sums[key]:
-            raise DamageError(f"the total of {key} is {found}, its entries cost {sums[key]}")
+        if found != book:
+            raise DamageError(f"the total of {key} is {found.text()}, not {book.text()}")
         before = key
     if rows.successor_of(db, before) is not None:
         raise DamageError(f"the totals do not end with {before}")

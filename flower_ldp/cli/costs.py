@@ -12,6 +12,8 @@ from flower_ldp.cli.output import Report, number
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 
 _MOST_ROUNDS = 1_000_000
+#: What is about a client counts towards its examples and labels, and none of it is about these.
+FINER_UNITS = ("   per example and label", "as much in all, nothing of it directly")
 
 
 def wrong(option: str, what: str) -> typer.BadParameter:
@@ -78,6 +80,7 @@ class Cost:
                 "epsilon in all, pure",
                 f"{self.pure.epsilon:.15g} per client after {self.rounds:,} rounds",
             ),
+            FINER_UNITS,
         ]
         if self.second is not None:
             gain = "" if self.second.epsilon < self.pure.epsilon else "no less: "
@@ -92,8 +95,10 @@ class Cost:
     def tell_meaning(self, report: Report) -> None:
         """Put sums and their meaning into the facts, and say in words what they are worth."""
         report.facts["meaning"] = {"round": meaning(self.one), "total": meaning(self.pure)}
+        # Rounds are about the client, and so about each of its examples and labels.
         report.facts["epsilon"] = {
             "unit": "client",
+            "units": [unit.value for unit in Unit.CLIENT.within],
             "relation": Unit.CLIENT.relation,
             "round": self.one.epsilon,
             "total_pure": self.pure.epsilon,

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 
 from flower_ldp.accounting.gaussian import composed_epsilon
-from flower_ldp.cli.costs import check_count, wrong
+from flower_ldp.cli.costs import FINER_UNITS, check_count, wrong
 from flower_ldp.cli.output import Report, number
 from flower_ldp.mechanisms.gaussian import LARGEST_DIMENSION, Gaussian
 from flower_ldp.mechanisms.gaussian_law import classical_deviation, gaussian_delta
@@ -100,6 +100,7 @@ def _cost(wishes: Wishes, mechanism: Gaussian, report: Report) -> None:
             "in all, sums",
             f"{pure.epsilon:.15g}, delta {pure.delta:g}, per client after {wishes.rounds:,} rounds",
         ),
+        FINER_UNITS,
     ]
     if together is not None:
         found = f"{number(together.epsilon)}, delta {together.delta:g} (if rounds and noise are "
@@ -108,6 +109,7 @@ def _cost(wishes: Wishes, mechanism: Gaussian, report: Report) -> None:
     last = pure if together is None else together
     report.facts["epsilon"] = {
         "unit": "client",
+        "units": [unit.value for unit in Unit.CLIENT.within],
         "relation": Unit.CLIENT.relation,
         "round": one.epsilon,
         "delta": one.delta,

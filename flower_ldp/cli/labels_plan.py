@@ -70,7 +70,8 @@ def answer(wishes: Wishes, report: Report) -> None:
     if wishes.labels is not None:
         rows += _labels(wishes.labels, flip, spent.epsilon, report)
     cost = f"{spent.epsilon:.15g} per label, pure, once: rounds of training add nothing"
-    report.pairs([*rows, ("epsilon", cost)])
+    coarser = ("   per example and client", "no promise")
+    report.pairs([*rows, ("epsilon", cost), coarser])
     report.line()
     report.line(f"One label: {meaning(spent)}")
     report.line("Features are not protected, nor how many labels there are.")

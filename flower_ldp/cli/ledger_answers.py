@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.books import Place
+from flower_ldp.accounting.composition import Totals
 from flower_ldp.accounting.composition import totals as composed
 from flower_ldp.accounting.ledger import Entry, Ledger, Limit, Mark
+from flower_ldp.accounting.ledger_releases import releases_by_account
+from flower_ldp.accounting.ledger_types import UnitSpending
 from flower_ldp.cli.output import Report, number
 from flower_ldp.errors import LedgerError
 from flower_ldp.policy import Policy
-from flower_ldp.privacy import PrivacyEvent, Unit, meaning
+from flower_ldp.privacy import Unit, meaning
 
 # The newest run of an account is looked for in so many entries.
 _TAIL = 500
@@ -45,52 +49,103 @@ def mark_facts(mark: Mark) -> dict[str, Any]:
 
 
 def totals(ledger: Ledger, report: Report) -> None:
-    """State the pure totals over all runs, and what each is worth."""
+    """State what was spent over all runs, directly and in all, and what is not bounded."""
     mark = ledger.mark()
-    found = [
-        (data_id, unit, amount)
-        for data_id in ledger.data_ids()
-        for unit, amount in ledger.totals(data_id).items()
-    ]
+    accounts = ledger.accounts()
+    found = [(data_id, row) for data_id in accounts for row in ledger.spending(data_id)]
     report.facts["mark"] = mark_facts(mark)
     report.facts["totals"] = [
-        {
-            "data_id": data_id,
-            "unit": unit.value,
-            "epsilon": amount.epsilon_text,
-            "delta": amount.delta_text,
-            "meaning": meaning(amount.spent(unit)),
-        }
-        for data_id, unit, amount in found
+        {"data_id": data_id, "parts": accounts[data_id], **_fact(row)} for data_id, row in found
     ]
     report.line(f"Ledger {mark.ledger}, {mark.entries:,} entries")
     if not found:
         report.line("Nothing was spent.")
         return
     report.table(
-        "Spent over all runs, pure",
-        ("data", "unit", "epsilon", "delta"),
-        [(d, unit.value, a.epsilon_text, a.delta_text) for d, unit, a in found],
+        "Spent over all runs, pure: in all, and the part of it that was about the very unit",
+        ("data", "unit", "epsilon in all", "delta in all", "epsilon directly", "delta directly"),
+        [_cells(data_id, row) for data_id, row in found],
     )
-    data_id, unit, worst = max(found, key=lambda row: row[2].epsilon)
-    report.line(f"The largest, {data_id} per {unit.value}: {meaning(worst.spent(unit))}")
+    _conditional(found, report)
+    for data_id, row in found:
+        for sentence in _notes(row):
+            report.line(f"{data_id} per {row.unit.value}: {sentence}.")
+    promised = [(data_id, row) for data_id, row in found if row.promised]
+    if promised:
+        data_id, row = max(promised, key=lambda one: one[1].in_all.epsilon)
+        spent = row.in_all.spent(row.unit)
+        report.line(f"The largest, {data_id} per {row.unit.value}: {meaning(spent)}")
+
+
+NO_PROMISE = "no promise"
+
+
+def _fact(row: UnitSpending) -> dict[str, Any]:
+    """Return a total for JSON; a unit for which nothing was promised has none."""
+    promised = row.promised
+    return {
+        "unit": row.unit.value,
+        "epsilon": row.in_all.epsilon_text if promised else None,
+        "delta": row.in_all.delta_text if promised else None,
+        "direct_epsilon": row.direct.epsilon_text,
+        "direct_delta": row.direct.delta_text,
+        "counted_epsilon": row.counted.epsilon_text,
+        "counted_delta": row.counted.delta_text,
+        "releases_without_promise": row.beyond.silent,
+        "releases_conditional": row.beyond.conditional,
+        "releases_post_processing": row.waived,
+        "conditional": [
+            {"mechanism": name, "epsilon": amount.epsilon_text, "delta": amount.delta_text}
+            for name, amount in row.under.items()
+        ],
+        "meaning": meaning(row.in_all.spent(row.unit)) if promised else NO_PROMISE,
+    }
+
+
+def _cells(data_id: str, row: UnitSpending) -> tuple[str, ...]:
+    if not row.promised:
+        return (data_id, row.unit.value, NO_PROMISE, "", "", "")
+    direct = (row.direct.epsilon_text, row.direct.delta_text)
+    return (data_id, row.unit.value, row.in_all.epsilon_text, row.in_all.delta_text, *direct)
+
+
+def _notes(row: UnitSpending) -> Iterator[str]:
+    """Yield what must be known beside a total."""
+    if row.beyond:
+        end = ": the total does not bound them" if row.promised else ""
+        yield f"{row.beyond}{end}"
+    if row.waived:
+        yield (
+            f"{row.waived:,} released as post-processing of what was paid, which the owner declares"
+        )
+
+
+def _conditional(found: list[tuple[str, UnitSpending]], report: Report) -> None:
+    rows = [
+        (data_id, row.unit.value, name, amount.epsilon_text, amount.delta_text)
+        for data_id, row in found
+        for name, amount in row.under.items()
+    ]
+    if rows:
+        report.table(
+            "Under a condition only, in all, and in no total above",
+            ("data", "unit", "claim", "epsilon", "delta"),
+            rows,
+        )
 
 
 def bounds(ledger: Ledger, delta: float, report: Report) -> None:
     """State the smaller of the pure sum and the bound by privacy loss distributions."""
-    counts: dict[str, Counter[PrivacyEvent]] = {}
-    for entry in ledger.entries():
-        mine = counts.setdefault(entry.data_id, Counter())
-        for event in entry.events:
-            cost = event.cost.spent(Unit(event.unit))
-            mine[PrivacyEvent(event.mechanism, cost.epsilon, cost.delta, cost.unit)] += event.count
     facts: list[dict[str, Any]] = []
-    for data_id in sorted(counts):
-        events = [
-            PrivacyEvent(e.mechanism, e.epsilon, e.delta, e.unit, count)
-            for e, count in counts[data_id].items()
-        ]
-        for unit, both in composed(events, delta=delta).items():
+    for data_id, releases in releases_by_account(ledger).items():
+        sums = {row.unit: row for row in ledger.spending(data_id)}
+        for unit in Unit:
+            events = releases.towards(unit)
+            if not events:
+                continue
+            # Of parts the sum is the largest one's, which is below that of all that may be.
+            pure = sums[unit].in_all.spent(unit)
+            both = Totals(pure, composed(events, delta=delta)[unit].approximate)
             second = None if both.approximate is None else both.approximate.epsilon
             fact: dict[str, Any] = {
                 "data_id": data_id,
@@ -127,7 +182,7 @@ def budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report:
         report.warn("the policy is for simulation: neither data nor budgets are real")
     facts: list[dict[str, Any]] = []
     newest = _newest_runs(ledger)
-    for data_id in _accounts(ledger, policy):
+    for data_id in accounts_of(ledger, policy):
         chosen = newest.get(data_id) if run is None else run
         for budget in policy.limits():
             limit = Limit(**budget._asdict())
@@ -147,9 +202,13 @@ def budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report:
                     "delta": allowed.delta_text,
                     "epsilon_left": left.epsilon_text,
                     "delta_left": left.delta_text,
+                    "over": over(data_id, limit, spent),
                 }
             )
     report.facts["budgets"] = facts
+    for fact in facts:
+        if fact["over"]:
+            report.warn(fact["over"])
     report.table(
         "Left of the budgets",
         ("data", "unit", "for", "epsilon left", "of", "delta left", "of"),
@@ -176,21 +235,33 @@ def _scope(fact: dict[str, Any]) -> str:
     return "life"
 
 
+def over(data_id: str, limit: Limit, spent: Amount) -> str | None:
+    """Say that more was spent than a limit allows, with the figures; None if it was not."""
+    allowed = limit.allowed
+    if spent.epsilon <= allowed.epsilon and spent.delta <= allowed.delta:
+        return None
+    return (
+        f"{data_id}: {spent} was spent in all, over the limit of {limit}: what counts towards "
+        "it is refused"
+    )
+
+
 def _left(allowed: Amount, spent: Amount) -> Amount:
     # A budget that was lowered since may be below what was spent: then nothing is left.
     return Amount(max(allowed.epsilon - spent.epsilon, 0), max(allowed.delta - spent.delta, 0))
 
 
-def _accounts(ledger: Ledger, policy: Policy) -> list[str]:
+def accounts_of(ledger: Ledger, policy: Policy) -> list[str]:
     """Return the names under which a policy's data is charged."""
     if not policy.is_simulation:
         return [policy.data_id]
-    return [name for name in ledger.data_ids() if name.startswith(f"{policy.data_id}/")]
+    return [name for name in ledger.accounts() if name.startswith(f"{policy.data_id}/")]
 
 
 def _newest_runs(ledger: Ledger) -> dict[str, int]:
+    """Return the newest run of each account; kept reports are of none."""
     first = max(1, ledger.mark().entries - _TAIL + 1)
-    return {entry.data_id: entry.run_id for entry in ledger.entries(first)}
+    return {Place.of(entry.data_id).account: entry.run_id for entry in ledger.entries(first)}
 
 
 def last_entries(ledger: Ledger, last: int, report: Report) -> None:
@@ -203,7 +274,7 @@ def last_entries(ledger: Ledger, last: int, report: Report) -> None:
         return
     report.table(
         "The last entries" if first > 1 else "Entries",
-        ("entry", "at", "data", "run", "type", "mechanism", "unit", "epsilon", "sealed"),
+        ("entry", "at", "data", "run", "type", "mechanism", "unit", "epsilon", "waived", "sealed"),
         [
             (
                 str(row["entry"]),
@@ -214,6 +285,7 @@ def last_entries(ledger: Ledger, last: int, report: Report) -> None:
                 str(row["mechanism"]),
                 str(row["unit"]),
                 str(row["epsilon"]) + (f" x {row['count']}" if row["count"] != 1 else ""),
+                str(row["waived"]),
                 "yes" if row["sealed"] else "no",
             )
             for row in rows

@@ -30,6 +30,7 @@ COLUMNS = (
     "epsilon",
     "delta",
     "count",
+    "waived",
 )
 
 Rows = Iterable[Mapping[str, Any]]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.accounting.ledger import Ledger, Limit
+from flower_ldp.cli.ledger_answers import accounts_of, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
 from flower_ldp.policy import BudgetLimit, Policy, load_policy
@@ -47,6 +48,7 @@ def _messages(policy: Policy, report: Report) -> None:
             "epsilon": allowance.epsilon,
             "delta": allowance.delta,
             "unit": allowance.unit,
+            "post_processing": list(allowance.post_processing),
         }
         for message, allowances in policy.messages.items()
         for mechanism, allowance in allowances.items()
@@ -55,7 +57,7 @@ def _messages(policy: Policy, report: Report) -> None:
     if rows:
         report.table(
             "The most that one release may cost",
-            ("message", "mechanism", "epsilon", "delta", "unit"),
+            ("message", "mechanism", "epsilon", "delta", "unit", "post-processing for"),
             [[_cell(value) for value in row.values()] for row in rows],
         )
     empty = [message for message, allowances in policy.messages.items() if not allowances]
@@ -124,7 +126,9 @@ def _fits(policy: Policy, message: str, limit: BudgetLimit) -> int | None:
         Amount.cost(allowance.epsilon, allowance.delta)
         for name, allowances in policy.messages.items()
         for allowance in allowances.values()
-        if name == message and allowance.unit == limit.unit.value
+        if name == message
+        if limit.unit in Unit(allowance.unit).within
+        if not any(limit.unit in Unit(unit).within for unit in allowance.post_processing)
     ]
     if not costs:
         return None
@@ -148,6 +152,7 @@ def _ledger(policy: Policy, report: Report) -> None:
         # As a client opens it: owner, rights, version and content are checked.
         with Ledger.open(path) as ledger:
             mark = ledger.mark()
+            over_limits(ledger, policy, report)
     except LedgerError as error:
         report.problem(str(error))
         return
@@ -155,5 +160,19 @@ def _ledger(policy: Policy, report: Report) -> None:
     report.line(f"Ledger {path}: usable, {mark.entries:,} entries.")
 
 
+def over_limits(ledger: Ledger, policy: Policy, report: Report) -> None:
+    """Warn of each limit that is exceeded: a lowered one, or after units came to be nested."""
+    for data_id in accounts_of(ledger, policy):
+        for budget in policy.limits():
+            limit = Limit(**budget._asdict())
+            # A limit for a run binds the run that is to come, in which nothing is spent yet.
+            if limit.scope != "run":
+                found = over(data_id, limit, ledger.spent(data_id, 0, limit))
+                if found is not None:
+                    report.warn(found)
+
+
 def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
     return f"{value:.15g}" if isinstance(value, float) else str(value)

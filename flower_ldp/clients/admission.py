@@ -20,6 +20,22 @@ from flower_ldp.privacy import PrivacyEvent
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What releases rest on and all of the data has paid for once, as a private training.
+
+    Parameters
+    ----------
+    events : tuple of PrivacyEvent
+        What it cost.
+    terms : str
+        What it was, as canonical JSON. The same terms are paid for once.
+    """
+
+    events: tuple[PrivacyEvent, ...]
+    terms: str
+
+
+@dataclass(frozen=True)
 class ReleaseRequest:
     """A release that the server asks for.
 
@@ -41,6 +57,8 @@ class ReleaseRequest:
         part has an account of its own (:class:`~flower_ldp.clients.release.KeptRelease`).
     memo : str
         What the report is kept under, if any other message may be answered with it too.
+    basis : Basis, optional
+        What the release rests on, if that is to be paid for as well.
     """
 
     run_id: int
@@ -50,6 +68,7 @@ class ReleaseRequest:
     terms: str
     part: str = ""
     memo: str = ""
+    basis: Basis | None = None
 
 
 class Permit(Protocol):

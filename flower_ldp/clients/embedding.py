@@ -19,6 +19,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.clients.admission import Basis
 from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, WireError
@@ -168,6 +169,15 @@ class OpenEmbedding:
     def memo(self) -> str:
         """The same terms: one report answers every message that has them."""
         return self.terms
+
+    @property
+    def basis(self) -> Basis | None:
+        """The bottom's private training, which all records have paid for once."""
+        training = self.claim.training()
+        if not (training and self.events):
+            return None
+        fields = {"bottom": self.bottom, "claim": self.claim.kind, "covers": self.claim.covers}
+        return Basis(training, json.dumps(fields, sort_keys=True, separators=(",", ":")))
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.

@@ -24,16 +24,15 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.accounting.amounts import EPSILON_UNITS
-from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
+from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Receipt
 from flower_ldp.clients.label_store import (
     keyed_digest,
     locked_key,
@@ -41,7 +40,7 @@ from flower_ldp.clients.label_store import (
     pack,
     unpack,
 )
-from flower_ldp.clients.owner import account_of, ledger_of, policy_of
+from flower_ldp.clients.owner import account_of, ledger_of, limits_of, policy_of
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.labels.randomized import RandomizedLabels
@@ -49,7 +48,7 @@ from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
 from flower_ldp.mechanisms._inputs import read_labels
 from flower_ldp.policy import Policy
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import PrivacyEvent
 
 _log = logging.getLogger("flower_ldp")
 
@@ -147,7 +146,7 @@ class PrivateLabels:
         known = _check_prior(mechanism, prior, len(members))
         # The lock is held until the reports are stored: a second process waits for them.
         with locked_key(self.policy.ledger) as key, self._ledger() as ledger:
-            shelf = _Shelf(ledger, name, keyed_digest(key, true))
+            shelf = _Shelf(ledger, self.policy, name, keyed_digest(key, true))
             receipt = self._charge(shelf, stages, stage, len(true))
             fresh = receipt.report is None
             if fresh:
@@ -170,30 +169,27 @@ class PrivateLabels:
 
     def _charge(self, shelf: _Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
         """Charge a stage, or find it charged; the first stage of several charges for all."""
-        limits = [Limit(**limit._asdict()) for limit in self.policy.limits()]
-        terms = stages.terms(n)
-        whole = shelf.about(self.account, stages.events(), terms)
-        if len(stages.mechanisms) == 1:
-            return shelf.charge(whole, limits)
+        terms, staged = stages.terms(n), len(stages.mechanisms) > 1
+        layout = f"{self.account}#labels:{quote(shelf.name, safe='')}"
+        home = shelf.home(self.account, f"{layout}/all", staged=staged)
+        first = shelf.about(home, stages.events(), terms)
+        if not staged:
+            return shelf.charge(first)
+        if home == self.account:  # reserved before layouts were: its stages lie there too
+            layout = f"{self.account}#{shelf.name}"
         # All are made before the first is charged: what no ledger takes must cost nothing.
         parts = [
-            shelf.about(
-                f"{self.account}#{shelf.name}/{number}",
-                mechanism.events(),
-                {**terms, "stage": number},
-            )
+            shelf.about(f"{layout}/{number}", mechanism.events(), {**terms, "stage": number})
             for number, mechanism in enumerate(stages.mechanisms)
         ]
-        receipt = shelf.charge(whole, limits)
-        # That reserved epsilon for every label, whichever stage it is in. A stage's reports
-        # lie in an account of its own, which adds nothing to the total of the data's.
+        receipt = shelf.charge(first)
+        # That reserved epsilon for every label, whichever stage it is in: in a part of the
+        # layout without an example, so that a stage, which costs no more, adds nothing to it.
         if receipt.report is None:
             shelf.store(receipt, np.zeros(0, dtype=np.int64), None)
         else:
             shelf.stored(receipt)
-        # A ledger rounds a cost up to its next unit and a limit down: this one lies above.
-        paid = stages.mechanism(stage).epsilon + 2 / EPSILON_UNITS
-        return shelf.charge(parts[stage], [Limit(Unit.LABEL, "life", paid)])
+        return shelf.charge(parts[stage])
 
 
 @dataclass(frozen=True)
@@ -201,20 +197,33 @@ class _Shelf:
     """Where the ledger keeps the randomized labels of one name."""
 
     ledger: Ledger
+    policy: Policy
     name: str
     digest: bytes
+
+    @property
+    def message(self) -> str:
+        return f"labels:{self.name}"
+
+    def home(self, whole: str, reserved: str, *, staged: bool) -> str:
+        """Return the account of the first charge under the name, or where it is to be."""
+        places = (reserved, whole) if staged else (whole, reserved)
+        used = (p for p in places if self.ledger.has_charge(p, _NO_RUN, self.message))
+        return next(used, places[0])
 
     def about(
         self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
     ) -> Charge:
         """Return the charge of this label set; raise ValueError if no ledger would take it."""
         text, fingerprint = canonical(terms)
-        message = f"labels:{self.name}"
-        return Charge(account, _NO_RUN, message, MESSAGE_TYPE, fingerprint, events, text)
+        waived = self.policy.waived(MESSAGE_TYPE)
+        return Charge(
+            account, _NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived
+        )
 
-    def charge(self, charge: Charge, limits: Sequence[Limit]) -> Receipt:
+    def charge(self, charge: Charge) -> Receipt:
         try:
-            return self.ledger.charge(charge, limits)
+            return self.ledger.charge(charge, limits_of(self.policy))
         except RefusalError as error:
             if error.code != REFUSED_REPEAT:
                 raise

@@ -143,6 +143,7 @@ class LdpMod:
             terms=opened.terms,
             part=opened.part if isinstance(opened, KeptRelease) else "",
             memo=opened.memo if isinstance(opened, KeptRelease) else "",
+            basis=opened.basis if isinstance(opened, KeptRelease) else None,
         )
         return opened, self._admission.admit(request, context)
 

@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
-from flower_ldp.clients.admission import Permit, ReleaseRequest
-from flower_ldp.clients.parts import account_name, charge_kept, check_parts
+from flower_ldp.clients.admission import Basis, Permit, ReleaseRequest
+from flower_ldp.clients.parts import account_name, charge_kept
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
 from flower_ldp.policy import REFUSED_POLICY, Policy, find_policy
-from flower_ldp.privacy import compose
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent
 
 _log = logging.getLogger("flower_ldp")
 
@@ -77,9 +77,15 @@ class OwnerAdmission:
             "simulation: " if policy.is_simulation else "",
             "charged to" if receipt.report is None else "given again, at no charge to",
             account,
-            ", ".join(str(total) for total in compose(request.events).values()),
+            ", ".join(map(_line, request.events)),
         )
         return LedgerPermit(policy, receipt)
+
+
+def _line(event: PrivacyEvent) -> str:
+    times = "" if event.count == 1 else f"{event.count:,} x "
+    spent = PrivacySpent(event.unit, event.epsilon, event.delta)
+    return f"{event.mechanism} {times}{spent}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,8 @@ class LedgerPermit:
 
 def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple[Receipt, str]:
     """Judge and charge a request; return the receipt and the account that paid."""
-    policy.check(request.message_type, request.events)
+    basis = request.basis
+    policy.check(request.message_type, (*request.events, *(basis.events if basis else ())))
     account = account_of(policy, context)
     charge = Charge(
         data_id=account_name(account, request.part),
@@ -126,14 +133,34 @@ def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple
         fingerprint=hashlib.sha256(request.terms.encode()).digest(),
         events=request.events,
         parameters=request.terms,
+        waived=policy.waived(request.message_type),
     )
-    limits = [Limit(**limit._asdict()) for limit in policy.limits()]
+    limits = limits_of(policy)
     try:
         with ledger_of(policy) as ledger:
-            check_parts(ledger, account, request)
+            if basis is not None:
+                _charge_basis(ledger, replace(charge, data_id=account), limits, basis)
             return charge_kept(ledger, charge, limits, request.memo), charge.data_id
     except LedgerError as error:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
+
+
+def _charge_basis(ledger: Ledger, charge: Charge, limits: list[Limit], basis: Basis) -> None:
+    """Charge all of the data for what a release rests on, unless that was done before."""
+    charge = replace(
+        charge,
+        fingerprint=hashlib.sha256(basis.terms.encode()).digest(),
+        events=basis.events,
+        parameters=basis.terms,
+    )
+    receipt = charge_kept(ledger, charge, limits, f"basis {basis.terms}")
+    if receipt.report is None:
+        ledger.seal(receipt, b"")
+
+
+def limits_of(policy: Policy) -> list[Limit]:
+    """Return the policy's budgets as the ledger wants them."""
+    return [Limit(**limit._asdict()) for limit in policy.limits()]
 
 
 def ledger_of(policy: Policy) -> Ledger:

@@ -2,9 +2,9 @@
 
 An embedding is about one record, and a split run releases records block by block. One account
 for all of them would add up what blocks cost, though no record is in two. So each block has an
-account, named ``data#layout/block``, and its sums and limits are those of each record in it.
-Three refusals keep that true: the same data in other blocks, in one account as a whole after
-it was charged in parts, and in parts after it was charged as a whole.
+account, named ``data#layout/block``. What a record has spent is what was spent on all of the
+data and, of each layout, on the part with the most: the ledger adds that up and compares it with
+the limits, so data may be charged as a whole and in any number of layouts.
 
 A kept report is charged and sealed under its question instead of its message, in run 0 of the
 ledger: limits for a run count all kept reports as of one run. A crash between charge and seal
@@ -18,10 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
-from flower_ldp.clients.admission import ReleaseRequest
 from flower_ldp.errors import RefusalError
-from flower_ldp.policy import REFUSED_POLICY
-from flower_ldp.privacy import Unit
 
 _MARK = "#"
 #: Draws of one report before it is refused for good: each crash wastes one, and costs one.
@@ -31,31 +28,6 @@ MOST_DRAWS = 8
 def account_name(account: str, part: str) -> str:
     """Return the ledger's name for a part of the data, or for all of it."""
     return f"{account}{_MARK}{part}" if part else account
-
-
-def check_parts(ledger: Ledger, account: str, request: ReleaseRequest) -> None:
-    """Refuse a release that would let a record pay into two accounts.
-
-    Raises
-    ------
-    RefusalError
-        With the policy's code.
-    """
-    units = {event.unit for event in request.events}
-    start = account + _MARK
-    if not request.part:
-        if Unit.EXAMPLE not in units:  # parts are of records, so theirs is the only such unit
-            return
-        for name in ledger.data_ids():
-            if name.startswith(start) and units & ledger.totals(name).keys():
-                raise _refusal(f"{account} was charged in parts, as {name}")
-        return
-    layout, _, _ = request.part.partition("/")
-    for name in ledger.data_ids():
-        if name.startswith(start) and not name.startswith(f"{start}{layout}/"):
-            raise _refusal(f"the records of {account} were charged in other blocks, as {name}")
-    if units & ledger.totals(account).keys():
-        raise _refusal(f"{account} was charged as a whole, so its parts cannot be told apart")
 
 
 def charge_kept(ledger: Ledger, charge: Charge, limits: Sequence[Limit], memo: str) -> Receipt:
@@ -84,7 +56,3 @@ def _unless_unsealed(ledger: Ledger, charge: Charge, limits: Sequence[Limit]) ->
         if refusal.code != REFUSED_REPEAT:
             raise
         return None
-
-
-def _refusal(detail: str) -> RefusalError:
-    return RefusalError(REFUSED_POLICY, detail)

@@ -17,6 +17,7 @@ from typing import Protocol, runtime_checkable
 from flwr.app import RecordDict
 
 from flower_ldp.accounting.ledger_types import MOST_REPORT
+from flower_ldp.clients.admission import Basis
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 
@@ -44,7 +45,8 @@ class KeptRelease(OpenRelease, Protocol):
     """A release about a part of the data, whose report answers the same question for ever.
 
     The ledger has an account for each part, so that what one record costs is not multiplied
-    by the number of others. Parts must not share a record, and must not change.
+    by the number of others. Parts of a layout must not share a record, and must be fixed by
+    index, never by content.
     """
 
     @property
@@ -54,6 +56,10 @@ class KeptRelease(OpenRelease, Protocol):
     @property
     def memo(self) -> str:
         """Names the question: equal for two messages if one report answers both."""
+
+    @property
+    def basis(self) -> Basis | None:
+        """What the release rests on, if all of the data is to pay for that once."""
 
 
 class Release(Protocol):

@@ -8,7 +8,7 @@ party that owns the bottom declares one of three kinds:
 =============== ============================================================================
 ``public``      trained on public data, or frozen at random: each release costs its epsilon
 ``dp``          trained with gradients clipped per record and noised: the epsilon and delta of
-                the training stand beside each release
+                the training stand beside the releases, once for each bottom
 ``conditional`` trained on the records in any other way, as published: the epsilon holds
                 conditionally on the bottom model only
 =============== ============================================================================
@@ -23,13 +23,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit
 
 Kind = Literal["public", "dp", "conditional"]
 KINDS: tuple[Kind, ...] = ("public", "dp", "conditional")
 
-#: Ends the name of every event whose epsilon holds conditionally on a bottom model only.
-CONDITIONAL_SUFFIX = ":conditional"
 #: Names the event of a bottom's own private training.
 TRAINING = "bottom_training"
 
@@ -71,20 +69,23 @@ class BottomClaim:
             raise ValueError(f"delta must be in (0, 1) for kind 'dp', got {self.delta}")
 
     def events(self, release: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
-        """Return what goes on the ledger for a release whose randomizer states ``release``.
-
-        Under ``dp`` the training's line comes with every release that is charged: exact if a
-        record is released once per bottom, and too much, never too little, if more often.
-        """
+        """Return what goes on the ledger for a release whose randomizer states ``release``."""
         found = tuple(release)
         if self.kind == "conditional":
             return tuple(
                 replace(event, mechanism=event.mechanism + CONDITIONAL_SUFFIX) for event in found
             )
-        if self.kind == "dp" and found:
-            training = PrivacyEvent(TRAINING, self.epsilon, self.delta, Unit.EXAMPLE)
-            return (*found, training)
         return found
+
+    def training(self) -> tuple[PrivacyEvent, ...]:
+        """Return what the bottom's own training cost: once, and every record that it was about.
+
+        A release about some records tells of all others what the training let the bottom
+        keep of them. So it is charged to all of the data, and not to the records released.
+        """
+        if self.kind != "dp":
+            return ()
+        return (PrivacyEvent(TRAINING, self.epsilon, self.delta, Unit.EXAMPLE),)
 
     @property
     def covers(self) -> str:

@@ -10,10 +10,10 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from flower_ldp.errors import RefusalError
-from flower_ldp.mechanisms.bottom_claim import CONDITIONAL_SUFFIX
 from flower_ldp.policy.sections import (
     Allowance,
     Budget,
+    DataName,
     LedgerPath,
     MessageName,
     Name,
@@ -36,7 +36,7 @@ class BudgetLimit(NamedTuple):
     Parameters
     ----------
     unit : Unit
-        What it protects; costs about other units do not count towards it.
+        What it protects; costs about coarser units count towards it too.
     scope : {"run", "window", "life"}
         Which releases count: those of one run, of a window of time, or all.
     epsilon, delta : float
@@ -73,7 +73,7 @@ class Policy(Section):
         any cost that the budgets allow.
     """
 
-    data_id: Name
+    data_id: DataName
     ledger: LedgerPath
     mode: Literal["deployment", "simulation"]
     messages: Mapping[MessageName, Mapping[Name, Allowance]]
@@ -110,6 +110,15 @@ class Policy(Section):
             found.append(BudgetLimit(unit, "life", budget.life.epsilon, budget.life.delta, None))
         return tuple(found)
 
+    def waived(self, message_type: str) -> dict[str, tuple[Unit, ...]]:
+        """Return, by mechanism, the units for which it is declared post-processing."""
+        listed = next((had for name, had in self.messages.items() if name == message_type), {})
+        return {
+            mechanism: tuple(Unit(unit) for unit in allowance.post_processing)
+            for mechanism, allowance in listed.items()
+            if allowance.post_processing
+        }
+
     def check(self, message_type: str, events: Iterable[PrivacyEvent]) -> None:
         """Return if one release is allowed, as far as it alone decides.
 
@@ -145,7 +154,7 @@ class Policy(Section):
 
 def _check_by_name(event: PrivacyEvent) -> None:
     """Raise RefusalError if a claim has a condition that the owner must have read."""
-    if event.mechanism.endswith(CONDITIONAL_SUFFIX):
+    if event.is_conditional:
         raise _refusal(
             f"{event.mechanism} protects conditionally on a bottom model only: a deployment "
             "must allow it by name"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
+from flower_ldp.privacy import Unit
 from flower_ldp.yaml_source import Section, interval
 
 _MAX_NAME = 200
@@ -51,7 +53,16 @@ def _message_name(value: str) -> str:
     return value
 
 
+def _data_name(value: str) -> str:
+    if "#" in value:
+        raise PydanticCustomError(
+            "data_name", "must have no '#', which tells parts of the data from its name"
+        )
+    return _plain_name(value)
+
+
 Name = Annotated[str, AfterValidator(_plain_name)]
+DataName = Annotated[str, AfterValidator(_data_name)]
 MessageName = Annotated[str, AfterValidator(_message_name)]
 _Epsilon = Annotated[float, interval("(0, 1000000]")]
 _Delta = Annotated[float, interval("[0, 1)")]
@@ -68,11 +79,26 @@ class Allowance(Section):
         Of the whole release: a proposal of several is added up.
     unit : {"client", "example", "label"}
         What the cost must be about: the same epsilon protects far less per example.
+    post_processing : sequence of {"example", "label"}
+        Finer units for which the release only post-processes what was paid for, as the owner
+        declares: it is not charged to them. What holds for examples holds for their labels.
     """
 
     epsilon: _Epsilon
     delta: _Delta = 0.0
     unit: UnitName = "client"
+    post_processing: Sequence[Literal["example", "label"]] = ()
+
+    @model_validator(mode="after")
+    def _finer_units(self) -> Allowance:
+        for unit in self.post_processing:
+            if Unit(unit) is Unit(self.unit) or Unit(unit) not in Unit(self.unit).within:
+                raise PydanticCustomError(
+                    "not_finer",
+                    "must be units finer than the release's own",
+                    {"at": ("post_processing",)},
+                )
+        return self
 
 
 class Amount(Section):

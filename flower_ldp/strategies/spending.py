@@ -5,10 +5,15 @@ have been charged, and its report lost on the way. Only a client that answers wi
 that its gate decides before it charges anything has spent nothing, and that proposal is taken
 off again. The clients' ledgers are the truth; this is the server's view of them.
 
-**Worst case.** The pure total is the largest sum over clients. The approximate one bounds a
-client that was asked for each kind of release as often as any client was: at least as much as
-every client's releases, and the same where all take part in every round. It is a statement
-about epsilons that were fixed beforehand (:mod:`flower_ldp.accounting.composition`).
+**Worst case.** The pure total is the largest sum over clients, of epsilons and of deltas each:
+no client's exceeds either. The approximate one bounds a client that was asked for each kind of
+release as often as any client was: at least as much as every client's releases, and the same
+where all take part in every round. It is a statement about epsilons that were fixed beforehand
+(:mod:`flower_ldp.accounting.composition`).
+
+Units are nested (:mod:`flower_ldp.privacy`): what is about a client counts towards its examples
+and labels. The owner may have declared releases post-processing of others; a server does not
+know, and counts them.
 """
 
 from __future__ import annotations
@@ -19,7 +24,16 @@ from dataclasses import dataclass, replace
 
 from flower_ldp.accounting.composition import Totals, totals
 from flower_ldp.accounting.shuffle import ShuffleBound, shuffled
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
+from flower_ldp.privacy import (
+    PrivacyEvent,
+    PrivacySpent,
+    Unbounded,
+    Unit,
+    compose,
+    compose_directly,
+    meaning,
+    unbounded,
+)
 
 
 @dataclass(frozen=True)
@@ -31,31 +45,56 @@ class SpendingReport:
     Parameters
     ----------
     units : mapping of Unit to PrivacySpent
-        Per unit, the largest sum over clients: pure composition.
+        Per unit, the largest sum over clients, with all that is about coarser units: pure
+        composition. Only units for which something was promised.
+    direct : mapping of Unit to PrivacySpent
+        The same of events about the very unit.
+    beyond : mapping of Unit to Unbounded
+        Per unit, the most releases of one client that its total says nothing about.
     smaller : mapping of Unit to PrivacySpent
         Per unit, the smaller valid bound, which has a delta if it is not the sum.
     clients : mapping of int to mapping of Unit to PrivacySpent
-        Per node id, what its ledger should say for this run.
+        Per node id, what its ledger should say for this run, in all.
     shuffle : ShuffleBound or None
         What one round would cost towards someone who sees shuffled reports only; None if no
         theorem applies. Never part of a total.
     """
 
     units: Mapping[Unit, PrivacySpent]
+    direct: Mapping[Unit, PrivacySpent]
+    beyond: Mapping[Unit, Unbounded]
     smaller: Mapping[Unit, PrivacySpent]
     clients: Mapping[int, Mapping[Unit, PrivacySpent]]
     shuffle: ShuffleBound | None
 
     def __str__(self) -> str:
-        lines = []
-        for unit, spent in self.units.items():
-            line = f"at most {spent} (worst of {len(self.clients)} clients, a sum)"
-            if self.smaller[unit] != spent:
-                line += f"; or {self.smaller[unit]}"
-            lines += [line, meaning(self.smaller[unit])]
+        lines: list[str] = []
+        said: PrivacySpent | None = None
+        for unit in Unit:
+            spent, beyond = self.units.get(unit), self.beyond[unit]
+            if spent is None:
+                if beyond:
+                    lines.append(f"no promise per {unit.value}: {beyond}")
+                continue
+            if said is not None and replace(spent, unit=said.unit) == said and not beyond:
+                lines.append(f"and as much per {unit.value}, which is part of it")
+                continue
+            lines += self._lines(unit, spent, beyond)
+            said = spent
         if self.shuffle is not None:
             lines.append(f"conditional, in no total: {self.shuffle}")
         return "\n".join(lines) or "nothing was asked for"
+
+    def _lines(self, unit: Unit, spent: PrivacySpent, beyond: Unbounded) -> list[str]:
+        line = f"at most {spent} (worst of {len(self.clients)} clients, a sum)"
+        direct = self.direct.get(unit)
+        if direct != spent:
+            line += f", of which directly {direct or 'nothing'}"
+        if self.smaller[unit] != spent:
+            line += f"; or {self.smaller[unit]}"
+        if beyond:
+            line += f"; {beyond}: the total does not bound them"
+        return [line, meaning(self.smaller[unit])]
 
 
 class Proposals:
@@ -80,25 +119,29 @@ class Proposals:
         self._last = tuple(events), reports
 
     def worst(self) -> dict[Unit, PrivacySpent]:
-        """Return the largest pure sum over clients, per unit."""
-        found: dict[Unit, PrivacySpent] = {}
-        for history in {frozenset(events.items()) for events in self._asked.values()}:
-            for unit, spent in compose(_repeated(history)).items():
-                if unit not in found or spent.epsilon > found[unit].epsilon:
-                    found[unit] = spent
-        return found
+        """Return the largest pure sums over clients, per unit: of epsilons and of deltas."""
+        return _largest(map(compose, self._histories()))
 
     def report(self, *, delta: float) -> SpendingReport:
         """Return the report; see :meth:`SignDSStrategy.privacy_spent`."""
-        units = self.worst()
+        units, histories = self.worst(), self._histories()
         return SpendingReport(
             units=units,
+            direct=_largest(map(compose_directly, histories)),
+            beyond={
+                unit: _most(unbounded(history, unit) for history in histories) for unit in Unit
+            },
             smaller=self._smaller(units, delta),
             clients={
                 node: compose(_repeated(asked.items())) for node, asked in self._asked.items()
             },
             shuffle=self._shuffle(delta),
         )
+
+    def _histories(self) -> list[list[PrivacyEvent]]:
+        """Return what clients were asked for, each history once."""
+        different = {frozenset(events.items()) for events in self._asked.values()}
+        return [_repeated(history) for history in different]
 
     def _smaller(
         self, units: Mapping[Unit, PrivacySpent], delta: float
@@ -125,5 +168,23 @@ class Proposals:
         return shuffled(spent.epsilon, clients=reports, delta=delta)
 
 
-def _repeated(history: Iterable[tuple[PrivacyEvent, int]]) -> Iterable[PrivacyEvent]:
+def _largest(sums: Iterable[Mapping[Unit, PrivacySpent]]) -> dict[Unit, PrivacySpent]:
+    """Return, per unit, the largest epsilon and the largest delta."""
+    found: dict[Unit, PrivacySpent] = {}
+    for one in sums:
+        for unit, spent in one.items():
+            had = found.get(unit, spent)
+            epsilon, delta = max(had.epsilon, spent.epsilon), max(had.delta, spent.delta)
+            found[unit] = PrivacySpent(unit, epsilon, delta)
+    return {unit: found[unit] for unit in Unit if unit in found}
+
+
+def _most(counts: Iterable[Unbounded]) -> Unbounded:
+    most = Unbounded()
+    for one in counts:
+        most = Unbounded(max(most.silent, one.silent), max(most.conditional, one.conditional))
+    return most
+
+
+def _repeated(history: Iterable[tuple[PrivacyEvent, int]]) -> list[PrivacyEvent]:
     return [replace(event, count=event.count * times) for event, times in history]

@@ -4,7 +4,8 @@ Abadi et al., "Deep Learning with Differential Privacy" (2016): each example's g
 clipped, their sum is noised, and only that moves the model. So the trained model, every step
 of it and all that is made of it are (epsilon, delta)-differentially private for **one example
 of the client's data, replaced by any other**. Nothing is promised about a client's data as
-a whole: it is another unit, on its own line of the ledger.
+a whole. The release of the model at client level is a second charge to each example, unless the
+owner's policy declares it post-processing.
 
 The owner's policy governs, by the name ``dpsgd`` at unit example::
 

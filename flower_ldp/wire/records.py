@@ -6,10 +6,9 @@ The common order is that of SHA-256 over the id: known to all, fixed for ever, a
 pattern that a sorted order would bring (records of one class together).
 
 Records are cut into **blocks** of one fixed size in this order. A block is a batch of the
-training and also an account of the ledger's: each record is in one block, all of a block is
-released together, so the sum charged to a block is what each of its records has cost. That
-holds only if blocks never change, so the party, not the server, decides their size, and a
-ledger that has seen other blocks of the same data refuses.
+training and also an account of the ledger's: each record is in one block, and all of a block is
+released together, so that a record pays for its own block's releases and for no other block's. The
+party, not the server, decides their size: with other blocks costs add to those of the first ones.
 
 Ids are public here: each party knows the other parties' ids, and the server does.
 """

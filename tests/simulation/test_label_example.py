@@ -113,7 +113,7 @@ def test_two_stages_randomize_each_label_once_for_the_price_of_one(
     assert sorted([*first.members, *second.members]) == list(range(n))
     assert second.prior is not None
     assert not np.allclose(second.prior, known[second.members] ** private.DRAW_POWER)
-    charged = {"digits/2": 1.0, "digits/2#train/0": 1.0, "digits/2#train/1": 1.0}
+    charged = dict.fromkeys((f"digits/2#labels:train/{part}" for part in ("0", "1", "all")), 1.0)
     assert spent(tmp_path) == charged
 
 

@@ -20,7 +20,8 @@ def test_a_public_bottom_costs_the_release() -> None:
 
 def test_a_private_bottom_brings_its_training() -> None:
     claim = BottomClaim("dp", 2.0, 1e-5)
-    release, training = claim.events(CodebookEmbedding(6.0, 10).events())
+    (release,) = claim.events(CodebookEmbedding(6.0, 10).events())
+    (training,) = claim.training()
     assert release == PrivacyEvent("codebook_embedding", 6.0, unit=Unit.EXAMPLE)
     assert training == PrivacyEvent("bottom_training", 2.0, 1e-5, Unit.EXAMPLE)
     total = compose((release, training))[Unit.EXAMPLE]
@@ -80,7 +81,7 @@ def policy(mode: str, messages: str = "{}", unlisted: str = "refuse") -> Policy:
 
 def allowed(judge: Policy, claim: BottomClaim) -> bool:
     try:
-        judge.check("train.forward", claim.events(RELEASE))
+        judge.check("train.forward", (*claim.events(RELEASE), *claim.training()))
     except RefusalError:
         return False
     return True

@@ -71,10 +71,16 @@ def test_create_makes_one_and_never_another(tmp_path: Path) -> None:
 
 def test_show_states_totals_and_entries(file: Path) -> None:
     found = flower_ldp("ledger", "show", file, "--json").json
-    assert [{k: v for k, v in row.items() if k != "meaning"} for row in found["totals"]] == [
-        {"data_id": "[b]other[/b]", "unit": "label", "epsilon": "6", "delta": "0.0000003"},
-        {"data_id": "ward-7", "unit": "client", "epsilon": "3.6", "delta": "0"},
+    keys = ("data_id", "unit", "epsilon", "direct_epsilon", "releases_without_promise")
+    assert [tuple(row[key] for key in keys) for row in found["totals"]] == [
+        ("[b]other[/b]", "client", None, "0", 3),
+        ("[b]other[/b]", "example", None, "0", 3),
+        ("[b]other[/b]", "label", "6", "6", 0),
+        ("ward-7", "client", "3.6", "3.6", 0),
+        ("ward-7", "example", "3.6", "0", 0),
+        ("ward-7", "label", "3.6", "0", 0),
     ]
+    assert found["totals"][2]["delta"] == "0.0000003"
     assert [(row["entry"], row["sealed"]) for row in found["entries"]][-3:] == [
         (4, True),
         (4, True),
@@ -83,8 +89,66 @@ def test_show_states_totals_and_entries(file: Path) -> None:
     words = flower_ldp("ledger", "show", file, "--last", 1).out
     assert "[b]other[/b]" in words
     assert "2 x 3" in words
+    assert "no promise" in words
+    assert "[b]other[/b] per client: 3 releases promise nothing for it." in words
     assert "The largest, [b]other[/b] per label: Odds about a label's data" in words
     assert flower_ldp("ledger", "show", file, "--last", 0, "--json").json["entries"] == []
+
+
+def test_show_tells_parts_conditions_and_waivers_apart(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    code = PrivacyEvent("codes", 1.0, unit=Unit.EXAMPLE)
+    claim = PrivacyEvent("codes:conditional", 4.0, unit=Unit.EXAMPLE)
+    with Ledger.open(path, create=True) as ledger:
+        for block in range(3):
+            charge(ledger, "m", 0, code, data=f"ward-7#layout/train/{block}")
+        charge(ledger, "n", 0, claim, data="ward-7#layout/train/2")
+        freed = {"signds": (Unit.LABEL,)}
+        ledger.charge(Charge("ward-7", 1, "w", "train", b"x", (SIGNDS,), waived=freed), LIFE)
+    found = flower_ldp("ledger", "show", path, "--delta", 1e-6, "--json").json
+    totals_ = {row["unit"]: row for row in found["totals"]}
+    assert [(unit, row["epsilon"]) for unit, row in totals_.items()] == [
+        ("client", "0.8"),
+        ("example", "1.8"),
+        ("label", "1"),
+    ]
+    assert {row["parts"] for row in found["totals"]} == {3}
+    assert totals_["example"]["conditional"] == [
+        {"mechanism": "codes:conditional", "epsilon": "4", "delta": "0"}
+    ]
+    assert (totals_["example"]["counted_epsilon"], totals_["label"]["counted_epsilon"]) == (
+        "5.8",
+        "5",
+    )
+    assert totals_["label"]["releases_post_processing"] == 1
+    assert [(row["unit"], row["pure"]) for row in found["bounds"]] == [
+        ("client", 0.8),
+        ("example", 1.8),
+        ("label", 1.0),
+    ]
+    assert found["entries"][-1]["waived"] == "label"
+    words = flower_ldp("ledger", "show", path).out
+    assert "Under a condition only, in all, and in no total above" in words
+    assert "1 release promises something under a condition only" in words
+    assert "1 released as post-processing of what was paid, which the owner declares" in words
+
+
+OLD = Path(__file__).parents[1] / "data" / "ledger-v1.sqlite"
+
+
+def test_a_ledger_of_version_1_is_shown_after_it_was_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(OLD.read_bytes())
+    path.chmod(0o600)
+    for command in ("show", "verify", "export"):
+        refused = flower_ldp("ledger", command, path)
+        assert (refused.code, path.read_bytes()) == (1, OLD.read_bytes())
+        assert f"flower-ldp ledger migrate {path}" in refused.err
+    assert flower_ldp("ledger", "migrate", path).code == 0
+    rows = flower_ldp("ledger", "show", path, "--json").json["totals"]
+    ward = {row["unit"]: row["counted_epsilon"] for row in rows if row["data_id"] == "ward-7"}
+    assert ward == {"client": "8", "example": "15", "label": "17"}
+    assert flower_ldp("ledger", "verify", path).code == 0
 
 
 def test_show_says_what_is_left_of_each_budget(file: Path) -> None:
@@ -148,7 +212,7 @@ def test_show_adds_the_bound_by_loss_distributions(file: Path) -> None:
     other = totals([LABEL], delta=1e-4)[Unit.LABEL]
     assert [(row["data_id"], row["smaller"], row["smaller_delta"]) for row in found] == [
         ("[b]other[/b]", other.smaller.epsilon, other.smaller.delta),
-        ("ward-7", ward.smaller.epsilon, ward.smaller.delta),
+        *[("ward-7", ward.smaller.epsilon, ward.smaller.delta)] * 3,
     ]
     assert "at delta 0.0001" in flower_ldp("ledger", "show", file, "--delta", 1e-4).out
 

@@ -71,6 +71,7 @@ def test_totals(epsilon: float, rounds: int, magnitude: float | None) -> None:
     one = epsilon + (magnitude or 0)
     assert found["epsilon"] == {
         "unit": "client",
+        "units": ["client", "example", "label"],
         "relation": "replace-one client",
         "round": pytest.approx(one),
         "total_pure": pytest.approx(one * rounds),

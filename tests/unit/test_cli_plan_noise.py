@@ -47,6 +47,7 @@ def test_rows_rounds_and_bytes_of_laplace() -> None:
     assert both.approximate is not None
     assert found["epsilon"] == {
         "unit": "client",
+        "units": ["client", "example", "label"],
         "relation": "replace-one client",
         "round": 2.0,
         "total_pure": 60.0,

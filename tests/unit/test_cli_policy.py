@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.policy import parse_policy
-from flower_ldp.privacy import PrivacySpent, Unit, meaning
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from tests.cli import flower_ldp
 
 ROOT = Path(__file__).parents[2]
@@ -75,13 +75,38 @@ def test_check_says_what_is_allowed(file: Path) -> None:
         ("client", "run", {"train": 10}),
         ("client", "window", {"train": 5}),
         ("client", "life", {"train": 100}),
-        ("example", "life", {"evaluate": 3}),
+        ("example", "life", {"train": 11, "evaluate": 3}),
     ]
     assert found["meaning"]["client"] == meaning(PrivacySpent(Unit.CLIENT, 90.0))
     assert found["ledger"] == {"file": str(file.with_name("ledger.sqlite")), "entries": 0}
     words = flower_ldp("policy", "check", file).out
     for part in ("ward-7", "gauss", "1e-06", "30 days", "5 train", "usable", "are refused"):
         assert part in words
+
+
+def test_what_is_declared_post_processing_fits_the_finer_budget_for_ever(file: Path) -> None:
+    declared = POLICY
+    for mechanism in ("signds: {epsilon: 0.8", "magrr: {epsilon: 0.1"):
+        declared = declared.replace(mechanism, f"{mechanism}, post_processing: [example]")
+    file.write_text(declared)
+    found = flower_ldp("policy", "check", file, "--json").json
+    assert found["budgets"][3]["full_releases"] == {"evaluate": 3}
+    assert [row["post_processing"] for row in found["allowed"]] == [["example"], ["example"], []]
+
+
+def test_a_ledger_over_its_limits_is_said_with_the_figures(file: Path) -> None:
+    event = PrivacyEvent("signds", 11.0)
+    with Ledger.open(file.with_name("ledger.sqlite")) as ledger:
+        ledger.charge(
+            Charge("ward-7", 1, "m", "train", b"x", (event,)), [Limit(Unit.CLIENT, "life", 90.0)]
+        )
+    done = flower_ldp("policy", "check", file)
+    assert done.code == 0
+    for limit in (
+        "epsilon 4.5 per client and 2.592e+06 s",
+        "epsilon 10, delta 0.000003 per example",
+    ):
+        assert f"ward-7: epsilon 11 was spent in all, over the limit of {limit}" in done.err
 
 
 def test_a_policy_that_others_can_write_is_said(file: Path) -> None:

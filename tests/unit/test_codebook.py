@@ -11,7 +11,7 @@ import pytest
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.unfolding import log_likelihood, maximum_likelihood, unfold
-from flower_ldp.privacy import PrivacyEvent, compose
+from flower_ldp.privacy import PrivacyEvent, compose_directly
 
 CODES = np.array([[0.9, 0.05, 0.05], [0.45, 0.3, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 ROWS = np.random.default_rng(0).dirichlet(np.full(3, 0.5), 2000)
@@ -41,7 +41,7 @@ def test_encoding_in_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 def test_several_rows_cost_epsilon_each_and_exactly() -> None:
     mechanism = CodebookResponse(CODES, 1.5, rows=2)
     assert mechanism.events() == (PrivacyEvent("codebook_response", 1.5, count=2),)
-    (spent,) = compose(mechanism.events()).values()
+    (spent,) = compose_directly(mechanism.events()).values()
     values = [CODES[list(pair)] for pair in itertools.product(range(4), repeat=2)]
     reports = [np.array(pair) for pair in itertools.product(range(4), repeat=2)]
     law = np.array([[mechanism.log_prob(report, value) for report in reports] for value in values])

@@ -167,12 +167,15 @@ def test_the_smaller_bound_is_reported_with_its_delta() -> None:
     assert one.smaller.delta == 0.0
 
 
-def test_units_are_bounded_apart() -> None:
+def test_units_are_bounded_with_all_that_is_about_coarser_ones() -> None:
     mixed = [PrivacyEvent("m", 0.1, unit=unit, count=100 * (n + 1)) for n, unit in enumerate(Unit)]
     found = totals(mixed, delta=1e-5)
-    assert set(found) == set(Unit)
-    for event in mixed:
-        assert found[event.unit] == totals([event], delta=1e-5)[event.unit]
+    for unit, releases in zip(Unit, (100, 300, 600), strict=True):
+        alone = totals([PrivacyEvent("m", 0.1, unit=unit, count=releases)], delta=1e-5)[unit]
+        assert found[unit].pure.epsilon == pytest.approx(alone.pure.epsilon)
+        assert found[unit].approximate == alone.approximate
+    claim = PrivacyEvent("m:conditional", 0.1)
+    assert totals([*mixed, claim], delta=1e-5) == found
 
 
 def test_how_events_are_cut_up_does_not_matter() -> None:

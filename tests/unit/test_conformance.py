@@ -34,7 +34,7 @@ from flower_ldp.mechanisms import (
     SignDS,
     UnaryEncoding,
 )
-from flower_ldp.privacy import PrivacyEvent, compose
+from flower_ldp.privacy import PrivacyEvent, compose_directly
 
 #: How often a statistical test may fail with a correct sampler; seeds are fixed.
 FAILURE = 1e-6
@@ -249,7 +249,7 @@ def test_probabilities_add_up(row: Row) -> None:
 
 @every_row
 def test_stated_epsilon_is_met_and_tight(row: Row) -> None:
-    (spent,) = compose(row.mechanism.events()).values()
+    (spent,) = compose_directly(row.mechanism.events()).values()
     assert spent.delta == 0.0
     found = table(row)
     largest = (found.max(axis=0) - found.min(axis=0)).max()

@@ -135,7 +135,7 @@ def test_training_and_evaluation_run_together_under_one_sum() -> None:
     assert last["epsilon-evaluation"] == 250.0
     assert last["epsilon-total"] == 4 * 20.0 + 2 * 250.0
     report = strategy.privacy_spent()
-    assert report.units == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 580.0)}
+    assert report.units == {unit: PrivacySpent(unit, 580.0) for unit in Unit}
     assert len(report.clients) == CLIENTS
 
 
@@ -168,7 +168,7 @@ def test_a_strategy_without_a_private_cost_is_not_counted() -> None:
     strategy = LaplaceEvalStrategy(FedAvg(), PRECISE)
     assert strategy.privacy_spent().units == {}
     evaluated(strategy)
-    assert strategy.privacy_spent().units == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 200.0)}
+    assert strategy.privacy_spent().units == {unit: PrivacySpent(unit, 200.0) for unit in Unit}
 
 
 # Scores.

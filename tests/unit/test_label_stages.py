@@ -9,12 +9,13 @@ import pytest
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger_types import MOST_PARAMETERS
-from flower_ldp.clients import LabelStages, PrivateLabels
+from flower_ldp.clients import LabelStages, OwnerAdmission, PrivateLabels, ReleaseRequest
 from flower_ldp.errors import BudgetExhausted, RefusalError, ReleaseError
 from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, RRWithPrior
 from flower_ldp.policy import REFUSED_POLICY, load_policy
-from flower_ldp.privacy import Unit
+from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.messages import context
 from tests.unit.test_private_labels import (
     LABELS,
     PRIOR,
@@ -53,6 +54,45 @@ def test_stages_randomize_each_label_once_for_the_price_of_one(folder: Path) -> 
             randomized(mechanism=other)
     with pytest.raises(BudgetExhausted):
         randomized(mechanism=STAGES, name="again")
+
+
+@pytest.mark.parametrize("other", ["train/1", "train#x", "train%2F1"])
+def test_names_that_look_like_parts_are_layouts_of_their_own(folder: Path, other: str) -> None:
+    write_policy(folder, life=2.0)
+    for name in ("train", other):
+        randomized(mechanism=STAGES, name=name)
+        randomized(mechanism=STAGES, name=name, stage=1, prior=PRIOR)
+    assert total(folder) == 2.0
+    with Ledger.open(folder / "spent.sqlite") as ledger:
+        assert ledger.accounts() == {"ward-7": 6}
+
+
+def test_stages_reserved_on_the_whole_of_the_data_are_found_again(folder: Path) -> None:
+    """As ledgers of version 1 have them: nothing is drawn twice, and the sums add up."""
+    write_policy(folder, life=2.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flower_ldp.clients.labels._Shelf.home", lambda self, whole, *_, **__: whole)
+        first = randomized(mechanism=STAGES)
+    again = randomized(mechanism=STAGES)
+    np.testing.assert_array_equal(again.reports, first.reports)
+    randomized(mechanism=STAGES, stage=1, prior=PRIOR)
+    assert total(folder) == 2.0
+    with Ledger.open(folder / "spent.sqlite") as ledger:
+        assert ledger.data_ids() == ["ward-7", "ward-7#train/0", "ward-7#train/1"]
+
+
+def test_embeddings_of_data_whose_labels_went_by_stages_are_not_refused(folder: Path) -> None:
+    randomized(mechanism=STAGES)
+    path = folder / "policy.yaml"
+    text = path.read_text().replace(
+        "budgets:",
+        "    codes: {epsilon: 3.0, unit: example}\nbudgets:\n  example: {life: {epsilon: 3.0}}",
+    )
+    path.write_text(text.replace("life: {epsilon: 1.0}", "life: {epsilon: 4.0}"))
+    events = (PrivacyEvent("codes", 3.0, unit=Unit.EXAMPLE),)
+    request = ReleaseRequest(1, "m", "train", events, "{}", "0123/train/0", "question")
+    OwnerAdmission().admit(request, context())
+    assert total(folder) == 4.0
 
 
 def test_a_label_that_changes_between_stages_is_noticed_before_the_second_draw(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount, costs
+from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -29,6 +29,11 @@ def charge(message: object = 0, epsilon: float = 0.1, **fields: object) -> Charg
         **fields,
     }
     return Charge(**given)  # type: ignore[arg-type]
+
+
+def everywhere(amount: Amount) -> dict[Unit, Amount]:
+    """What is about the client is about its examples and labels."""
+    return dict.fromkeys(Unit, amount)
 
 
 class Clock:
@@ -62,8 +67,8 @@ def test_charge_seal_and_read_back(ledger: Ledger, tmp_path: Path) -> None:
         assert other.charge(asked, [LIFE]) == replace(receipt, report=b"\0report")
         (entry,) = other.entries()
         assert (entry.run_id, entry.sealed, entry.parameters) == (2**64 - 1, True, '{"h": 3}')
-        assert other.totals("ward-7") == {Unit.CLIENT: Amount(10**11)}
-        assert other.totals("ward-7", 2**64 - 1) == {Unit.CLIENT: Amount(10**11)}
+        assert other.totals("ward-7") == everywhere(Amount(10**11))
+        assert other.totals("ward-7", 2**64 - 1) == everywhere(Amount(10**11))
         assert other.totals("ward-7", 0) == other.totals("ward-8") == {}
         assert other.data_ids() == ["ward-7"]
         found = other.verify()
@@ -84,6 +89,7 @@ def test_charge_seal_and_read_back(ledger: Ledger, tmp_path: Path) -> None:
                 "epsilon": "0.1",
                 "delta": "0",
                 "count": 1,
+                "waived": "",
             }
         ]
 
@@ -98,7 +104,7 @@ def test_message_that_was_never_sealed_is_refused(ledger: Ledger) -> None:
     with pytest.raises(RefusalError, match="no report was sealed") as refusal:
         ledger.charge(charge(), [LIFE])
     assert refusal.value.code == REFUSED_REPEAT
-    assert ledger.totals("ward-7") == {Unit.CLIENT: Amount(10**11)}
+    assert ledger.totals("ward-7") == everywhere(Amount(10**11))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +154,7 @@ def test_limit_is_used_up_and_not_exceeded(ledger: Ledger) -> None:
     with pytest.raises(BudgetExhausted, match=r"epsilon 8 was spent .* limit is epsilon 8") as full:
         ledger.charge(charge("last", 1e-12), [limit])
     assert full.value.code == "ldp:refused:budget"
-    assert ledger.totals("ward-7") == {Unit.CLIENT: Amount(8 * EPSILON_UNITS)}
+    assert ledger.totals("ward-7") == everywhere(Amount(8 * EPSILON_UNITS))
     assert ledger.mark().entries == 80
 
 
@@ -163,18 +169,23 @@ def test_runs_and_data_have_their_own_budgets(ledger: Ledger) -> None:
     with pytest.raises(BudgetExhausted, match="and life"):
         ledger.charge(charge("more", run_id=3), limits)
     ledger.charge(charge(run_id=3, data_id="ward-8"), limits)
-    assert ledger.totals("ward-7", 1) == {Unit.CLIENT: Amount(2 * 10**11)}
+    assert ledger.totals("ward-7", 1) == everywhere(Amount(2 * 10**11))
     assert ledger.data_ids() == ["ward-7", "ward-8"]
 
 
-def test_units_are_never_mixed(ledger: Ledger) -> None:
+def test_a_coarser_unit_counts_towards_finer_ones_and_never_back(ledger: Ledger) -> None:
     events = (PrivacyEvent("a", 0.5), PrivacyEvent("b", 0.7, 1e-6, Unit.EXAMPLE, count=2))
-    limits = [LIFE, Limit(Unit.EXAMPLE, "life", 1.4, 3e-6)]
+    limits = [LIFE, Limit(Unit.EXAMPLE, "life", 1.9, 3e-6)]
     ledger.charge(charge(1, events=events), limits)
-    assert ledger.totals("ward-7") == costs(events)
-    with pytest.raises(BudgetExhausted, match="per example"):
-        ledger.charge(charge(2, events=events[1:]), limits)
-    ledger.charge(charge(2, events=events[:1]), limits)
+    assert ledger.totals("ward-7") == {
+        Unit.CLIENT: Amount.cost(0.5),
+        Unit.EXAMPLE: Amount.cost(1.9, 2e-6),
+        Unit.LABEL: Amount.cost(1.9, 2e-6),
+    }
+    for refused in (events[1:], events[:1]):
+        with pytest.raises(BudgetExhausted, match="per example"):
+            ledger.charge(charge(2, events=refused), limits)
+    ledger.charge(charge(2, events=events[:1]), [LIFE])
     with pytest.raises(BudgetExhausted, match="no limit is set per label"):
         ledger.charge(charge(3, events=(PrivacyEvent("c", 1e-9, unit=Unit.LABEL),)), limits)
 
@@ -207,7 +218,7 @@ def test_threads_share_a_ledger(ledger: Ledger) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert ledger.totals("ward-7") == {Unit.CLIENT: Amount.cost(0.4)}
+    assert ledger.totals("ward-7") == everywhere(Amount.cost(0.4))
 
 
 def test_entries_are_read_in_pages(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,47 @@ from fractions import Fraction
 
 import pytest
 
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
+from flower_ldp.privacy import (
+    PrivacyEvent,
+    PrivacySpent,
+    Unbounded,
+    Unit,
+    compose,
+    compose_directly,
+    meaning,
+    unbounded,
+)
 
 
 def test_epsilons_of_one_unit_add_up() -> None:
     spent = compose([PrivacyEvent("signds", 7.0, count=3), PrivacyEvent("magrr", 0.5, 1e-6)])
-    assert spent == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 21.5, 1e-6)}
+    assert spent == {unit: PrivacySpent(unit, 21.5, 1e-6) for unit in Unit}
 
 
-def test_units_are_never_added_together() -> None:
-    spent = compose(PrivacyEvent("m", 2.0, unit=unit, count=2) for unit in Unit)
-    assert spent == {unit: PrivacySpent(unit, 4.0) for unit in Unit}
+def test_coarser_units_count_towards_finer_ones() -> None:
+    events = [PrivacyEvent("m", 2.0, unit=unit, count=2) for unit in Unit]
+    assert compose_directly(events) == {unit: PrivacySpent(unit, 4.0) for unit in Unit}
+    expected = {Unit.CLIENT: 4.0, Unit.EXAMPLE: 8.0, Unit.LABEL: 12.0}
+    assert compose(events) == {u: PrivacySpent(u, epsilon) for u, epsilon in expected.items()}
+
+
+def test_finer_units_bound_nothing_about_coarser_ones() -> None:
+    events = [PrivacyEvent("m", 2.0, unit=Unit.EXAMPLE, count=3), PrivacyEvent("l", 1.0, 0.5)]
+    labels = PrivacyEvent("l", 1.0, unit=Unit.LABEL)
+    assert compose([labels]) == {Unit.LABEL: PrivacySpent(Unit.LABEL, 1.0)}
+    assert unbounded(events, Unit.CLIENT) == Unbounded(silent=3)
+    assert unbounded([*events, labels], Unit.EXAMPLE) == Unbounded(silent=1)
+    assert not unbounded(events, Unit.LABEL)
+    assert str(unbounded(events, Unit.CLIENT)) == "3 releases promise nothing for it"
+
+
+def test_what_holds_under_a_condition_is_in_no_total() -> None:
+    claim = PrivacyEvent("embedding_dp:conditional", 2.0, unit=Unit.EXAMPLE, count=2)
+    assert compose([claim]) == compose_directly([claim]) == {}
+    both = [claim, PrivacyEvent("m", 1.0)]
+    assert compose(both) == compose(both[1:])
+    assert unbounded(both, Unit.LABEL) == Unbounded(conditional=2)
+    assert unbounded(both, Unit.CLIENT) == Unbounded(silent=2)
 
 
 def test_nothing_spent_is_no_line_at_all() -> None:

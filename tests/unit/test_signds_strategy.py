@@ -289,7 +289,7 @@ def test_a_refusal_before_the_charge_costs_nothing_and_a_failure_costs_all() -> 
     failed = error_reply("ldp:failed", 101)
     strategy.aggregate_train(1, [refused, failed, reply(payload(FIRST), 102)])
     clients = strategy.privacy_spent().clients
-    spent = {node: sum(s.epsilon for s in units.values()) for node, units in clients.items()}
+    spent = {node: units[Unit.CLIENT].epsilon if units else 0.0 for node, units in clients.items()}
     assert spent == {100: 0.0, 101: 20.0, 102: 20.0, 103: 20.0}
 
 

@@ -26,8 +26,18 @@ def asked(times: dict[int, int], *events: PrivacyEvent) -> Proposals:
 
 def test_the_worst_client_counts_and_each_client_is_listed() -> None:
     report = asked({1: 3, 2: 5}, SMALL, BIT).report(delta=1e-6)
-    assert report.units == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 3.75)}
-    assert report.clients[1] == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 2.25)}
+    assert report.units == {unit: PrivacySpent(unit, 3.75) for unit in Unit}
+    assert report.direct == {Unit.CLIENT: PrivacySpent(Unit.CLIENT, 3.75)}
+    assert report.clients[1] == {unit: PrivacySpent(unit, 2.25) for unit in Unit}
+    assert "and as much per example" in str(report)
+
+
+def test_the_worst_delta_counts_whoever_has_it() -> None:
+    proposals = Proposals()
+    proposals.record(1, [PrivacyEvent("gaussian", 2.0)])
+    proposals.record(2, [PrivacyEvent("gaussian", 1.0, 1e-3)])
+    assert proposals.worst()[Unit.CLIENT] == PrivacySpent(Unit.CLIENT, 2.0, 1e-3)
+    assert "epsilon 2, delta 0.001 per client" in str(proposals.report(delta=1e-6))
 
 
 def test_many_small_releases_have_a_smaller_bound_with_its_delta() -> None:
@@ -57,10 +67,24 @@ def test_the_bound_covers_clients_that_were_asked_for_different_releases() -> No
     assert alone.approximate.epsilon <= bound.epsilon <= 50.0
 
 
-def test_units_are_not_added_together() -> None:
+def test_what_is_about_a_client_counts_towards_its_labels() -> None:
     report = asked({1: 2}, SMALL, LABEL).report(delta=1e-6)
-    assert report.units[Unit.CLIENT].epsilon == 1.0
-    assert report.units[Unit.LABEL].epsilon == 2.0
+    assert report.units[Unit.CLIENT].epsilon == report.units[Unit.EXAMPLE].epsilon == 1.0
+    assert report.units[Unit.LABEL].epsilon == 3.0
+    assert report.direct[Unit.LABEL].epsilon == 2.0
+    text = str(report)
+    assert "2 releases promise nothing for it: the total does not bound them" in text
+    assert "epsilon 3 per label (worst of 1 clients, a sum), of which directly epsilon 2" in text
+
+
+def test_where_nothing_was_promised_there_is_no_figure() -> None:
+    report = asked({1: 1}, LABEL).report(delta=1e-6)
+    assert set(report.units) == {Unit.LABEL}
+    for unit in ("client", "example"):
+        assert f"no promise per {unit}: 1 release promises nothing for it" in str(report)
+    claim = PrivacyEvent("codes:conditional", 1.0, unit=Unit.EXAMPLE)
+    only = str(asked({1: 2}, claim).report(delta=1e-6))
+    assert "no promise per example: 2 releases promise something under a condition only" in only
 
 
 def test_a_withdrawn_proposal_costs_nothing() -> None:

@@ -30,14 +30,15 @@ messages:
     "codebook_embedding:conditional": {{epsilon: 8.0, unit: example}}
   evaluate.forward: *codes
 budgets:
-  label: {{life: {{epsilon: 6.0}}}}
+  label: {{life: {{epsilon: {label}}}}}
   example: {{life: {{epsilon: 100.0}}}}
 """
 
 
 def context(folder: Path, name: str) -> Context:
     path = folder / f"{name}.yaml"
-    path.write_text(POLICY.format(name=name))
+    # What a party's embeddings tell about a record counts for the record's label too.
+    path.write_text(POLICY.format(name=name, label=6.0 if name == "labels" else 100.0))
     if not (folder / f"{name}.sqlite").exists():
         Ledger.open(folder / f"{name}.sqlite", create=True).close()
     return dataclasses.replace(messages.context(), node_config={"ldp-policy": str(path)})

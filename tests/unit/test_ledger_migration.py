@@ -1,0 +1,167 @@
+"""A ledger of version 1, as it was written: migrated once, whole or not at all, never lowered."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.accounting import ledger_migration, ledger_schema
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.errors import BudgetExhausted, LedgerError
+from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.unit.test_ledger_file import edit
+
+OLD = Path(__file__).parents[1] / "data" / "ledger-v1.sqlite"
+PART = "ward-7#0123456789abcdef/train/1"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(OLD.read_bytes())
+    path.chmod(0o600)
+    return path
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        return db.execute(query).fetchall()
+
+
+@pytest.fixture
+def before(path: Path) -> dict[tuple[object, ...], tuple[object, ...]]:
+    """Return the sums as version 1 had them, by run, data and unit."""
+    query = "SELECT run_id, data_id, unit, epsilon, delta FROM total WHERE data_id != ''"
+    return {row[:3]: row[3:] for row in rows(path, query)}
+
+
+def test_sums_are_raised_and_entries_stay(
+    path: Path, before: dict[tuple[str, str, str], tuple[int, int]]
+) -> None:
+    chain = rows(path, "SELECT id, chain FROM entry")
+    for _ in range(2):
+        with Ledger.open(path) as ledger:
+            ledger.verify()
+            found = {
+                (run, data, unit): ledger.totals(data, int(run) if run else None)[Unit(unit)]
+                for run, data, unit in before
+            }
+    assert all((found[key].epsilon, found[key].delta) >= before[key] for key in before)
+    assert rows(path, "SELECT id, chain FROM entry") == chain
+    assert rows(path, "PRAGMA user_version") == [(2,)]
+    with Ledger.open(path) as ledger:
+        in_all = {unit: amount.epsilon_text for unit, amount in ledger.totals("ward-7").items()}
+        assert in_all == {Unit.CLIENT: "8", Unit.EXAMPLE: "15", Unit.LABEL: "17"}
+        assert ledger.totals(PART)[Unit.EXAMPLE].epsilon_text == "15"
+        (example,) = (s for s in ledger.spending("ward-7") if s.unit is Unit.EXAMPLE)
+        assert (example.in_all.epsilon_text, example.in_all.delta_text) == ("13", "0.000001")
+        assert ledger.totals("ward-8")[Unit.LABEL].epsilon_text == "2"
+
+
+def test_reports_are_given_again(path: Path) -> None:
+    event = PrivacyEvent("bounded_mean", 8.0)
+    with Ledger.open(path) as ledger:
+        again = ledger.charge(Charge("ward-7", 1, "mean", "train", b"request", (event,)), [])
+    assert again.report == b"report"
+
+
+def test_what_is_over_its_limits_refuses_and_says_so(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = [Limit(Unit.CLIENT, "life", 10.0), Limit(Unit.EXAMPLE, "life", 8.0, 1e-5)]
+    with caplog.at_level(logging.WARNING, logger="flower_ldp"), Ledger.open(path) as ledger:
+        asked = Charge("ward-7", 2, "m", "train", b"x", (PrivacyEvent("m", 0.5),))
+        with pytest.raises(BudgetExhausted, match=r"epsilon 15, delta 0.000001 was .* per ex"):
+            ledger.charge(asked, limits)
+    lines = "\n".join(caplog.messages)
+    assert "from version 1 to 2" in lines
+    assert "ward-7 per example: epsilon 1 was counted, epsilon 15, delta 0.000001 is" in lines
+
+
+def test_looking_does_not_migrate(path: Path) -> None:
+    with pytest.raises(LedgerError, match=r"has version 1.*ledger migrate"):
+        Ledger.open(path, read_only=True)
+    assert path.read_bytes() == OLD.read_bytes()
+
+
+def test_an_older_package_refuses_the_new_version(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Ledger.open(path).close()
+    content = path.read_bytes()
+    monkeypatch.setattr(ledger_schema, "VERSION", 1)
+    with pytest.raises(LedgerError, match=r"version 2, written by a newer flower-ldp"):
+        Ledger.open(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE event SET epsilon = 1 WHERE entry = 1",
+        "UPDATE total SET epsilon = epsilon + 1 WHERE data_id = 'ward-8'",
+        "DELETE FROM total WHERE data_id = 'ward-8' AND run_id = ''",
+        "DELETE FROM entry WHERE id = 3",
+        "CREATE TRIGGER t AFTER INSERT ON report BEGIN DELETE FROM entry; END",
+    ],
+)
+def test_a_damaged_one_is_refused_and_stays(path: Path, damage: str) -> None:
+    edit(path, damage)
+    tables = rows(path, "SELECT sql FROM sqlite_master")
+    with pytest.raises(LedgerError, match="is damaged"):
+        Ledger.open(path)
+    assert rows(path, "SELECT sql FROM sqlite_master") == tables
+    assert rows(path, "PRAGMA user_version") == [(1,)]
+
+
+KILLED = """
+import os, sys
+from flower_ldp.accounting import ledger_rows
+from flower_ldp.accounting.ledger import Ledger
+done, at = [0], int(sys.argv[2])
+def dying(write):
+    def wrapped(*given):
+        if done[0] == 0:  # pages go to the file long before the end
+            given[0].execute("PRAGMA cache_size = 1")
+        done[0] += 1
+        if done[0] == at:
+            os.kill(os.getpid(), 9)
+        return write(*given)
+    return wrapped
+for name in ("write_course", "write_total"):
+    setattr(ledger_rows, name, dying(getattr(ledger_rows, name)))
+Ledger.open(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("at", [1, 9, 30])
+def test_killed_in_the_middle_it_is_as_it_was(path: Path, at: int) -> None:
+    died = subprocess.run([sys.executable, "-c", KILLED, str(path), str(at)], check=False)
+    assert died.returncode == -signal.SIGKILL
+    with closing(sqlite3.connect(path)) as db:  # undoes what was not committed
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        assert ledger_schema.complaint(db, ledger_migration.SCHEMA_1, 1) is None
+    with Ledger.open(path) as ledger:
+        assert ledger.verify().entries == 10
+
+
+@pytest.fixture
+def two(path: Path) -> Iterator[tuple[Ledger, Ledger]]:
+    with Ledger.open(path) as one, Ledger.open(path) as other:
+        yield one, other
+
+
+def test_the_second_process_finds_it_done(two: tuple[Ledger, Ledger]) -> None:
+    asked = Charge("ward-9", 1, "m", "train", b"x", (PrivacyEvent("m", 0.5),))
+    two[0].charge(asked, [Limit(Unit.CLIENT, "life", 10.0)])
+    assert two[1].totals("ward-9")[Unit.LABEL].epsilon_text == "0.5"
