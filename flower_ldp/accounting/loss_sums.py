@@ -59,7 +59,7 @@ class LossLaw:
     @property
     def losses(self) -> NDArray[np.float64]:
         """The points, as losses."""
-        return (self.first + np.arange(len(self.masses))) * self.unit
+        return np.arange(self.first, self.first + len(self.masses)) * np.float64(self.unit)
 
     def log_moment(self, tilt: float) -> float:
         """Return the logarithm of M: the mean of e^(tilt loss) where the loss is finite."""
@@ -135,7 +135,7 @@ def loss_sum(law: LossLaw, steps: int, *, around: float) -> LossSum:
     return LossSum(
         tilt=tilt,
         log_scale=steps * log_moment,
-        losses=(start + np.arange(size)) * law.unit,
+        losses=np.arange(start, start + size) * np.float64(law.unit),
         tilted=folded[order],
         error=32.0 * _UNIT * (steps + 1) * math.log2(max(size, 2)),
         beyond=beyond * (1.0 + 1e-6) - math.expm1(steps * math.log1p(-law.infinite)),

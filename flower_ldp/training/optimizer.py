@@ -166,10 +166,11 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
             raise ReleaseError("noise, clipping or parameters are not those that were paid for")
         if self._check is not None:
             self._check()
-        samples = [getattr(p, "grad_sample", None) for p in self.params]
-        if any(isinstance(sample, list) for sample in samples):
+        found = [getattr(p, "grad_sample", None) for p in self.params]
+        if any(isinstance(sample, list) for sample in found):
             raise ValueError("gradients of several batches: call zero_grad() before each batch")
-        if any(sample is None for sample in samples):
+        samples = [sample for sample in found if sample is not None]
+        if len(samples) < len(found):
             raise ReleaseError(
                 "no fresh gradients of the examples for every parameter: each step needs a newly "
                 "drawn batch, one pass through the model and one back"
