@@ -64,7 +64,7 @@ class SampledGaussian:
         _check_plan(self.sample_rate, self.steps)
 
     def delta(self, epsilon: float, *, replace: bool = True) -> float:
-        """Return a delta at ``epsilon``: never below the true one, and about 1 % above at most.
+        """Return a delta at ``epsilon``: never below the true one, and close to it.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
     Returns
     -------
     float
-        At most one part in a thousand more than what the accounting here needs.
+        At most one part in a thousand more than what the accounting here needs, and never less.
 
     Raises
     ------

@@ -33,8 +33,9 @@ Array = NDArray[np.float64]
 
 # Normal tails beyond it weigh 2e-33.
 _DEVIATIONS = 12.0
-# Spacing over the loss's standard deviation, and at most: this sets accuracy, never soundness.
-_FINENESS, _COARSEST = 0.1, 1e-3
+# Spacing: over the loss's standard deviation at most, and no finer than the other two need it.
+# This sets accuracy, never soundness.
+_FINENESS, _FINE, _FINE_ENOUGH = 0.1, 1e-3, 1e-3
 _MOST_POINTS = 1 << 21
 # Share of an interval's mass that goes to its upper end beyond what is computed: it covers the
 # roundings of that share.
@@ -106,7 +107,8 @@ def _deviation(x: Array, losses: Array, noise: float, rate: float) -> float:
 
 def _grid(low: float, high: float, deviation: float) -> tuple[float, NDArray[np.int64]]:
     """Return the spacing and the points from low to high, as whole multiples of it."""
-    unit = max(min(_FINENESS * deviation, _COARSEST), (high - low) / _MOST_POINTS)
+    unit = min(_FINENESS * deviation, max(_FINE, _FINE_ENOUGH * deviation))
+    unit = max(unit, (high - low) / _MOST_POINTS)
     return unit, np.arange(math.floor(low / unit), math.ceil(high / unit) + 1)
 
 
