@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from flower_ldp.clients.admission import Admission, ReleaseRequest
-from flower_ldp.errors import ReleaseError
+from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.training import PrivateTraining, make_private
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
@@ -46,8 +46,8 @@ def prepared(model: nn.Module | None = None, **changes: Any) -> PrivateTraining:
     dataset = changes.pop("dataset", None) or data()
     size = changes.pop("batch_size", 10)
     optimizer = changes.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1)
-    collate = changes.pop("collate_fn", None)
-    loader = DataLoader(dataset, batch_size=size, collate_fn=collate, num_workers=0)
+    collate, workers = changes.pop("collate_fn", None), changes.pop("num_workers", 0)
+    loader = DataLoader(dataset, batch_size=size, collate_fn=collate, num_workers=workers)
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
     settings = {"epsilon": 8.0, "delta": 1e-5, "epochs": 5, "max_grad_norm": 1.0, **changes}
     settings.setdefault("admission", Charges())
@@ -223,6 +223,29 @@ def test_after_training_the_model_is_an_ordinary_one() -> None:
     model = training.model.to_standard_module()
     model(torch.ones(2, WIDTH)).sum().backward()
     assert all(p.grad is not None for p in model.parameters())
+
+
+def test_a_refused_charge_leaves_model_and_optimizer_as_they_were() -> None:
+    class Refuses(Admission):
+        def admit(self, request: ReleaseRequest, context: Context) -> None:
+            raise RefusalError("ldp:refused:budget", "no")
+
+    model = nn.Sequential(nn.Linear(WIDTH, 3))
+    given = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(RefusalError):
+        prepared(model, optimizer=given, admission=Refuses())
+    before = model[0].weight.detach().clone()
+    model(torch.ones(2, WIDTH)).square().sum().backward()
+    given.step()
+    assert not torch.equal(model[0].weight, before)
+
+
+def test_workers_load_the_same_batches() -> None:
+    training = prepared(num_workers=1, epochs=1)
+    for batch in training.loader:
+        backward(training, batch)
+        training.optimizer.step()
+    assert training.optimizer.steps_left == 0
 
 
 def doubled(items: list[Any]) -> Any:
