@@ -4,31 +4,32 @@ r"""How much noise DP-SGD needs, and what it guarantees, for one example **repla
 q, independently (Poisson sampling); gradients are clipped to length C each, added up, and
 normal noise of standard deviation :math:`\sigma C` is added to the sum. n, q and T are public.
 
-**From add-or-remove to replace-one.** Accountants state (epsilon, delta) for a data set with
-one example *removed*: the sum moves by C. This package's unit is one example *replaced*, where it
-may move by 2C. Replacing is removing and then adding, so for any event S
+**The guarantee.** With lengths in units of C, each step tells two data sets that differ in one
+example's content apart no better than the laws :math:`(1 - q) N(0, \sigma^2) + q N(\pm 1,
+\sigma^2)` are, whatever was seen before, and no less (docs/dpsgd.md has the proof: joint convexity
+and Kahane's inequality). So T steps tell no more than T independent draws from these do.
+The sum of their losses is computed here, with every error of rounding and of the transform on
+the safe side (:mod:`~flower_ldp.accounting.sampled_losses`,
+:mod:`~flower_ldp.accounting.loss_sums`).
 
-.. math:: P(S) \le e^{\epsilon} Q(S) + \delta \le e^{\epsilon}(e^{\epsilon} R(S) + \delta) + \delta,
-
-and (epsilon, delta) for one removed or added is :math:`(2\epsilon, (1 + e^\epsilon)\delta)`
-for one replaced. That is what is computed here: half the epsilon, a bit less than half the
-delta, by privacy loss distributions (dp-accounting, pessimistic rounding). The same noise is
-often sold at half the epsilon; docs/dpsgd.md has the figures.
+Accountants usually state the epsilon for an example *removed* or *added*. It is smaller for the
+same noise, and means less; docs/dpsgd.md has the figures.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
 
-if TYPE_CHECKING:
-    from dp_accounting import PrivacyAccountant
+from flower_ldp.accounting.loss_sums import LossLaw, chernoff_epsilon, loss_sum
+from flower_ldp.accounting.sampled_losses import removed_or_added, replaced
 
-# Relative precision of the noise multiplier that is searched.
-_PRECISION = 1e-3
+# Relative precision of the noise multiplier that is searched, and of an epsilon.
+_PRECISION, _EPSILON_PRECISION = 1e-3, 1e-6
 # Beyond these no one trains.
 _MOST_NOISE, _LEAST_NOISE = 1e4, 0.05
+_SMALLEST_DELTA = 1e-15
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class SampledGaussian:
     Parameters
     ----------
     noise_multiplier : float
-        Standard deviation of the noise over the clipping length; positive.
+        Standard deviation of the noise over the clipping length; in [0.05, 10,000].
     sample_rate : float
-        Probability that an example takes part in a step; in (0, 1].
+        Probability that an example takes part in a step; in [1e-9, 1].
     steps : int
-        At least 1.
+        From 1 to 10^8.
 
     Raises
     ------
@@ -55,65 +56,58 @@ class SampledGaussian:
     steps: int
 
     def __post_init__(self) -> None:
-        if not 0 < self.noise_multiplier < math.inf:
-            raise ValueError(f"noise_multiplier must be in (0, inf), got {self.noise_multiplier}")
+        if not _LEAST_NOISE <= self.noise_multiplier <= _MOST_NOISE:
+            raise ValueError(
+                f"noise_multiplier must be in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}], "
+                f"got {self.noise_multiplier}"
+            )
         _check_plan(self.sample_rate, self.steps)
 
-    def delta(self, epsilon: float, *, replace: bool = True, interval: float = 1e-4) -> float:
-        """Return the delta at ``epsilon``.
+    def delta(self, epsilon: float, *, replace: bool = True) -> float:
+        """Return a delta at ``epsilon``: never below the true one, and close to it.
 
         Parameters
         ----------
         epsilon : float
-            At least 0.
+            At least 0, and finite.
         replace : bool
             For one example replaced, this package's unit; False for one added or removed.
-        interval : float
-            Grid of the privacy losses. A coarser one is faster and gives a larger delta.
-        """
-        return _delta(self._accountant(interval), epsilon, replace=replace)
 
-    def epsilon(self, delta: float, *, replace: bool = True, interval: float = 1e-4) -> float:
-        """Return the smallest epsilon with at most ``delta``, to six digits.
+        Raises
+        ------
+        ValueError
+            If epsilon is outside its interval.
+        ModuleNotFoundError
+            If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
+        """
+        if not 0 <= epsilon < math.inf:
+            raise ValueError(f"epsilon must be at least 0, got {epsilon}")
+        return max(
+            loss_sum(law, self.steps, around=epsilon).delta(epsilon)
+            for law in _laws(self.noise_multiplier, self.sample_rate, replace)
+        )
+
+    def epsilon(self, delta: float, *, replace: bool = True) -> float:
+        """Return an epsilon with at most ``delta``: never below the smallest.
 
         Parameters
         ----------
         delta : float
-            In (0, 1).
-        replace, interval
+            In [1e-15, 1).
+        replace
             As in :meth:`delta`.
 
         Raises
         ------
         ValueError
             If delta is outside its interval.
+        ModuleNotFoundError
+            If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
         """
-        _check_delta(delta)
-        accountant = self._accountant(interval)
-        low, high = 0.0, 1.0
-        while _delta(accountant, high, replace=replace) > delta:
-            low, high = high, 2.0 * high
-            if high > 1e4:
-                return math.inf
-        while high - low > 1e-6 * high:
-            middle = (low + high) / 2
-            if _delta(accountant, middle, replace=replace) > delta:
-                low = middle
-            else:
-                high = middle
-        return high
-
-    def _accountant(self, interval: float) -> PrivacyAccountant:
-        accounting = _dp_accounting()
-        from dp_accounting.pld import PLDAccountant
-
-        accountant = PLDAccountant(
-            accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=interval
-        )
-        step = accounting.PoissonSampledDpEvent(
-            self.sample_rate, accounting.GaussianDpEvent(self.noise_multiplier)
-        )
-        return accountant.compose(step, self.steps)
+        if not _SMALLEST_DELTA <= delta < 1:
+            raise ValueError(f"delta must be in [{_SMALLEST_DELTA:g}, 1), got {delta}")
+        laws = _laws(self.noise_multiplier, self.sample_rate, replace)
+        return max(_epsilon(law, self.steps, delta) for law in laws)
 
 
 def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps: int) -> float:
@@ -126,43 +120,40 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
     delta : float
         Of the whole training, per example; in [1e-10, 0.5].
     sample_rate : float
-        Probability that an example takes part in a step; in (0, 1].
+        Probability that an example takes part in a step; in [1e-9, 1].
     steps : int
-        At least 1.
+        From 1 to 10^8.
 
     Returns
     -------
     float
-        At most one part in a thousand more than what the accounting here needs.
+        At most one part in a thousand more than what the accounting here needs, and never less.
 
     Raises
     ------
     ValueError
         If a parameter is outside its interval, or no noise up to 10,000 is enough.
     ModuleNotFoundError
-        If dp-accounting (extra ``accounting`` or ``dpsgd``) is not installed.
+        If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
     """
     if not 0.01 <= epsilon <= 30:
         raise ValueError(f"epsilon must be in [0.01, 30], got {epsilon}")
     if not 1e-10 <= delta <= 0.5:
         raise ValueError(f"delta must be in [1e-10, 0.5], got {delta}")
     _check_plan(sample_rate, steps)
-    # Losses add up over steps: the grid must be fine against epsilon.
-    interval = min(1e-3, epsilon / 4000)
 
     def enough(noise: float) -> bool:
-        plan = SampledGaussian(noise, sample_rate, steps)
-        return plan.delta(epsilon, interval=interval) <= delta
+        return SampledGaussian(noise, sample_rate, steps).delta(epsilon) <= delta
 
     # What many small steps without sampling noise beyond q would need: a first guess only.
     high = min(max(2.0 * sample_rate * math.sqrt(steps) / epsilon, 0.5), _MOST_NOISE)
     while not enough(high):
-        high *= 1.5
-        if high > _MOST_NOISE:
+        if high == _MOST_NOISE:
             raise ValueError(f"no noise multiplier up to {_MOST_NOISE:g} gives epsilon {epsilon:g}")
-    low = high / 1.5
+        high = min(1.5 * high, _MOST_NOISE)
+    low = max(high / 1.5, _LEAST_NOISE)
     while low > _LEAST_NOISE and enough(low):
-        high, low = low, low / 1.5
+        high, low = low, max(low / 1.5, _LEAST_NOISE)
     while high - low > _PRECISION * high:
         middle = (low + high) / 2
         if enough(middle):
@@ -172,33 +163,36 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
     return high
 
 
-def _delta(accountant: PrivacyAccountant, epsilon: float, *, replace: bool) -> float:
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon must be at least 0, got {epsilon}")
-    if not replace:
-        return float(accountant.get_delta(epsilon))
-    half = epsilon / 2
-    return min(1.0, (1.0 + math.exp(half)) * float(accountant.get_delta(half)))
+def _epsilon(law: LossLaw, steps: int, delta: float) -> float:
+    """Return an epsilon with at most ``delta``, by laws that are exact ever nearer to it."""
+    found = chernoff_epsilon(law, steps, delta)
+    while True:
+        total = loss_sum(law, steps, around=found)
+        if total.delta(0.0) <= delta:
+            return 0.0
+        low, high = 0.0, 2.0 * found + 1.0
+        while total.delta(high) > delta:
+            low, high = high, 2.0 * high
+            if high > 1e9:
+                return math.inf  # a loss that is infinite too often
+        while high - low > _EPSILON_PRECISION * high / 4:
+            middle = (low + high) / 2
+            if total.delta(middle) > delta:
+                low = middle
+            else:
+                high = middle
+        if high > found * (1.0 - 1e-3):
+            return min(high, found) if total.delta(found) <= delta else high
+        found = high
+
+
+@lru_cache(maxsize=4)
+def _laws(noise: float, rate: float, replace: bool) -> tuple[LossLaw, ...]:
+    return replaced(noise, rate) if replace else removed_or_added(noise, rate)
 
 
 def _check_plan(sample_rate: float, steps: int) -> None:
-    if not 0 < sample_rate <= 1:
-        raise ValueError(f"sample_rate must be in (0, 1], got {sample_rate}")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}")
-
-
-def _check_delta(delta: float) -> None:
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta}")
-
-
-def _dp_accounting() -> Any:
-    # Imported late: it brings scipy and takes a second.
-    try:
-        import dp_accounting
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "DP-SGD needs dp-accounting: pip install 'flower-ldp[dpsgd]'"
-        ) from error
-    return dp_accounting
+    if not 1e-9 <= sample_rate <= 1:
+        raise ValueError(f"sample_rate must be in [1e-9, 1], got {sample_rate}")
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= 10**8:
+        raise ValueError(f"steps must be an integer from 1 to 100,000,000, got {steps!r}")

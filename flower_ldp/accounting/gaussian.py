@@ -4,9 +4,16 @@ Releases whose noise is normal, with shifts :math:`\mu_1, \ldots, \mu_n` (the in
 over the noise's standard deviation), tell two inputs apart no better than one normal shift by
 :math:`\sqrt{\mu_1^2 + \cdots + \mu_n^2}` does, also if each is chosen with the earlier ones in
 view (Dong, Roth and Su, "Gaussian Differential Privacy", 2022, Corollary 3.3). So their epsilon
-at a chosen delta is read off one curve. The shifts and their number must be fixed beforehand,
-as for the bound of :mod:`~flower_ldp.accounting.composition`: it is a statement about a plan,
-and budgets are enforced on sums.
+at a chosen delta is read off one curve.
+
+**When it holds.** The inputs' neighbouring relation is that of the shifts. If the shifts too are
+chosen with earlier releases in view, it holds for a **cap** on :math:`\mu_1^2 + \cdots + \mu_n^2`
+that is set beforehand and never exceeded: such a cap is a privacy filter (Smith and Thakurta,
+"Fully Adaptive Composition for Gaussian Differential Privacy", 2022), and what it guarantees is
+the epsilon of the whole cap, however little of it was used. It does not hold for the sum that was
+reached when somebody who sees the releases decides when to stop or how much to spend. Shifts
+that are fixed beforehand are their own cap. Ledgers here keep no such cap, so what is computed
+is a statement about a plan, and budgets are enforced on sums.
 """
 
 from __future__ import annotations
@@ -30,7 +37,8 @@ def composed_epsilon(shifts: Iterable[float], *, delta: float) -> float:
     Parameters
     ----------
     shifts : iterable of float
-        Of each release, positive: ``[mechanism.shift] * rounds``.
+        Of each release, positive: ``[mechanism.shift] * rounds``; for a cap and at most n
+        releases, any n whose squares add up to the cap.
     delta : float
         In [1e-12, 1).
 

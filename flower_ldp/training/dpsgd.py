@@ -30,8 +30,6 @@ from typing import Any
 
 import torch
 from flwr.app import Context
-from opacus import GradSampleModule
-from opacus.validators import ModuleValidator
 from torch.utils.data import DataLoader
 
 from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
@@ -39,6 +37,9 @@ from flower_ldp.clients.admission import Admission, ReleaseRequest
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.training.batches import PoissonLoader, check_items_differ
+from flower_ldp.training.draws import Draws
+from flower_ldp.training.guard import GuardedModel, problems
 from flower_ldp.training.optimizer import ExactDPOptimizer
 from flower_ldp.training.sampling import PoissonBatches
 
@@ -54,21 +55,22 @@ class PrivateTraining:
 
     Parameters
     ----------
-    model : GradSampleModule
-        The model, with the gradient of each example. Its parameters are the given model's.
+    model : GuardedModel
+        The model, with the gradient of each example (Opacus's ``GradSampleModule``). Its
+        parameters are the given model's. It takes each batch once, in training mode.
     optimizer : ExactDPOptimizer
-        Takes as many steps as were paid for.
-    loader : DataLoader
-        Poisson batches, some of which may be empty.
+        Takes as many steps as were paid for, one for each batch that is drawn.
+    loader : PoissonLoader
+        Poisson batches, some of which may be empty; one row for each item.
     event : PrivacyEvent
         The charge.
     plan : SampledGaussian
         Noise multiplier, sampling rate and number of steps.
     """
 
-    model: Any
+    model: GuardedModel
     optimizer: ExactDPOptimizer
-    loader: DataLoader[Any]
+    loader: PoissonLoader
     event: PrivacyEvent
     plan: SampledGaussian
 
@@ -87,16 +89,18 @@ def make_private(
 ) -> PrivateTraining:
     """Charge a training to the owner's ledger and return what to train with.
 
-    Train as usual: ``zero_grad``, loss (a mean over the batch), ``backward``, ``step``.
+    Train as usual: for each batch of the returned loader ``zero_grad``, loss (the mean of the
+    examples' losses), ``backward``, ``step``.
 
     Parameters
     ----------
     model : torch.nn.Module
-        In training mode, without layers that mix examples (BatchNorm).
+        In training mode, without layers that mix examples or keep what they see (BatchNorm).
     optimizer : torch.optim.Optimizer
-        Of the model's parameters.
+        Of the model's parameters. It steps no more by itself.
     loader : DataLoader
         Its data set, batch size (the mean size of a batch), workers and collating are used.
+        Items are collated one by one and must have one shape.
     context : Context
         The client app's. The node's operator names the policy and with it the ledger.
     epsilon, delta : float
@@ -124,9 +128,11 @@ def make_private(
         raise ValueError(f"epochs must be an integer of at least 1, got {epochs!r}")
     if not 0 < max_grad_norm < math.inf:
         raise ValueError(f"max_grad_norm must be in (0, inf), got {max_grad_norm}")
-    errors = ModuleValidator.validate(model, strict=False)
+    errors = problems(model)
     if errors:
-        raise ValueError("the model cannot be trained so: " + "; ".join(map(str, errors)))
+        raise ValueError("the model cannot be trained so: " + "; ".join(errors))
+    check_items_differ(loader.dataset)
+    _check_parameters(model, optimizer)
     batches = max(1, round(examples / expected))
     steps, rate = batches * epochs, expected / examples
     noise = noise_multiplier(epsilon, delta, sample_rate=rate, steps=steps)
@@ -149,17 +155,22 @@ def make_private(
         events=(event,),
         terms=json.dumps(terms, sort_keys=True, separators=(",", ":")),
     )
-    wrapped = GradSampleModule(model)
+    draws = Draws()
+    poisson = PoissonLoader(loader, PoissonBatches(examples, expected, batches), draws)
+    wrapped = GuardedModel(model, draws)
+    private = ExactDPOptimizer(
+        optimizer,
+        noise_multiplier=noise,
+        max_grad_norm=max_grad_norm,
+        expected_batch_size=expected,
+        steps=steps,
+        draws=draws,
+        check=wrapped.check_unchanged,
+    )
     try:
-        private = ExactDPOptimizer(
-            optimizer,
-            noise_multiplier=noise,
-            max_grad_norm=max_grad_norm,
-            expected_batch_size=expected,
-            steps=steps,
-        )
         (OwnerAdmission() if admission is None else admission).admit(request, context)
     except BaseException:
+        private.release()
         wrapped.to_standard_module()  # the model is as it was
         raise
     _log.info(
@@ -174,10 +185,20 @@ def make_private(
     return PrivateTraining(
         model=wrapped,
         optimizer=private,
-        loader=_poisson_loader(loader, PoissonBatches(examples, expected, batches)),
+        loader=poisson,
         event=event,
         plan=SampledGaussian(noise, rate, steps),
     )
+
+
+def _check_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimizer of other parameters than the model's, or of none that learns."""
+    known = {id(p) for p in model.parameters()}
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    if any(id(p) not in known for p in held):
+        raise ValueError("optimizer must be of the model's parameters only")
+    if not any(p.requires_grad for p in held):
+        raise ValueError("optimizer must have a parameter that can be trained")
 
 
 def _sizes(loader: DataLoader[Any]) -> tuple[int, int]:
@@ -192,35 +213,3 @@ def _sizes(loader: DataLoader[Any]) -> tuple[int, int]:
             f"loader must have a batch size in [1, {examples}], got {loader.batch_size}"
         )
     return examples, loader.batch_size
-
-
-def _poisson_loader(loader: DataLoader[Any], batches: PoissonBatches) -> DataLoader[Any]:
-    return DataLoader(
-        loader.dataset,
-        batch_sampler=batches,
-        collate_fn=_CollateAlsoNone(loader.dataset, loader.collate_fn),
-        num_workers=loader.num_workers,
-        pin_memory=loader.pin_memory,
-    )
-
-
-@dataclass(frozen=True)
-class _CollateAlsoNone:
-    """Collates as the given function does; an empty batch looks like a full one of length 0."""
-
-    dataset: Any
-    collate: Any
-
-    def __call__(self, items: list[Any]) -> Any:
-        return self.collate(items) if items else _emptied(self.collate([self.dataset[0]]))
-
-
-def _emptied(batch: Any) -> Any:
-    """Cut a batch of tensors, or a list or mapping of such, to length 0."""
-    if isinstance(batch, torch.Tensor):
-        return batch[:0]
-    if isinstance(batch, (list, tuple)):
-        return [_emptied(part) for part in batch]
-    if isinstance(batch, dict):
-        return {name: _emptied(part) for name, part in batch.items()}
-    raise TypeError(f"batches must consist of tensors, got {type(batch).__name__}")

@@ -13,7 +13,11 @@ current torch). Here
    noisy gradient tell nothing about the sum (Mironov, "On Significance of the Least Significant
    Bits for Differential Privacy", 2012).
 
-**Roundings.** Removing an example moves the rounded sum by at most
+**One draw, one step.** A step ends the turn that the loader opened when it drew the batch
+(:mod:`~flower_ldp.training.draws`), and is counted, before anything else is computed: also if
+what follows fails. Each sum is noised once, and gradients are used once.
+
+**Roundings.** An example moves the rounded sum by at most
 :math:`C (1 + 10^{-9}) + \sqrt{d}\, 2^{-33} \sigma C` for d parameters. The noise is
 :math:`1 + 10^{-5}` times what is accounted for, which covers that up to d = 10^8 with
 :math:`\sigma \le 8`, or d = 10^6 with :math:`\sigma \le 80`; otherwise a larger factor is taken.
@@ -22,6 +26,7 @@ current torch). Here
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -30,6 +35,7 @@ from opacus.optimizers import DPOptimizer
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms.gaussian_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.training.draws import Draws
 
 _MARGIN = 1e-5
 
@@ -49,6 +55,10 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         What the noisy sum is divided by.
     steps : int
         How many steps are paid for. A further one is refused.
+    draws : Draws
+        The loader's and the model's.
+    check : callable, optional
+        Called before each step; raises if the step must not be taken.
     rng : RandomSource, optional
         A fresh one if left out.
     """
@@ -61,6 +71,8 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         max_grad_norm: float,
         expected_batch_size: int,
         steps: int,
+        draws: Draws,
+        check: Callable[[], None] | None = None,
         rng: RandomSource | None = None,
     ) -> None:
         super().__init__(
@@ -69,14 +81,35 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
             max_grad_norm=max_grad_norm,
             expected_batch_size=expected_batch_size,
         )
-        self.steps_left = steps
+        self._steps_left = steps
+        self._draws, self._check = draws, check
+        self._terms = self._current_terms()
         dimension = sum(p.numel() for p in self.params)
         margin = max(
             _MARGIN, 2e-9 + 2.0 * math.sqrt(dimension) * noise_multiplier * 2.0**-DEVIATION_BITS
         )
-        #: Grid of the noisy sum: 2^-33 of the noise's standard deviation.
-        self.unit = math.ldexp(noise_multiplier * max_grad_norm * (1 + margin), -DEVIATION_BITS)
+        self._unit = math.ldexp(noise_multiplier * max_grad_norm * (1 + margin), -DEVIATION_BITS)
         self._rng = RandomSource.from_os() if rng is None else rng
+        self._stepping = False
+        self._guard = optimizer.register_step_pre_hook(self._refuse_unless_stepping)
+
+    @property
+    def steps_left(self) -> int:
+        """How many steps are paid for and not taken."""
+        return self._steps_left
+
+    @property
+    def unit(self) -> float:
+        """Grid of the noisy sum: 2^-33 of the noise's standard deviation."""
+        return self._unit
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("a private optimizer cannot be copied: both would take the paid steps")
+
+    def release(self) -> None:
+        """Let the given optimizer step by itself again, and take no further step here."""
+        self._steps_left = 0
+        self._guard.remove()
 
     def signal_skip_step(self, do_skip: bool = True) -> NoReturn:
         """Refuse: a step sums one batch, in which no example occurs twice."""
@@ -88,21 +121,32 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         Raises
         ------
         ReleaseError
-            If all steps that were paid for have been taken.
+            If all steps that were paid for have been taken; or no batch was drawn since the
+            last step and passed through the model and back once; or its gradients have another
+            number of rows; or noise, clipping or parameters are not those that were paid for.
         ValueError
             If gradients of several batches have gathered (``zero_grad`` was left out).
         """
-        if self.steps_left < 1:
+        if self._steps_left < 1:
             raise ReleaseError("all steps that were paid for have been taken")
-        return super().step(closure)
+        self._stepping = True
+        try:
+            return super().step(closure)
+        finally:
+            self._stepping = False
+
+    def pre_step(self, closure: Any = None) -> bool:
+        """Put a noisy gradient in place of the examples'."""
+        self.clip_and_accumulate()
+        self.add_noise()
+        self.scale_grad()
+        if self.step_hook:
+            self.step_hook(self)
+        return True
 
     def clip_and_accumulate(self) -> None:
-        """Clip each example's gradient and add them up, in double precision."""
-        if any(isinstance(p.grad_sample, list) for p in self.params):
-            raise ValueError("gradients of several batches: call zero_grad() before each batch")
-        samples = [self._get_flat_grad_sample(p) for p in self.params]
-        if len({len(sample) for sample in samples}) != 1:
-            raise ValueError("every parameter must see the same examples")
+        """Count a step, clip each example's gradient and add them up, in double precision."""
+        samples = self._taken()
         norms = self._norms(samples)
         factors = (self.max_grad_norm / norms.clamp(min=self.max_grad_norm)).nan_to_num(nan=0.0)
         finite = norms.isfinite()
@@ -113,6 +157,38 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
                 rows = rows.where(finite.to(rows.device)[:, None], 0.0)
             total = factors.to(rows.device) @ rows.to(torch.float64)
             p.summed_grad = total.reshape(p.shape)
+
+    def _taken(self) -> list[torch.Tensor]:
+        """Take the examples' gradients away and count a step, or refuse."""
+        if self._steps_left < 1:
+            raise ReleaseError("all steps that were paid for have been taken")
+        if self._current_terms() != self._terms:
+            raise ReleaseError("noise, clipping or parameters are not those that were paid for")
+        if self._check is not None:
+            self._check()
+        found = [getattr(p, "grad_sample", None) for p in self.params]
+        if any(isinstance(sample, list) for sample in found):
+            raise ValueError("gradients of several batches: call zero_grad() before each batch")
+        samples = [sample for sample in found if sample is not None]
+        if len(samples) < len(found):
+            raise ReleaseError(
+                "no fresh gradients of the examples for every parameter: each step needs a newly "
+                "drawn batch, one pass through the model and one back"
+            )
+        if len({len(sample) for sample in samples}) != 1:
+            raise ValueError("every parameter must see the same examples")
+        self._draws.taken(len(samples[0]))
+        self._steps_left -= 1
+        for p in self.params:
+            p.grad_sample = None
+        return samples
+
+    def _current_terms(self) -> tuple[Any, ...]:
+        return (self.noise_multiplier, self.max_grad_norm, [id(p) for p in self.params])
+
+    def _refuse_unless_stepping(self, *_: Any) -> None:
+        if not self._stepping:
+            raise ReleaseError("the given optimizer has no noise: step the one of the training")
 
     @staticmethod
     def _norms(samples: list[torch.Tensor]) -> torch.Tensor:
@@ -126,13 +202,20 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         return norms
 
     def add_noise(self) -> None:
-        """Add exact noise to the sum on its grid, as integers."""
-        self.steps_left -= 1
+        """Add exact noise to the sum on its grid, as integers, and forget the sum."""
+        if any(p.summed_grad is None for p in self.params):
+            raise ReleaseError("there is no sum of gradients that has not been noised")
         for p in self.params:
             whole = (p.summed_grad / self.unit).round().to("cpu", torch.int64)
+            p.summed_grad = None
             noise = torch.from_numpy(normal(whole.numel(), self._rng)).reshape(whole.shape)
             noisy = (whole + noise).to(torch.float64) * self.unit
             p.grad = noisy.to(p.device, p.dtype)
+
+    def scale_grad(self) -> None:
+        """Divide by the mean size of a batch, which is public."""
+        for p in self.params:
+            p.grad /= self.expected_batch_size
 
 
 def _rows(sample: torch.Tensor) -> torch.Tensor:

@@ -56,7 +56,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
-    "accounting": frozenset({"numpy", "dp_accounting"}),
+    "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
     "labels": frozenset({"numpy"}),
