@@ -68,7 +68,7 @@ def dpsgd(epsilon: float, *, delta: float = DELTA, trainer: Trainer = train) -> 
 
     def draw(canary: Canary, rng: RandomSource) -> float:
         training = prepared(canary)
-        fresh = replace(training, optimizer=_from_the_start(training.optimizer))
+        fresh = replace(training, optimizer=_from_the_start(training))
         with torch.no_grad():
             for weight in fresh.model.parameters():
                 weight.zero_()
@@ -91,11 +91,17 @@ def dpsgd(epsilon: float, *, delta: float = DELTA, trainer: Trainer = train) -> 
     )
 
 
-def _from_the_start(optimizer: ExactDPOptimizer) -> ExactDPOptimizer:
-    """Return one with all of its steps ahead: its accounting is not done again each time."""
-    fresh = object.__new__(ExactDPOptimizer)
-    fresh.__dict__.update(optimizer.__dict__)
-    return fresh
+def _from_the_start(training: PrivateTraining) -> ExactDPOptimizer:
+    """Return the optimizer with all of its steps ahead: its accounting is not done again."""
+    paid = training.optimizer
+    return ExactDPOptimizer(
+        torch.optim.SGD(training.model.parameters(), lr=1.0),
+        noise_multiplier=paid.noise_multiplier,
+        max_grad_norm=paid.max_grad_norm,
+        expected_batch_size=paid.expected_batch_size,
+        steps=paid.steps_left,
+        draws=paid.draws,
+    )
 
 
 def _prepared(canary: Canary, epsilon: float, delta: float, owner: AuditOwner) -> PrivateTraining:

@@ -99,6 +99,11 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         return self._steps_left
 
     @property
+    def draws(self) -> Draws:
+        """The training's: which batch may be learned from."""
+        return self._draws
+
+    @property
     def unit(self) -> float:
         """Grid of the noisy sum: 2^-33 of the noise's standard deviation."""
         return self._unit
