@@ -11,6 +11,7 @@ not start: an unknown Flower might have a second way out.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.metadata
 import inspect
@@ -125,6 +126,19 @@ def run_supernode(prepare: Callable[[NodeConfig], Setup], stop: Callable[[str], 
 
     _command.start_client_internal = guarded_start
     _command.flower_supernode()
+
+
+def flower_arguments() -> argparse.Namespace:
+    """Return how Flower's command reads ``sys.argv``."""
+    arguments: argparse.Namespace = _command._parse_args_run_supernode().parse_args()
+    return arguments
+
+
+def given_config(arguments: argparse.Namespace) -> NodeConfig:
+    """Return the node's configuration that a command line states, as Flower reads it."""
+    text = arguments.node_config
+    config: NodeConfig = _command.parse_config_args([text] if text else text)
+    return config
 
 
 def check_flower() -> None:
