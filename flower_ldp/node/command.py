@@ -230,12 +230,20 @@ def named_gate(name: str) -> Mod:
         If it names none.
     """
     from flower_ldp.clients import LdpMod
+    from flower_ldp.node.formed import WellFormed
+    from flower_ldp.node.marks import MarkedAdmission
     from flower_ldp.node.releases import node_releases
     from flower_ldp.node.reports import PaidReports
 
     if name == "privatize":
         releases = node_releases()
-        return LdpMod(train=releases["train"], evaluate=releases["evaluate"])
+        return WellFormed(
+            LdpMod(
+                train=releases["train"],
+                evaluate=releases["evaluate"],
+                admission=MarkedAdmission(),
+            )
+        )
     if name == "reports":
         return PaidReports()
     if ":" not in name:

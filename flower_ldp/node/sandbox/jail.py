@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import flower_ldp
 from flower_ldp.node.sandbox.bubblewrap import SOCKET, Plan, arguments, find_bubblewrap
 from flower_ldp.node.sandbox.inside import Start
 from flower_ldp.node.sandbox.limits import Group
@@ -23,7 +22,7 @@ from flower_ldp.node.sandbox.relay import serve, to_port
 from flower_ldp.node.sandbox.seccomp import app_filter
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 from flower_ldp.node.sandbox.syscalls import this_machine
-from flower_ldp.node.sandbox.view import view_of
+from flower_ldp.node.sandbox.view import PACKAGE, view_of
 
 #: Account of the apps where there is one of that name; else a number that systemd and the
 #: distributions give to nobody.
@@ -195,7 +194,7 @@ def _environment() -> dict[str, str]:
     """Return the variables of an app: none of this node's but a few that hold no secret."""
     own = {
         "PATH": os.pathsep.join((os.path.dirname(sys.executable), "/usr/bin", "/bin")),
-        "PYTHONPATH": str(Path(flower_ldp.__file__).parents[1]),
+        "PYTHONPATH": str(PACKAGE.parent),
         "PYTHONUNBUFFERED": "1",
         "HOME": "/tmp",
         "FLWR_HOME": "/tmp/flower",

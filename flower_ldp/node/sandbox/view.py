@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import flower_ldp
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 
+#: This package, flower_ldp.
+PACKAGE = Path(__file__).parents[2]
 #: Programs and libraries; some are links into /usr.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: How libraries are found, and the local time.
@@ -74,11 +75,10 @@ def view_of(settings: Settings, hidden: Mapping[str, Path]) -> View:
 
 def _python() -> list[Path]:
     """Return where the interpreter, its packages and this package are."""
-    package = Path(flower_ldp.__file__).parent
     folders = {Path(one) for one in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     if any(folder.parent == folder for folder in folders):
         raise SandboxMissing(f"Python is installed in {sorted(map(str, folders))}: not a folder")
-    return [*sorted(folders), package]
+    return [*sorted(folders), PACKAGE]
 
 
 def _outermost(shown: Mapping[str, Path]) -> dict[str, Path]:
