@@ -124,6 +124,8 @@ def _check_arguments(options: argparse.Namespace, arguments: argparse.Namespace)
         raise SandboxMissing("--sandbox makes its own secret: leave --superexec-auth-secret-file")
     if arguments.host not in _LOCAL:
         raise SandboxMissing("--sandbox needs no other host than 127.0.0.1: leave --host")
+    if arguments.port < 1024:
+        raise SandboxMissing("--port: apps cannot be given a port below 1024")
     if arguments.ssl_certfile or arguments.ssl_keyfile or arguments.ssl_ca_certfile:
         raise SandboxMissing("with --sandbox apps reach the node by a socket: leave --ssl-*")
 
