@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -23,5 +24,10 @@ def missing() -> str:
         return str(error)
     return ""
 
+
+#: Options of a sandboxed node: little enough that an app can be seen to reach its limits.
+LIMITS: tuple[str, ...] = ("--sandbox-memory", "512M", "--sandbox-processes", "200")
+if sys.platform == "linux" and os.geteuid() != 0:
+    LIMITS += ("--sandbox-no-memory-limit",)
 
 needs_sandbox = pytest.mark.skipif(bool(missing()), reason=missing())

@@ -175,7 +175,7 @@ def test_the_app_unit_is_a_sandbox_and_the_node_comes_back() -> None:
 def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
     for name in UNITS.values():
         text = (DEPLOYMENT / "systemd" / name).read_text(encoding="utf-8")
-        for program in ("flower-superlink", "flower-ldp-supernode", "flower-superexec"):
+        for program in ("flower-superlink", "flower-ldp-supernode", "flower-ldp-superexec"):
             text = text.replace(f"/opt/flower-ldp/bin/{program}", "/bin/true")
         (tmp_path / name).write_text(text, encoding="utf-8")
     units = [str(tmp_path / name) for name in UNITS.values()]

@@ -17,16 +17,13 @@ from typing import Any
 from tests.network.federation import GUARDED, SANDBOXED, Federation
 from tests.network.nodes import Node
 from tests.network.sites import ROOT, add_site, make_app, sealed, spent
-from tests.sandbox import needs_sandbox
+from tests.sandbox import LIMITS, needs_sandbox
 
 sys.path.insert(0, str(ROOT / "tests" / "network" / "app"))
 from network_app import canary
 
 #: Two nodes run the app: in the sandbox, and under the tests' own user, where each way is open.
 INSIDE, CONTROL = 0, 1
-LIMITS = ("--sandbox-memory", "512M", "--sandbox-processes", "200")
-if os.geteuid() != 0:
-    LIMITS += ("--sandbox-no-memory-limit",)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,10 @@ def check(*words: str, before: tuple[str, ...] = (), home: Path) -> tuple[int, s
     return done.returncode, done.stdout + done.stderr
 
 
-def test_nothing_is_open_in_the_sandbox(tmp_path: Path) -> None:
+def test_nothing_is_open_in_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("a folder for temporary files " * 5)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))  # longer than the path of a socket may be
     (tmp_path / "data").mkdir()
     (tmp_path / "node-key").write_text("secret")
     words = ["--sandbox-data", str(tmp_path / "data"), "--sandbox-device", "/dev/null"]

@@ -149,10 +149,15 @@ def test_a_group_of_the_second_version(tmp_path: Path) -> None:
     own.mkdir(parents=True)
     (own / "cgroup.controllers").write_text("cpu memory pids\n")
     (own / "cgroup.subtree_control").write_text("")
+    left, of_another = own / "flower-ldp-apps-999999999", own / f"flower-ldp-apps-{os.getppid()}"
+    left.mkdir()
+    of_another.mkdir()
     mounts = "30 24 0:26 / {folder}/cg rw - cgroup2 cgroup2 rw,nsdelegate"
     group = make_group(1 << 30, 99, fake_kernel(tmp_path, mounts, "0::/unit\n"))
     assert (own / "cgroup.subtree_control").read_text() == "+memory +pids"
     (folder,) = group.folders
+    assert not left.exists()
+    assert of_another.exists()
     assert folder.parent == own
     assert group.limits() == {"memory.max": str(1 << 30), "pids.max": "99"}
     assert group.doors == (folder / "cgroup.procs",)

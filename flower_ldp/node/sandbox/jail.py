@@ -110,11 +110,7 @@ class Jail:
             raise SandboxMissing(str(error)) from error
         view = view_of(settings, hidden)
         self.folder = Path(tempfile.mkdtemp(prefix="flower-ldp-sandbox-"))
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(str(self.folder / "node.sock"))
-        # The folder keeps everyone else out; the app's user must be able to connect.
-        (self.folder / "node.sock").chmod(0o666)
-        self._server.listen(64)
+        self._server = _listening(self.folder, "node.sock")
         threading.Thread(target=serve, args=(self._server, to_port(port)), daemon=True).start()
         self.plan = Plan(
             view=view,
@@ -174,6 +170,20 @@ def _in_memory(content: bytes) -> int:
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
+
+
+def _listening(folder: Path, name: str) -> socket.socket:
+    """Return a socket that listens in a folder, whose path may be longer than one of a socket."""
+    server = socket.socket(socket.AF_UNIX)
+    descriptor = os.open(folder, os.O_PATH)
+    try:
+        server.bind(f"/proc/self/fd/{descriptor}/{name}")
+    finally:
+        os.close(descriptor)
+    # The folder keeps everyone else out; the app's user must be able to connect.
+    (folder / name).chmod(0o666)
+    server.listen(64)
+    return server
 
 
 def _small_files(folder: Path, account: Account) -> dict[str, Path]:

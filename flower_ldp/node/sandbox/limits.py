@@ -144,10 +144,11 @@ def _step_aside(own: Path) -> None:
 
 
 def _fresh(parent: Path, prefix: str) -> Path:
-    """Make a folder, and remove those that ended nodes have left."""
-    for old in parent.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # in use
-            old.rmdir()
+    """Make a folder, and remove those that ended nodes have left, not those of others that run."""
+    for old in parent.glob(f"{prefix}[0-9]*"):
+        if not Path("/proc", old.name.removeprefix(prefix)).exists():
+            with contextlib.suppress(OSError):  # its apps have not ended yet
+                old.rmdir()
     folder = parent / f"{prefix}{os.getpid()}"
     folder.mkdir(exist_ok=True)
     return folder
