@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
+import flwr.supernode.main as service
 import flwr.supernode.start_client_internal as worker
 from flwr.app import Message
 from flwr.supercore.inflatable.inflatable_object import (
@@ -141,6 +142,16 @@ def given_config(arguments: argparse.Namespace) -> NodeConfig:
     return config
 
 
+def wrap_runtime_api(layer: Callable[[Any], Any]) -> None:
+    """Put a layer around the runtime API that apps and executors call."""
+    create = service.create_app
+
+    def create_app(*args: Any, **kwargs: Any) -> Any:
+        return layer(create(*args, **kwargs))
+
+    vars(service)["create_app"] = create_app
+
+
 def check_flower() -> None:
     """Raise FlowerChanged unless the installed Flower is one that this module knows."""
     text = importlib.metadata.version("flwr")
@@ -155,6 +166,8 @@ def check_flower() -> None:
     parameters = inspect.signature(worker.start_client_internal).parameters
     if "node_config" not in parameters:
         raise FlowerChanged("start_client_internal has no parameter node_config")
+    if "create_app" not in _command._start_supernode_http_api.__code__.co_names:
+        raise FlowerChanged("the runtime API is not made by create_app")
     if "_init_connection" not in worker.start_client_internal.__code__.co_names:
         raise FlowerChanged("start_client_internal does not call _init_connection")
 

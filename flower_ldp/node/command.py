@@ -96,7 +96,9 @@ def main() -> None:
         flower_arguments,
         given_config,
         run_supernode,
+        wrap_runtime_api,
     )
+    from flower_ldp.node.peers import OwnUserWatch
 
     try:
         check_flower()
@@ -106,6 +108,8 @@ def main() -> None:
             _check_only(options, apps, given_config(arguments), arguments)
         if apps is not None:
             sys.argv += apps.flower_options()
+        elif not options.ldp_unsafe_app_user:
+            wrap_runtime_api(lambda app: OwnUserWatch(app, _own_user))
         run_supernode(lambda config: _setup(config, options, arguments, apps), _stop)
     except (FlowerChanged, SandboxMissing) as error:
         _stop(str(error))
@@ -283,6 +287,10 @@ def _stop(reason: str) -> NoReturn:
     """End at once: Flower's server thread, if it runs already, would keep the process alive."""
     print(f"{PROGRAM}: not started: {reason}", file=sys.stderr, flush=True)
     os._exit(2)
+
+
+def _own_user(seen: str) -> NoReturn:
+    _ended(f"{seen}: {OWN_USER}")
 
 
 def _ended(reason: str) -> NoReturn:

@@ -109,6 +109,7 @@ def test_the_commands_make_a_federation_in_which_a_report_leaves(
     sample: str, machine: Machine, tmp_path: Path
 ) -> None:
     words = {part: here(command(sample, part), machine.places(sample)) for part in PARTS}
+    words["node"] += ["--ldp-unsafe-app-user"]  # all parts run as the tests' own user here
     superlink = machine.start("superlink", words["superlink"], "superlink-home")
     wait_for(
         lambda: is_listening(machine.superlink) or not superlink.is_running,
