@@ -224,3 +224,13 @@ def test_a_long_line_becomes_several_and_each_is_marked(tmp_path: Path) -> None:
     lines = (tmp_path / "log").read_bytes().splitlines()
     assert [len(line) for line in lines] == [LONGEST + 6, LONGEST + 6, 11, 10]
     assert all(line.startswith(b"[app] ") for line in lines)
+
+
+def test_an_app_cannot_fill_the_log(tmp_path: Path) -> None:
+    (tmp_path / "said").write_bytes(b"123456789\n" * 100_000)
+    with (tmp_path / "log").open("wb") as log:
+        copy_output((tmp_path / "said").open("rb"), log, largest=25).join(20)
+    assert (tmp_path / "log").read_bytes().splitlines() == [
+        *[b"[app] 123456789"] * 3,
+        b"[app] (what it writes from here on is dropped)",
+    ]

@@ -12,13 +12,14 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import socket
 import sys
 from dataclasses import asdict, dataclass
 
 from flower_ldp.node.sandbox.relay import serve, to_path
 
-_PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 4, 24
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _EINVAL = 22
 #: ``_LINUX_CAPABILITY_VERSION_3``, of this process; then the three sets, twice 32 bits each.
 _CAPABILITIES_OF_THIS = (0x2008_0522, 0)
@@ -100,7 +101,9 @@ def serve_in_background(start: Start) -> None:
         server.close()
         return
     with contextlib.suppress(BaseException):
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # it ends with the app
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):  # the app's input is not for this process
             os.dup2(nothing, stream)

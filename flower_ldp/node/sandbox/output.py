@@ -15,6 +15,8 @@ from typing import BinaryIO
 MARK = b"[app] "
 #: Longer lines are cut into several.
 LONGEST = 4096
+#: Bytes that one app may write: no more, so that it cannot fill the disk with the ledger on it.
+LARGEST = 16 << 20
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _STEERING = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
@@ -25,14 +27,23 @@ def harmless(line: bytes) -> bytes:
     return MARK + _STEERING.sub(lambda one: repr(one[0])[2:-1].encode(), text) + b"\n"
 
 
-def copy_output(source: BinaryIO, target: BinaryIO) -> threading.Thread:
-    """Copy an app's output to a log until it ends, in a thread of its own; return that."""
+def copy_output(source: BinaryIO, target: BinaryIO, largest: int = LARGEST) -> threading.Thread:
+    """Copy an app's output to a log until it ends, in a thread of its own; return that.
+
+    What is beyond ``largest`` bytes is read, so that the app does not wait, and dropped.
+    """
 
     def copy() -> None:
+        left = largest
         with source:
             while line := source.readline(LONGEST):
-                target.write(harmless(line))
-                target.flush()
+                if left > 0:
+                    left -= len(line)
+                    more = (
+                        b"" if left > 0 else harmless(b"(what it writes from here on is dropped)")
+                    )
+                    target.write(harmless(line) + more)
+                    target.flush()
 
     thread = threading.Thread(target=copy, name="flower-ldp-app-output", daemon=True)
     thread.start()
