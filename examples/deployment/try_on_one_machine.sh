@@ -41,14 +41,21 @@ address = "127.0.0.1:$port"
 root-certificates = "$work/certificates/ca.crt"
 TOML
 
-# As the guide says where that can be; without bubblewrap, a trial has no data to protect.
-apps=(--sandbox)
-if ! command -v bwrap >/dev/null || [ "$(uname)" != Linux ]; then
+# As the guide says, where that can be; a trial has no data to protect.
+apps=()
+for flags in "--sandbox" "--sandbox --sandbox-no-memory-limit"; do
+  read -ra try <<<"$flags"
+  if python -m flower_ldp.node --insecure "${try[@]}" --check >"$work/check.log" 2>&1; then
+    apps=("${try[@]}")
+    break
+  fi
+  tail -n 1 "$work/check.log"
+done
+if [ ${#apps[@]} = 0 ]; then
   apps=(--ldp-unsafe-app-user)
-  echo "NO SANDBOX: bubblewrap is not installed, so apps run under the node's own user"
-elif [ "$(id -u)" != 0 ]; then
-  apps+=(--sandbox-no-memory-limit)
+  echo "NO SANDBOX on this machine: apps run under the node's own user"
 fi
+echo "== apps run with ${apps[*]}"
 
 for number in 0 1 2; do
   echo "== site $number: folder, registration, node with its apps"

@@ -23,13 +23,13 @@ from flower_ldp.node.sandbox.probe import Attempts
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 from flower_ldp.node.sandbox.syscalls import this_machine
 from tests.network.federation import NODE
-from tests.sandbox import needs_sandbox
+from tests.sandbox import has_control_group, needs_sandbox
 
 pytestmark = needs_sandbox
 
 #: An ordinary user: neither the tests' own nor that of apps.
 ORDINARY = 61_004
-SMALL = Settings(memory=512 << 20, processes=200, files=300, control_group=os.geteuid() == 0)
+SMALL = Settings(memory=512 << 20, processes=200, files=300, control_group=has_control_group())
 NO_LIMIT = () if SMALL.control_group else ("--sandbox-no-memory-limit",)
 
 
@@ -219,7 +219,7 @@ def _has_vsock() -> bool:
     return True
 
 
-@pytest.mark.skipif(not SMALL.control_group, reason="only root can make a control group here")
+@pytest.mark.skipif(not SMALL.control_group, reason="no control group can be made here")
 def test_memory_is_limited_for_all_apps_together(group: Group) -> None:
     code = "b = bytearray(600 << 20); b[:: 4096] = b'x' * len(b[:: 4096])"
     made = jail.Jail(SMALL, {}, 40_001, group)
