@@ -13,7 +13,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from flower_ldp.node.sandbox.bubblewrap import SOCKET, Plan, arguments, find_bubblewrap
 from flower_ldp.node.sandbox.inside import Start
@@ -121,15 +120,22 @@ class Jail:
             memory=settings.memory,
         )
 
-    def start(self, command: list[str], **streams: int | IO[bytes]) -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        command: list[str],
+        *,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> subprocess.Popen[bytes]:
         """Start a command in a sandbox of its own; it ends with this process's main thread.
 
         Parameters
         ----------
         command : list of str
             Found by the ``PATH`` of the sandbox.
-        **streams : int or file
-            ``stdin``, ``stdout`` and ``stderr`` of :class:`subprocess.Popen`.
+        stdin, stdout, stderr : int, optional
+            As of :class:`subprocess.Popen`.
         """
         start = Start(
             uid=self.account.uid if self.account.is_another else -1,
@@ -148,7 +154,9 @@ class Jail:
             return subprocess.Popen(
                 ["/bin/sh", "-c", _JOIN, "sh", *doors, "--", *bwrap],
                 pass_fds=(given, rules),
-                **_streams(streams),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
             )
         finally:
             os.close(given)
@@ -158,10 +166,6 @@ class Jail:
         """End the relay and remove the files; commands that run keep running."""
         self._server.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _streams(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"stdin": subprocess.DEVNULL, **given}
 
 
 def _in_memory(content: bytes) -> int:
