@@ -132,7 +132,9 @@ def test_data_through_which_something_could_be_sent_is_refused(kind: str, tmp_pa
 def test_devices_must_be_devices(name: str) -> None:
     with pytest.raises(SandboxMissing, match="--sandbox-device"):
         view_of(Settings(devices=(name,)), {})
-    assert view_of(Settings(devices=("/dev/null",)), {}).devices == (Path("/dev/null"),)
+    found = view_of(Settings(devices=("/dev/null",)), {})
+    assert found.devices == (Path("/dev/null"),)
+    assert "/sys/devices/system" in found.shown
 
 
 def fake_kernel(folder: Path, mounts: str, own: str) -> Path:

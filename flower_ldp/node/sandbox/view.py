@@ -66,6 +66,8 @@ def view_of(settings: Settings, hidden: Mapping[str, Path]) -> View:
     shown = {path: Path(path) for path in _SYSTEM if path not in links and os.path.isdir(path)}
     shown |= {f"/etc/{name}": Path("/etc", name) for name in _ETC if Path("/etc", name).exists()}
     shown |= {str(path): path.resolve() for path in _python()}
+    if settings.devices:
+        shown |= {str(path): path for path in _of_devices()}
     for place in settings.data:
         shown[place] = _data(Path(place))
     for name, secret in hidden.items():
@@ -79,6 +81,12 @@ def _python() -> list[Path]:
     if any(folder.parent == folder for folder in folders):
         raise SandboxMissing(f"Python is installed in {sorted(map(str, folders))}: not a folder")
     return [*sorted(folders), PACKAGE]
+
+
+def _of_devices() -> list[Path]:
+    """Return where the kernel describes processors and PCI devices: drivers' libraries read it."""
+    folders = [Path("/sys/bus/pci"), Path("/sys/devices/system")]
+    return [one for one in (*folders, *Path("/sys/devices").glob("pci*")) if one.is_dir()]
 
 
 def _outermost(shown: Mapping[str, Path]) -> dict[str, Path]:
