@@ -32,9 +32,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Met
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.node.channel import Channel, object_ids
+from flower_ldp.node.command import named_gate
 from flower_ldp.node.guard import Guard
 from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
 
@@ -166,7 +166,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     (folder / "policy.yaml").write_text(POLICY)
     Ledger.open(folder / "ledger.sqlite", create=True).close()
     memory = Memory()
-    gate = LdpMod(train=SignDSRelease(), admission=OwnerAdmission())
+    gate = named_gate("privatize")
     config: Any = {"ldp-policy": str(folder / "policy.yaml")}
     channels = {
         "with_guard": Guard(memory.channel(), gate, config).channel(),

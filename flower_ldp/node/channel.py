@@ -11,6 +11,7 @@ not start: an unknown Flower might have a second way out.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.metadata
 import inspect
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
+import flwr.supernode.main as service
 import flwr.supernode.start_client_internal as worker
 from flwr.app import Message
 from flwr.supercore.inflatable.inflatable_object import (
@@ -127,6 +129,29 @@ def run_supernode(prepare: Callable[[NodeConfig], Setup], stop: Callable[[str], 
     _command.flower_supernode()
 
 
+def flower_arguments() -> argparse.Namespace:
+    """Return how Flower's command reads ``sys.argv``."""
+    arguments: argparse.Namespace = _command._parse_args_run_supernode().parse_args()
+    return arguments
+
+
+def given_config(arguments: argparse.Namespace) -> NodeConfig:
+    """Return the node's configuration that a command line states, as Flower reads it."""
+    text = arguments.node_config
+    config: NodeConfig = _command.parse_config_args([text] if text else text)
+    return config
+
+
+def wrap_runtime_api(layer: Callable[[Any], Any]) -> None:
+    """Put a layer around the runtime API that apps and executors call."""
+    create = service.create_app
+
+    def create_app(*args: Any, **kwargs: Any) -> Any:
+        return layer(create(*args, **kwargs))
+
+    vars(service)["create_app"] = create_app
+
+
 def check_flower() -> None:
     """Raise FlowerChanged unless the installed Flower is one that this module knows."""
     text = importlib.metadata.version("flwr")
@@ -141,6 +166,8 @@ def check_flower() -> None:
     parameters = inspect.signature(worker.start_client_internal).parameters
     if "node_config" not in parameters:
         raise FlowerChanged("start_client_internal has no parameter node_config")
+    if "create_app" not in _command._start_supernode_http_api.__code__.co_names:
+        raise FlowerChanged("the runtime API is not made by create_app")
     if "_init_connection" not in worker.start_client_internal.__code__.co_names:
         raise FlowerChanged("start_client_internal does not call _init_connection")
 

@@ -11,14 +11,24 @@ import logging
 import os
 import pkgutil
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from flower_ldp.node.sandbox.settings import SandboxMissing, add_options
 
 if TYPE_CHECKING:
     from flwr.clientapp.typing import Mod
 
     from flower_ldp.node.channel import NodeConfig, Setup
+    from flower_ldp.node.sandbox.command import SandboxedApps
 
 PROGRAM = "flower-ldp-supernode"
+OWN_USER = (
+    "apps would run under this node's own user: they could read its key, policy and ledger, and "
+    "open connections of their own. Start it with --sandbox (Linux), or with --isolation process "
+    "and flower-ldp-superexec as another user (docs/deployment.md). With --ldp-unsafe-app-user it "
+    "starts all the same"
+)
 
 
 def site_parser() -> argparse.ArgumentParser:
@@ -52,6 +62,18 @@ def site_parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="Hold each report back until this long after the message came (default: 0).",
     )
+    site.add_argument(
+        "--ldp-unsafe-app-user",
+        action="store_true",
+        help="Start although apps run under this node's own user, so that they can read its key, "
+        "policy and ledger and open connections of their own.",
+    )
+    site.add_argument(
+        "--ldp-simulation",
+        action="store_true",
+        help="Take a policy of mode simulation, which protects nothing.",
+    )
+    add_options(parser)
     return parser
 
 
@@ -68,32 +90,107 @@ def main() -> None:
     if options.ldp_policy is not None:
         _name_policy(options.ldp_policy)
 
-    from flower_ldp.node.channel import FlowerChanged, run_supernode
+    from flower_ldp.node.channel import (
+        FlowerChanged,
+        check_flower,
+        flower_arguments,
+        given_config,
+        run_supernode,
+        wrap_runtime_api,
+    )
+    from flower_ldp.node.peers import OwnUserWatch
 
     try:
-        run_supernode(lambda node_config: _setup(node_config, options), _stop)
-    except FlowerChanged as error:
+        check_flower()
+        arguments = flower_arguments()
+        apps = _apps(options, arguments)
+        if options.check:
+            _check_only(options, apps, given_config(arguments), arguments)
+        if apps is not None:
+            sys.argv += apps.flower_options()
+        elif not options.ldp_unsafe_app_user:
+            wrap_runtime_api(lambda app: OwnUserWatch(app, _own_user))
+        run_supernode(lambda config: _setup(config, options, arguments, apps), _stop)
+    except (FlowerChanged, SandboxMissing) as error:
         _stop(str(error))
 
 
-def _setup(node_config: NodeConfig, options: argparse.Namespace) -> Setup:
+def _apps(options: argparse.Namespace, arguments: argparse.Namespace) -> SandboxedApps | None:
+    """Return who starts the apps: None if another process does.
+
+    Raises
+    ------
+    SandboxMissing
+        If apps would run under this node's user, and the operator did not ask for that.
+    """
+    if not options.sandbox:
+        if arguments.isolation == "subprocess" and not options.ldp_unsafe_app_user:
+            raise SandboxMissing(OWN_USER)
+        if options.check:
+            raise SandboxMissing("--check is for --sandbox")
+        return None
+    if sys.platform != "linux":
+        raise SandboxMissing(f"--sandbox is for Linux, this is {sys.platform}")
+    from flower_ldp.node.sandbox.command import SandboxedApps
+
+    return SandboxedApps(options, arguments)
+
+
+def _check_only(
+    options: argparse.Namespace,
+    apps: SandboxedApps | None,
+    node_config: NodeConfig,
+    arguments: argparse.Namespace,
+) -> NoReturn:
+    """Try the sandbox, with the site's files hidden if they are named; end the process."""
+    from flower_ldp.errors import LdpError
+    from flower_ldp.policy import find_policy
+
+    try:
+        named = find_policy(node_config) is not None
+        policy = _usable_policy(node_config, options) if named else None
+        closed = apps is not None and apps.check(_hidden(policy, arguments))
+    except (LdpError, OSError) as error:
+        _stop(str(error))
+    sys.exit(0 if closed else 1)
+
+
+def _hidden(policy: SitePolicy | None, arguments: argparse.Namespace) -> dict[str, Path]:
+    """Return what no app may see, by names for people."""
+    home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
+    found = {"the node's Flower folder": Path(home)}
+    if policy is not None:
+        found |= {"the policy": policy.path, "the ledger": policy.ledger}
+    if arguments.auth_supernode_private_key is not None:
+        found["the node's key"] = Path(arguments.auth_supernode_private_key).expanduser()
+    return found
+
+
+def _setup(
+    node_config: NodeConfig,
+    options: argparse.Namespace,
+    arguments: argparse.Namespace,
+    apps: SandboxedApps | None,
+) -> Setup:
     """Find the site's policy, ledger and gate; end the process if one cannot be used."""
     from flower_ldp.node.channel import Setup
     from flower_ldp.node.guard import Guard
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY
 
     try:
-        policy = _usable_policy(node_config)
+        policy = _usable_policy(node_config, options)
         gate = named_gate(options.ldp_gate)
+        if apps is not None:
+            apps.start(_hidden(policy, arguments), _ended)
     except Exception as error:  # whatever it is, there is no gate
         _stop(str(error))
-    gate_config = {**node_config, NODE_CONFIG_KEY: policy}
+    gate_config = {**node_config, NODE_CONFIG_KEY: str(policy.path)}
     app_config = dict(node_config)
     if options.ldp_gate != "reports":
         # The app needs neither policy nor ledger, so it is not told where they are.
         app_config.pop(NODE_CONFIG_KEY, None)
         os.environ.pop(ENVIRONMENT_VARIABLE, None)
-    print(f"{PROGRAM}: gate {options.ldp_gate}, policy {policy}", file=sys.stderr, flush=True)
+    print(f"{PROGRAM}: gate {options.ldp_gate}, policy {policy.path}", file=sys.stderr, flush=True)
     return Setup(
         lambda inner: Guard(
             inner, gate, gate_config, hold_seconds=options.ldp_hold_seconds
@@ -102,8 +199,15 @@ def _setup(node_config: NodeConfig, options: argparse.Namespace) -> Setup:
     )
 
 
-def _usable_policy(node_config: NodeConfig) -> str:
-    """Return the path of the site's policy once it and its ledger have been opened."""
+class SitePolicy(NamedTuple):
+    """Where the site's policy and its ledger are."""
+
+    path: Path
+    ledger: Path
+
+
+def _usable_policy(node_config: NodeConfig, options: argparse.Namespace) -> SitePolicy:
+    """Return where the site's policy is, once it and its ledger have been opened."""
     from flower_ldp.accounting.ledger import Ledger
     from flower_ldp.errors import ConfigError
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY, find_policy
@@ -111,9 +215,14 @@ def _usable_policy(node_config: NodeConfig) -> str:
     policy = find_policy(node_config)
     if policy is None:
         raise ConfigError("no policy is named: give --ldp-policy FILE")
+    if policy.is_simulation and not options.ldp_simulation:
+        raise ConfigError(
+            "the policy says mode: simulation, in which nothing is protected: use one of mode "
+            "deployment, or give --ldp-simulation"
+        )
     Ledger.open(policy.ledger, create=policy.is_simulation).close()
     named = node_config.get(NODE_CONFIG_KEY) or os.environ[ENVIRONMENT_VARIABLE]
-    return os.path.abspath(str(named))
+    return SitePolicy(Path(os.path.abspath(str(named))), Path(policy.ledger))
 
 
 def named_gate(name: str) -> Mod:
@@ -125,12 +234,20 @@ def named_gate(name: str) -> Mod:
         If it names none.
     """
     from flower_ldp.clients import LdpMod
+    from flower_ldp.node.formed import WellFormed
+    from flower_ldp.node.marks import MarkedAdmission
     from flower_ldp.node.releases import node_releases
     from flower_ldp.node.reports import PaidReports
 
     if name == "privatize":
         releases = node_releases()
-        return LdpMod(train=releases["train"], evaluate=releases["evaluate"])
+        return WellFormed(
+            LdpMod(
+                train=releases["train"],
+                evaluate=releases["evaluate"],
+                admission=MarkedAdmission(),
+            )
+        )
     if name == "reports":
         return PaidReports()
     if ":" not in name:
@@ -170,3 +287,13 @@ def _stop(reason: str) -> NoReturn:
     """End at once: Flower's server thread, if it runs already, would keep the process alive."""
     print(f"{PROGRAM}: not started: {reason}", file=sys.stderr, flush=True)
     os._exit(2)
+
+
+def _own_user(seen: str) -> NoReturn:
+    _ended(f"{seen}: {OWN_USER}")
+
+
+def _ended(reason: str) -> NoReturn:
+    """End a node whose apps cannot be started any more: whoever supervises it starts it again."""
+    print(f"{PROGRAM}: ended: {reason}", file=sys.stderr, flush=True)
+    os._exit(3)

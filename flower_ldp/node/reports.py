@@ -80,13 +80,20 @@ class PaidReports:
         stored = self.admission.admit(request, context).stored
         if stored is None:
             raise ReleaseError("the app did not charge its report to the site's ledger")
-        if reply.has_error() or _report_of(reply.content) != stored:
+        if reply.has_error() or report_of(reply.content) != stored:
             raise ReleaseError("the app's reply is not the report that the ledger holds")
         check_form(opened, stored)
         return stored
 
 
-def _report_of(content: RecordDict) -> bytes:
+def report_of(content: RecordDict) -> bytes:
+    """Return the report of a reply that is one report and nothing else.
+
+    Raises
+    ------
+    ReleaseError
+        If it is anything else.
+    """
     record = content.get(REPORT_KEY)
     if len(content) != 1 or not isinstance(record, ConfigRecord) or set(record) != {PAYLOAD_KEY}:
         raise ReleaseError("the app's reply is not one report and nothing else")

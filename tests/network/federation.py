@@ -32,7 +32,10 @@ from tests.network.processes import (
 )
 
 #: The command of the guarded node, as it runs without being installed.
-GUARDED = (sys.executable, "-m", "flower_ldp.node")
+NODE = (sys.executable, "-m", "flower_ldp.node")
+#: With apps under the tests' own user, as on any machine, and with apps in a sandbox.
+GUARDED = (*NODE, "--ldp-unsafe-app-user")
+SANDBOXED = (*NODE, "--sandbox")
 
 #: Settings of a node: what ``--node-config`` can hold.
 NodeConfig = Mapping[str, str | int | float | bool]

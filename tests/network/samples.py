@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests.network.certificates import DEPLOYMENT
-from tests.network.federation import GUARDED
+from tests.network.federation import NODE
 
 PARTS = ("superlink", "node", "app")
 UNITS = {
@@ -57,7 +57,10 @@ def here(words: list[str], places: Mapping[str, str]) -> list[str]:
         If a path, an address or a port of the sample would be left.
     """
     program = Path(words[0]).name
-    start = list(GUARDED) if program == "flower-ldp-supernode" else [program]
+    start = {
+        "flower-ldp-supernode": list(NODE),
+        "flower-ldp-superexec": [sys.executable, "-m", "flower_ldp.node.apps"],
+    }.get(program, [program])
     # The longest first: one place may begin as another does, and none is within a word.
     names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w.-])(?:{names})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from flower_ldp.accounting.ledger import Ledger
@@ -59,10 +60,12 @@ def add_site(
     connect: bool = True,
     options: tuple[str, ...] = (),
     behaviour: dict[int, str] | None = None,
+    settings: Mapping[str, int] | None = None,
 ) -> Node:
     """Start a node that holds one part of the digits, with a new ledger.
 
-    ``behaviour`` is what the app ``faulty_client`` does in which round.
+    ``behaviour`` is what the app ``faulty_client`` does in which round, ``settings`` are more of
+    the node's configuration.
     """
     name = f"ward-{part}"
     folder = federation.folder / name
@@ -75,6 +78,8 @@ def add_site(
             "partition-id": part,
             "num-partitions": PARTS,
             "behaviour": str(folder / "behaviour.json"),
+            "site": str(folder),
+            **(settings or {}),
         },
         policy=policy(name, budget, run_budget),
         command=command,

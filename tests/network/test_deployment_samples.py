@@ -109,6 +109,7 @@ def test_the_commands_make_a_federation_in_which_a_report_leaves(
     sample: str, machine: Machine, tmp_path: Path
 ) -> None:
     words = {part: here(command(sample, part), machine.places(sample)) for part in PARTS}
+    words["node"] += ["--ldp-unsafe-app-user"]  # all parts run as the tests' own user here
     superlink = machine.start("superlink", words["superlink"], "superlink-home")
     wait_for(
         lambda: is_listening(machine.superlink) or not superlink.is_running,
@@ -164,6 +165,7 @@ def test_the_app_unit_is_a_sandbox_and_the_node_comes_back() -> None:
     app, node = unit("app"), unit("node")
     assert app["IPAddressDeny"] == ["any"]
     assert app["IPAddressAllow"] == ["127.0.0.1/32"]
+    assert app["SystemCallArchitectures"] == ["native"]
     assert app["User"] != node["User"]
     hidden = " ".join(app["InaccessiblePaths"]).split()
     assert {*node["WorkingDirectory"], "/etc/flower-ldp"} <= set(hidden)
@@ -173,12 +175,13 @@ def test_the_app_unit_is_a_sandbox_and_the_node_comes_back() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
 def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
-    for name in UNITS.values():
+    names = [*UNITS.values(), "flower-ldp-sandboxed.service"]
+    for name in names:
         text = (DEPLOYMENT / "systemd" / name).read_text(encoding="utf-8")
-        for program in ("flower-superlink", "flower-ldp-supernode", "flower-superexec"):
+        for program in ("flower-superlink", "flower-ldp-supernode", "flower-ldp-superexec"):
             text = text.replace(f"/opt/flower-ldp/bin/{program}", "/bin/true")
         (tmp_path / name).write_text(text, encoding="utf-8")
-    units = [str(tmp_path / name) for name in UNITS.values()]
+    units = [str(tmp_path / name) for name in names]
     verify = ["systemd-analyze", "verify", *units]
     done = subprocess.run(verify, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

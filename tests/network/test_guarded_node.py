@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.network.federation import GUARDED, Federation
+from tests.network.federation import GUARDED, SANDBOXED, Federation
 from tests.network.nodes import APP_STARTED
 from tests.network.processes import free_port
 from tests.network.sites import ROOT, add_site, make_app, policy, sealed, spent
 from tests.network.tap import Tap, tapped
+from tests.sandbox import LIMITS, missing
 
 sys.path.insert(0, str(ROOT / "tests" / "network" / "app"))
 from network_app import canary
 
+#: In the sandbox where one can be made, as the guide starts it.
+HARD = GUARDED if missing() else (*SANDBOXED, *LIMITS)
 GUARDED_PARTS = (0, 1, 2)
 #: Runs the same apps on a node without the guard: what it sends must be found.
 CONTROL = 3
@@ -37,7 +40,7 @@ def tapped_federation(
         tapped(federation.port, folder / "sent") as tap,
     ):
         for part in GUARDED_PARTS:
-            add_site(federation, part, command=GUARDED, port=tap.port, connect=False)
+            add_site(federation, part, command=HARD, port=tap.port, connect=False)
         add_site(federation, CONTROL, port=tap.port, connect=False)
         for node in federation.nodes.values():
             node.wait_until_connected()
@@ -132,6 +135,7 @@ def test_an_unmodified_app_trains_and_only_reports_leave(
     ("arguments", "complaint"),
     [
         ([], "no policy is named"),
+        (["--ldp-policy", "simulation.yaml"], "--ldp-simulation"),
         (["--ldp-policy", "/nowhere/policy.yaml"], "/nowhere/policy.yaml"),
         (["--ldp-policy", "policy.yaml"], "ledger.sqlite does not exist"),
         (["--node-config", 'ldp-policy="other.yaml"', "--ldp-policy", "policy.yaml"], "two pol"),
@@ -142,6 +146,8 @@ def test_the_node_does_not_start_without_policy_and_ledger(
 ) -> None:
     (tmp_path / "policy.yaml").write_text(policy("ward-0"))
     (tmp_path / "other.yaml").write_text(policy("ward-0"))
+    simulated = policy("ward-0").replace("mode: deployment", "mode: simulation")
+    (tmp_path / "simulation.yaml").write_text(simulated)
     done = subprocess.run(
         [*GUARDED, "--insecure", "--port", str(free_port()), *arguments],
         cwd=tmp_path,

@@ -77,6 +77,7 @@ EXCEPTIONS = {
     f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd": frozenset({"torch"}),
+    f"{PACKAGE}.node.sandbox.check": frozenset({"rich"}),
     f"{PACKAGE}.labels.config": frozenset({"pydantic", "pydantic_core"}),
 }
 #: Generators that can be predicted or repeated, or that bypass RandomSource.

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import OwnerAdmission, ReleaseRequest
+from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import (
     BoundedMean,
@@ -128,7 +128,9 @@ def raw_app(kind: Kind) -> Callable[[Message, Context], Message]:
 
 def gated_app(kind: Kind) -> Callable[[Message, Context], Message]:
     """Return what an app does whose author put LdpMod first."""
-    return lambda one, context: named_gate("privatize")(one, context, raw_app(kind))
+    releases = node_releases()
+    gate = LdpMod(train=releases["train"], evaluate=releases["evaluate"])
+    return lambda one, context: gate(one, context, raw_app(kind))
 
 
 def sealing_app(kind: Kind, report: bytes) -> Callable[[Message, Context], Message]:

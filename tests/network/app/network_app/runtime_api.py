@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
@@ -26,7 +27,7 @@ def call_everything(message: Message, text: str) -> None:
         root_certificates=None,
         interceptors=[
             RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
-            RuntimeTokenHttpInterceptor(_argument("--token")),
+            RuntimeTokenHttpInterceptor(_token()),
         ],
         retry_invoker=retry,
     )
@@ -67,6 +68,13 @@ def _taken(call: Callable[[Any], Any], request: Any) -> str:
     except Exception as error:
         return f"not taken: {type(error).__name__}"
     return "taken"
+
+
+def _token() -> str:
+    """Return this app's own token: of a sandboxed node it comes on the standard input."""
+    if "--token-file" in sys.argv:
+        return Path(_argument("--token-file")).read_text(encoding="utf-8").strip()
+    return _argument("--token")
 
 
 def _argument(*names: str) -> str:

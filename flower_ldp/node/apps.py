@@ -1,0 +1,127 @@
+"""All that this package knows of Flower's app executor: how it starts an app's process.
+
+Flower's own puts the task's token on the app's command line, where every user of the machine can
+read it. Here the app gets it on its standard input. ``flower-ldp-superexec`` is Flower's
+``flower-superexec`` with that change alone; ``sandbox.executor`` also starts each app in a sandbox.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from typing import IO
+
+import flwr.supercore.superexec.run_superexec as superexec
+from flwr.supercore.cli.flower_superexec import flower_superexec
+from flwr.supercore.constant import TASK_TYPE_TO_COMMAND, ExecutorType, TaskType
+from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult, SubprocessExecutor
+
+from flower_ldp.node.channel import FlowerChanged, check_flower
+
+#: Starts a command with a descriptor as its standard input.
+Starter = Callable[[list[str], int], "subprocess.Popen[bytes]"]
+#: The standard input, as a name that Flower opens once more.
+_INPUT = "/dev/fd/0"
+
+
+class AppExecutor(SubprocessExecutor):
+    """Starts client apps, and gives each its token on its standard input.
+
+    Parameters
+    ----------
+    start : callable
+        Starts a command with a descriptor as its standard input.
+    close : callable
+        Is called when the executor ends.
+    """
+
+    def __init__(self, start: Starter, close: Callable[[], None] = lambda: None) -> None:
+        self._start = start
+        self._close = close
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def launch(self, spec: ExecutionSpec) -> LaunchResult:
+        """Start the process of one task."""
+        if spec.task_type is not TaskType.CLIENT_APP:
+            return LaunchResult.failed(f"this node runs client apps, no {spec.task_type}")
+        try:
+            with _nameless(spec.token.encode()) as file:
+                self._processes.append(self._start(command_of(spec), file.fileno()))
+        except OSError as error:
+            return LaunchResult.failed(f"the app's process cannot be started: {error}")
+        return LaunchResult.accepted()
+
+    def reconcile(self) -> None:
+        """Take note of processes that have ended: none is left as a zombie."""
+        self._processes = [one for one in self._processes if one.poll() is None]
+
+    def close(self) -> None:
+        """Release what the apps ran in."""
+        self._close()
+
+
+def command_of(spec: ExecutionSpec) -> list[str]:
+    """Return the command of a task: Flower's own, without the token."""
+    command = [TASK_TYPE_TO_COMMAND[spec.task_type], "--runtime-api-address"]
+    command += [spec.runtime_api_address, "--token-file", _INPUT]
+    if spec.insecure:
+        return [*command, "--insecure"]
+    if spec.root_certificates_path is not None:
+        command += ["--root-certificates", spec.root_certificates_path]
+    return command
+
+
+def _nameless(content: bytes) -> IO[bytes]:
+    """Return a file without a name, of which the app's user can read a descriptor again."""
+    if hasattr(os, "memfd_create"):
+        file: IO[bytes] = os.fdopen(os.memfd_create("task"), "w+b")
+    else:
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    file.write(content)
+    file.flush()
+    return file
+
+
+def use(executor: AppExecutor) -> None:
+    """Have Flower's executor loop start apps by this executor.
+
+    Raises
+    ------
+    FlowerChanged
+        If the installed Flower's loop is not one that this module knows.
+    """
+    check_flower()
+    if "get_executor" not in superexec.run_superexec.__code__.co_names:
+        raise FlowerChanged("run_superexec does not call get_executor")
+    if tuple(inspect.signature(SubprocessExecutor.launch).parameters) != ("self", "spec"):
+        raise FlowerChanged("an executor's launch has other parameters")
+
+    def get_executor(executor_type: ExecutorType, **_: object) -> AppExecutor:
+        if executor_type is not ExecutorType.SUBPROCESS:
+            raise ValueError(f"apps are started as processes here, not by {executor_type}")
+        return executor
+
+    vars(superexec)["get_executor"] = get_executor
+
+
+def run_executor(address: str, secret: bytes) -> None:
+    """Ask a node on this machine for tasks, for ever."""
+    superexec.run_superexec(
+        runtime_api_address=address,
+        insecure=True,
+        superexec_auth_secret=secret,
+        runtime_dependency_install=False,
+    )
+
+
+def main() -> None:
+    """Run ``flower-ldp-superexec``: Flower's executor, with no token on a command line."""
+    use(AppExecutor(lambda command, token: subprocess.Popen(command, stdin=token)))
+    flower_superexec()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Reports in the ledger bear a mark of the node's, so that nobody else's are sent again.
+
+A message that is delivered again is answered with the report that the ledger holds. Whoever can
+write to the ledger could put other bytes there. So the node seals each report with a code
+(HMAC-SHA256) over it and over what it answers, under a key in a file beside the ledger that the
+node's user alone can read, and sends no stored report without the right one.
+
+An app under the node's own user can read the key: see :mod:`flower_ldp.node.sandbox`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flwr.app import Context
+
+from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
+from flower_ldp.clients.admission import Permit
+from flower_ldp.clients.owner import REFUSED_LEDGER, policy_of
+from flower_ldp.errors import RefusalError
+
+#: Begins what is sealed: reports of earlier versions of this package bear no mark.
+_MAGIC = b"ldp-mark-1:"
+_CODE, _KEY = 32, 32  # bytes
+#: The key's file has the ledger's name and this.
+KEY_SUFFIX = "-mark-key"
+
+
+@dataclass(frozen=True)
+class MarkedAdmission:
+    """An admission whose stored reports bear the node's mark.
+
+    Parameters
+    ----------
+    admission : Admission
+        Charges releases and keeps reports.
+    """
+
+    admission: Admission = field(default_factory=OwnerAdmission)
+
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Charge a release; a stored report is only given again with its mark.
+
+        Raises
+        ------
+        RefusalError
+            With ``ldp:refused:ledger`` if the key cannot be used, before anything is charged, or if
+            a stored report bears no mark; else as the admission does.
+        """
+        try:
+            key = mark_key(Path(policy_of(context).ledger))
+        except OSError as error:
+            raise RefusalError(REFUSED_LEDGER, f"the key of the marks: {error}") from error
+        permit = self.admission.admit(request, context)
+        stored = permit.stored
+        if stored is not None:
+            stored = unmarked(key, request, stored)
+        return _MarkedPermit(permit, key, request, stored)
+
+
+@dataclass(frozen=True)
+class _MarkedPermit:
+    permit: Permit
+    key: bytes
+    request: ReleaseRequest
+    stored: bytes | None
+
+    def seal(self, report: bytes) -> None:
+        """Keep a report with its mark before it leaves."""
+        self.permit.seal(marked(self.key, self.request, report))
+
+
+def marked(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:
+    """Return a report with the mark of what it answers."""
+    return _MAGIC + _code(key, request, report) + report
+
+
+def unmarked(key: bytes, request: ReleaseRequest, sealed: bytes) -> bytes:
+    """Return the report of which :func:`marked` made this.
+
+    Raises
+    ------
+    RefusalError
+        If it bears no mark, or that of another request or key.
+    """
+    start = len(_MAGIC) + _CODE
+    code, report = sealed[len(_MAGIC) : start], sealed[start:]
+    right = hmac.compare_digest(code, _code(key, request, report))
+    if not sealed.startswith(_MAGIC) or not right:
+        raise RefusalError(
+            REFUSED_LEDGER,
+            "the stored report bears no mark of this node's: another program wrote it, or the key "
+            "was lost",
+        )
+    return report
+
+
+def _code(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:
+    one = [] if request.memo else [request.run_id, request.message_id]
+    kind = [request.message_type, request.part, request.memo, request.terms]
+    answered = json.dumps([*one, *kind]).encode()
+    length = len(answered).to_bytes(8, "big")
+    return hmac.digest(key, length + answered + report, "sha256")
+
+
+def mark_key(ledger: Path) -> bytes:
+    """Return the key beside a ledger; make it if there is none.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be made or read, is not this user's alone, or is no key.
+    """
+    path = ledger.with_name(ledger.name + KEY_SUFFIX)
+    with suppress(FileNotFoundError):
+        return _read(path)
+    # Whole from the first moment on, whoever else makes one now: a link is refused if it is there.
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-") as file:
+        file.write(os.urandom(_KEY))
+        file.flush()
+        os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(file.name, path)
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        key = file.read(_KEY + 1)
+    if not stat.S_ISREG(found.st_mode) or len(key) != _KEY:
+        raise OSError(f"{path} is no key")
+    if os.name == "posix" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+        raise OSError(f"{path} must be readable by this node's user alone: chmod 600")
+    return key

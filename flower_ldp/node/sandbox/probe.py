@@ -1,0 +1,319 @@
+"""Tries every way out, from inside: prints what it found as JSON.
+
+    python -m flower_ldp.node.sandbox.probe  < what to try
+
+Only the standard library. Outside a sandbox it finds the ways open, which is how it is tested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import mmap
+import os
+import resource
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from flower_ldp.node.sandbox.seccomp import FAMILIES, forbidden
+from flower_ldp.node.sandbox.syscalls import Machine, this_machine
+
+#: Documentation addresses (RFC 5737 and 3849): nothing is sent, the kernel looks for a route.
+_NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+_AF_NETLINK, _AF_PACKET, _AF_VSOCK = 16, 17, 40
+_LAST_FAMILY, _LAST_NETLINK = 50, 22
+_TYPES = (1, 2, 3, 5)  # stream, datagram, raw, seqpacket
+_NEW_USER = 0x1000_0000
+_PRIVATE = ("/tmp", "/dev/shm")
+_DEVICES = ("full", "null", "random", "tty", "urandom", "zero", "pts/ptmx")
+#: ``mov eax, 20; int 0x80; ret``: getpid by the 32-bit interface of x86.
+_OLD_CALL = bytes((0xB8, 20, 0, 0, 0, 0xCD, 0x80, 0xC3))
+_ANSWER = b"node"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """What to try.
+
+    Parameters
+    ----------
+    port : int
+        From which the node is reached: the one way that must be open.
+    addresses : list of [str, int]
+        Where something outside listens.
+    abstract : str
+        Name of a socket outside that is in no file system.
+    hidden : dict of str to str
+        Files outside, by their name for people.
+    namespaces : dict of str to str
+        Those outside, as ``/proc/self/ns`` names them.
+    environment : list of str
+        Names of the variables that an app may have.
+    devices : list of str
+        Those that the operator named.
+    limits : dict of str to int
+        What each process may have at most.
+    socket : str
+        The one in the file system that may be there; every file is looked at if it is not "".
+    """
+
+    port: int
+    addresses: list[list[Any]]
+    abstract: str
+    hidden: dict[str, str]
+    namespaces: dict[str, str]
+    environment: list[str]
+    devices: list[str]
+    limits: dict[str, int]
+    socket: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A way out, whether it is open, and what was seen."""
+
+    way: str
+    is_open: bool
+    seen: str
+
+
+def main() -> None:
+    """Try what the standard input says; print whether the node answers, and what is open."""
+    attempts = Attempts(**json.loads(sys.stdin.read()))
+    found = [asdict(one) for one in findings(attempts, this_machine())]
+    print(json.dumps({"answers": _answers(attempts.port), "findings": found}))
+
+
+def findings(attempts: Attempts, machine: Machine) -> Iterator[Finding]:
+    """Yield what was found, way by way."""
+    yield _descriptors()
+    yield from _network(attempts)
+    yield from _sockets()
+    yield from _files(attempts)
+    yield from _processes(attempts)
+    yield from _calls(machine)
+    yield from _rights(attempts)
+
+
+def judge(way: str, ways_in: list[str], otherwise: str = "none") -> Finding:
+    """Return a finding that is open if something was found."""
+    return Finding(way, bool(ways_in), ", ".join(sorted(ways_in)[:8]) or otherwise)
+
+
+def attempt(way: str, what: Callable[[], object]) -> Finding:
+    """Return a finding that is open if what is tried raises no error."""
+    try:
+        what()
+    except OSError as error:
+        return Finding(way, False, error.strerror or str(error))
+    return Finding(way, True, "it works")
+
+
+def _descriptors() -> Finding:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{name}")
+            allowed = int(name) <= 2 and (target.startswith("pipe:") or target == os.devnull)
+            if not allowed and target != f"/proc/{os.getpid()}/fd":
+                found.append(target)
+    return judge("open files of the node's", found)
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as one:
+        return one.recv(len(_ANSWER)) == _ANSWER
+    return False
+
+
+def _network(attempts: Attempts) -> Iterator[Finding]:
+    for host, port in attempts.addresses:
+        yield attempt(f"connect to {host} outside", partial(_connect, host, port))
+    for family, address in _NOWHERE:
+        yield attempt(f"a route to {address}", partial(_route, family, address))
+    yield attempt("resolve example.org", lambda: socket.getaddrinfo("example.org", 80))
+    with open("/proc/net/dev", encoding="utf-8") as file:
+        names = [line.split(":")[0].strip() for line in file if ":" in line]
+    yield judge("network interfaces", [name for name in names if name != "lo"], "lo alone")
+    yield attempt("an abstract socket outside", partial(_abstract, attempts.abstract))
+
+
+def _route(family: int, address: str) -> None:
+    with socket.socket(family, socket.SOCK_DGRAM) as one:
+        one.connect((address, 9))
+
+
+def _connect(host: str, port: int) -> None:
+    socket.create_connection((host, port), 2).close()
+
+
+def _abstract(name: str) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(f"\0{name}")
+
+
+def _sockets() -> Iterator[Finding]:
+    yield judge("AF_VSOCK", _opened(_AF_VSOCK, _TYPES))
+    yield judge("AF_PACKET", _opened(_AF_PACKET, _TYPES))
+    known = (*FAMILIES, _AF_NETLINK, _AF_VSOCK, _AF_PACKET)
+    others = [one for one in range(1, _LAST_FAMILY) if one not in known]
+    found = [name for family in others for name in _opened(family, _TYPES)]
+    yield judge("sockets of any other family", found)
+    raw = [name for family in FAMILIES[1:] for name in _opened(family, (3,), (1, 58, 255))]
+    yield judge("raw sockets", raw)
+    listening = _opened(_AF_NETLINK, (3,), tuple(range(1, _LAST_NETLINK)))
+    yield judge("netlink but for routes", listening)
+
+
+def _opened(family: int, types: tuple[int, ...], protocols: tuple[int, ...] = (0,)) -> list[str]:
+    found = []
+    for kind in types:
+        for protocol in protocols:
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol):
+                found.append(f"family {family} type {kind} protocol {protocol}")
+    return found
+
+
+def _files(attempts: Attempts) -> Iterator[Finding]:
+    for name, path in attempts.hidden.items():
+        yield attempt(f"{name}: {path}", partial(os.lstat, path))
+    yield judge("places to write, but for a private /tmp", list(_writable()))
+    devices = {f"/dev/{name}" for name in _DEVICES} | set(attempts.devices)
+    seen = {path for path, mode in _walk("/dev") if stat.S_ISCHR(mode) or stat.S_ISBLK(mode)}
+    yield judge("devices", sorted(seen - devices), "as usual, and those named")
+    if attempts.socket:
+        speaking = [
+            path
+            for path, mode in _walk("/")
+            if (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)) and path != attempts.socket
+        ]
+        yield judge("sockets and pipes among the files", speaking)
+
+
+def _writable() -> Iterator[str]:
+    """Yield the mounts in which a file can be made."""
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        mounts = {line.split()[4] for line in file}
+    for place in sorted(mounts - set(_PRIVATE)):
+        name = os.path.join(place, f".flower-ldp-probe-{os.getpid()}")
+        with contextlib.suppress(OSError):
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            os.unlink(name)
+            yield place
+
+
+def _walk(top: str) -> Iterator[tuple[str, int]]:
+    """Yield the files beneath a folder that are neither folders, links nor plain files."""
+    waiting = [top]
+    while waiting:
+        here = waiting.pop()
+        if here in ("/proc", "/sys"):
+            continue
+        with contextlib.suppress(OSError), os.scandir(here) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                    yield entry.path, entry.stat(follow_symlinks=False).st_mode
+
+
+def _processes(attempts: Attempts) -> Iterator[Finding]:
+    shared = []
+    for name, outside in attempts.namespaces.items():
+        if os.readlink(f"/proc/self/ns/{name}") == outside:
+            shared.append(name)
+    yield judge("namespaces shared with the node", shared)
+    strangers = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read()
+            if b"flower_ldp.node.sandbox." not in command:
+                strangers.append(f"{pid} {command[:40]!r}")
+    yield judge("processes but the sandbox's own", strangers)
+    out = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if not os.path.samestat(os.stat(f"/proc/{pid}/root/"), os.stat("/")):
+                out.append(pid)
+    yield judge("roots of other processes", out)
+
+
+def _calls(machine: Machine) -> Iterator[Finding]:
+    judged = {"clone3": machine.numbers["clone3"], **forbidden(machine)}
+    permitted = []
+    for name, number in judged.items():
+        refused = _errno(number, *[-1] * 6) in (errno.EPERM, errno.ENOSYS)
+        if not refused:
+            permitted.append(name)
+    some = "ptrace, keyctl, bpf, mount, unshare"
+    yield judge(f"{some} and {len(judged) - 5} more calls", permitted, "none permitted")
+    new_user = _errno(machine.numbers["clone"], _NEW_USER | signal.SIGCHLD, 0, 0, 0, 0, 0)
+    yield Finding("a user namespace by clone", new_user == 0, os.strerror(new_user))
+    typed = _errno(machine.numbers["ioctl"], 0, 0x5412, 0, 0, 0, 0)
+    yield Finding("typing into a terminal", typed != errno.EPERM, os.strerror(typed))
+    if machine.x32:
+        yield _survives("a 32-bit call", _old_call)
+        yield _survives("an x32 call", lambda: _errno(0x4000_0000 | 39, 0, 0, 0, 0, 0, 0) == 0)
+
+
+def _errno(number: int, *arguments: int) -> int:
+    """Make a system call; return its error, 0 if it worked. A child that it makes ends at once."""
+    result = _libc.syscall(ctypes.c_long(number), *(ctypes.c_long(one) for one in arguments))
+    if result == 0 and number == this_machine().numbers["clone"]:
+        os._exit(0)
+    return ctypes.get_errno() if result == -1 else 0
+
+
+def _survives(way: str, what: Callable[[], bool]) -> Finding:
+    """Try in a child what the kernel may kill it for."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os._exit(0 if what() else 1)
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return Finding(way, False, f"killed by {signal.Signals(os.WTERMSIG(status)).name}")
+    works = os.WEXITSTATUS(status) == 0
+    return Finding(way, works, "it works" if works else "no such call")
+
+
+def _old_call() -> bool:
+    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(_OLD_CALL)
+    place = ctypes.addressof(ctypes.c_char.from_buffer(code))
+    return int(ctypes.CFUNCTYPE(ctypes.c_long)(place)()) > 0
+
+
+def _rights(attempts: Attempts) -> Iterator[Finding]:
+    with open("/proc/self/status", encoding="utf-8") as file:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    capabilities = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+    yield judge("capabilities", [name for name in capabilities if int(status[name], 16)])
+    expected = {"NoNewPrivs": "1", "Seccomp": "2"}
+    lacking = [name for name, value in expected.items() if status[name] != value]
+    yield judge("rights by programs that give some", lacking, "no new privileges, a filter")
+    yield attempt("become root", lambda: os.setuid(0))
+    others = [str(group) for group in os.getgroups() if group != os.getgid()]
+    yield judge("groups", others if os.getuid() else ["root"])
+    unknown = [name for name in os.environ if name not in attempts.environment]
+    yield judge("variables of the node's", unknown)
+    beyond = []
+    for name, most in attempts.limits.items():
+        if resource.getrlimit(getattr(resource, name))[1] not in range(most + 1):
+            beyond.append(name)
+    yield judge("processes, files and dumps without a limit", beyond, "all limited")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""What of this machine an app is shown, read-only, and what must not be among it.
+
+The sandbox begins with an empty root. Programs and libraries are put into it (``/usr``, the
+Python installation and this package), a few files of ``/etc`` that name libraries, and what the
+operator names. No home, no ``/run``, no ``/var``, no ``/srv``: what is not listed is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
+
+#: This package, flower_ldp.
+PACKAGE = Path(__file__).parents[2]
+#: Programs and libraries; some are links into /usr.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+#: How libraries are found, and the local time.
+_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+#: What the sandbox makes itself: nothing may be put over these.
+OWN = ("/", "/dev", "/proc", "/sys", "/tmp", "/run", "/etc")
+_NEVER_UNDER = ("/dev", "/proc", "/sys")
+
+
+@dataclass(frozen=True)
+class View:
+    """What an app sees.
+
+    Parameters
+    ----------
+    shown : mapping of str to Path
+        By the path in the sandbox, what it is on this machine; read-only.
+    links : mapping of str to str
+        Links of the root folder, with what they say.
+    devices : tuple of Path
+        Devices, by the same path in the sandbox.
+    """
+
+    shown: Mapping[str, Path]
+    links: Mapping[str, str]
+    devices: tuple[Path, ...]
+
+
+def view_of(settings: Settings, hidden: Mapping[str, Path]) -> View:
+    """Return what an app is shown.
+
+    Parameters
+    ----------
+    settings : Settings
+        Names data and devices.
+    hidden : mapping of str to Path
+        What no app may see, by a name that an operator understands.
+
+    Raises
+    ------
+    SandboxMissing
+        If something that is to be shown is not there, is no such thing, or holds what must be
+        hidden.
+    """
+    links = {path: os.readlink(path) for path in _SYSTEM if os.path.islink(path)}
+    shown = {path: Path(path) for path in _SYSTEM if path not in links and os.path.isdir(path)}
+    shown |= {f"/etc/{name}": Path("/etc", name) for name in _ETC if Path("/etc", name).exists()}
+    shown |= {str(path): path.resolve() for path in _python()}
+    if settings.devices:
+        shown |= {str(path): path for path in _of_devices()}
+    for place in settings.data:
+        shown[place] = _data(Path(place))
+    for name, secret in hidden.items():
+        _check_hidden(name, secret, shown)
+    return View(_outermost(shown), links, tuple(_device(Path(one)) for one in settings.devices))
+
+
+def _python() -> list[Path]:
+    """Return where the interpreter, its packages and this package are."""
+    folders = {Path(one) for one in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    if any(folder.parent == folder for folder in folders):
+        raise SandboxMissing(f"Python is installed in {sorted(map(str, folders))}: not a folder")
+    return [*sorted(folders), PACKAGE]
+
+
+def _of_devices() -> list[Path]:
+    """Return where the kernel describes processors and PCI devices: drivers' libraries read it."""
+    folders = [Path("/sys/bus/pci"), Path("/sys/devices/system")]
+    return [one for one in (*folders, *Path("/sys/devices").glob("pci*")) if one.is_dir()]
+
+
+def _outermost(shown: Mapping[str, Path]) -> dict[str, Path]:
+    """Leave out what another entry shows at the same place; order by depth."""
+    kept: dict[str, Path] = {}
+    for place in sorted(shown, key=lambda one: (len(Path(one).parts), one)):
+        if not any(_same_place(place, shown[place], *other) for other in kept.items()):
+            kept[place] = shown[place]
+    return kept
+
+
+def _same_place(place: str, source: Path, other: str, other_source: Path) -> bool:
+    if not Path(place).is_relative_to(other):
+        return False
+    return other_source / Path(place).relative_to(other) == source
+
+
+def _data(path: Path) -> Path:
+    """Return what a folder or file of data really is."""
+    if str(path) in OWN or any(path.is_relative_to(one) for one in _NEVER_UNDER):
+        raise SandboxMissing(f"--sandbox-data {path}: this place is the sandbox's own")
+    try:
+        found = path.resolve(strict=True)
+    except OSError as error:
+        raise SandboxMissing(f"--sandbox-data {path}: {error}") from error
+    if not (found.is_dir() or found.is_file()):
+        raise SandboxMissing(f"--sandbox-data {path}: neither a folder nor a file")
+    for one in speaking(found):
+        raise SandboxMissing(
+            f"--sandbox-data {path}: {one} is a socket, a pipe or a device, so something could "
+            "be sent through it"
+        )
+    return found
+
+
+def _device(path: Path) -> Path:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise SandboxMissing(f"--sandbox-device {path}: {error}") from error
+    if not stat.S_ISCHR(mode) or not path.is_relative_to("/dev"):
+        raise SandboxMissing(f"--sandbox-device {path}: no character device in /dev")
+    return path
+
+
+def _check_hidden(name: str, secret: Path, shown: Mapping[str, Path]) -> None:
+    real = Path(os.path.realpath(secret))
+    for place, source in shown.items():
+        if real.is_relative_to(source) or source.is_relative_to(real):
+            raise SandboxMissing(
+                f"apps would see {name} ({secret}), because they see {place}: keep it elsewhere"
+            )
+
+
+def speaking(top: Path) -> Iterator[Path]:
+    """Yield the sockets, pipes and devices beneath a folder: a read-only mount lets them speak."""
+    if not top.is_dir():
+        return
+    waiting = [top]
+    while waiting:
+        try:
+            entries: Iterable[os.DirEntry[str]] = list(os.scandir(waiting.pop()))
+        except OSError:  # what this user cannot read it cannot vouch for, nor show
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(Path(entry.path))
+            elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                yield Path(entry.path)

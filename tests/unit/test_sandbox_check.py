@@ -1,0 +1,248 @@
+"""The check of the sandbox: finds nothing open in it, everything outside it, and each weakening."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+if sys.platform != "linux":
+    pytest.skip("the sandbox is for Linux", allow_module_level=True)
+
+from flower_ldp.node.sandbox import bpf, jail
+from flower_ldp.node.sandbox.check import limits_of, run_check
+from flower_ldp.node.sandbox.limits import Group, make_group
+from flower_ldp.node.sandbox.probe import Attempts
+from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
+from flower_ldp.node.sandbox.syscalls import this_machine
+from tests.network.federation import NODE
+from tests.sandbox import has_control_group, needs_sandbox
+
+pytestmark = needs_sandbox
+
+#: An ordinary user: neither the tests' own nor that of apps.
+ORDINARY = 61_004
+SMALL = Settings(memory=512 << 20, processes=200, files=300, control_group=has_control_group())
+NO_LIMIT = () if SMALL.control_group else ("--sandbox-no-memory-limit",)
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    made = make_group(SMALL.memory, SMALL.processes) if SMALL.control_group else Group()
+    yield made
+    made.remove()
+
+
+def check(*words: str, before: tuple[str, ...] = (), home: Path) -> tuple[int, str]:
+    """Run the command's own check; return its exit code and what it printed."""
+    done = subprocess.run(
+        [*before, *NODE, "--insecure", "--sandbox", "--check", *words],
+        env={**os.environ, "FLWR_HOME": str(home), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_nothing_is_open_in_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("a folder for temporary files " * 5)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))  # longer than the path of a socket may be
+    (tmp_path / "data").mkdir()
+    (tmp_path / "node-key").write_text("secret")
+    words = ["--sandbox-data", str(tmp_path / "data"), "--sandbox-device", "/dev/null"]
+    words += ["--auth-supernode-private-key", str(tmp_path / "node-key"), *NO_LIMIT]
+    code, printed = check(*words, home=tmp_path / "flower")
+    assert code == 0, printed
+    assert "OPEN" not in printed
+    assert printed.count("closed") > 30
+    assert str(tmp_path / "node-key") in printed
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user")
+def test_nothing_is_open_where_the_node_is_an_ordinary_user(tmp_path: Path) -> None:
+    # Python may be installed in root's home, which that user cannot enter.
+    before = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/root"]
+    python = Path(sys.base_prefix)
+    if python.is_relative_to("/root"):
+        for folder in reversed(python.parents[:-2]):
+            before += ["--perms", "0755", "--dir", str(folder)]
+        before += ["--ro-bind", str(python), str(python)]
+    before += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "setpriv"]
+    before += [f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups"]
+    code, printed = check("--sandbox-no-memory-limit", before=tuple(before), home=tmp_path)
+    if "No permissions to create" in printed:
+        pytest.skip("ordinary users may make no user namespace here")
+    assert code == 0, printed
+    assert "OPEN" not in printed
+    for said in ("This node is not root", "Memory is not limited"):
+        assert said in printed
+    code, printed = check(before=tuple(before), home=tmp_path)
+    assert (code, "--sandbox-no-memory-limit" in printed) == (2, True)
+
+
+def test_the_probe_finds_the_ways_open_where_there_is_no_sandbox(tmp_path: Path) -> None:
+    secret = tmp_path / "policy.yaml"
+    secret.write_text("x")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        abstract.bind("\0flower-ldp-test-of-the-probe")
+        abstract.listen()
+        kinds = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
+        attempts = Attempts(
+            port=1,
+            addresses=[["127.0.0.1", listening.getsockname()[1]]],
+            abstract="flower-ldp-test-of-the-probe",
+            hidden={"the policy": str(secret)},
+            namespaces={name: os.readlink(f"/proc/self/ns/{name}") for name in kinds},
+            environment=[],
+            devices=[],
+            limits=limits_of(SMALL),
+            socket="",
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "flower_ldp.node.sandbox.probe"],
+            input=json.dumps(asdict(attempts)),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    found = json.loads(done.stdout)
+    assert found["answers"] is False
+    ways = {one["way"]: one["is_open"] for one in found["findings"]}
+    expected = {
+        "connect to 127.0.0.1 outside",
+        "an abstract socket outside",
+        f"the policy: {secret}",
+        "places to write, but for a private /tmp",
+        "namespaces shared with the node",
+        "processes but the sandbox's own",
+        "typing into a terminal",
+        "sockets of any other family",
+        "netlink but for routes",
+        "rights by programs that give some",
+        "variables of the node's",
+        "processes, files and dumps without a limit",
+    }
+    if os.geteuid() == 0:
+        expected |= {"raw sockets", "AF_PACKET", "capabilities", "become root", "groups"}
+    assert {way for way, is_open in ways.items() if is_open} >= expected
+    assert any(is_open for way, is_open in ways.items() if way.startswith("ptrace"))
+
+
+def weaker(change: Callable[[list[str]], list[str]]) -> Callable[[pytest.MonkeyPatch], None]:
+    whole = jail.arguments
+    return lambda patch: patch.setattr(jail, "arguments", lambda plan: change(whole(plan)))
+
+
+def without(option: str) -> Callable[[pytest.MonkeyPatch], None]:
+    return weaker(lambda words: [word for word in words if word != option])
+
+
+def no_filter(patch: pytest.MonkeyPatch) -> None:
+    allow = bpf.assemble([bpf.Return(0x7FFF0000)])
+    patch.setattr(jail, "app_filter", lambda machine: allow)
+
+
+def keep_folder(patch: pytest.MonkeyPatch) -> None:
+    weaker(lambda words: [*words[:-6], "--bind", "/tmp", "/mnt", *words[-6:]])(patch)
+
+
+def share_folder(patch: pytest.MonkeyPatch) -> None:
+    weaker(lambda words: [*words, "--bind", "/tmp", "/tmp"])(patch)
+
+
+def keep_descriptor(patch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+    leaked = os.open("/etc/passwd", os.O_RDONLY)
+
+    def leaking(*args: object, **more: object) -> object:
+        more["pass_fds"] = (*more.get("pass_fds", ()), leaked)  # type: ignore[misc]
+        return start(*args, **more)  # type: ignore[call-overload]
+
+    patch.setattr(jail.subprocess, "Popen", leaking)
+
+
+@pytest.mark.parametrize(
+    ("weaken", "way"),
+    [
+        (without("--unshare-pid"), "processes but the sandbox's own"),
+        (without("--unshare-ipc"), "namespaces shared with the node"),
+        (without("--clearenv"), "variables of the node's"),
+        (no_filter, "AF_VSOCK"),
+        (no_filter, "a user namespace by clone"),
+        (keep_folder, "places to write, but for a private /tmp"),
+        (share_folder, "a file in /tmp outside"),
+        (keep_descriptor, "open files of the node's"),
+    ],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_a_weaker_sandbox_is_noticed(
+    weaken: Callable[[pytest.MonkeyPatch], None],
+    way: str,
+    group: Group,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if way == "AF_VSOCK" and not _has_vsock():
+        pytest.skip("this kernel has no AF_VSOCK")
+    weaken(monkeypatch)
+    found = run_check(SMALL, {}, group, every_file=False)
+    assert any(one.is_open and one.way.startswith(way) for one in found)
+
+
+def test_a_sandbox_in_this_machines_network_is_noticed(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without("--unshare-net")(monkeypatch)
+    with pytest.raises(SandboxMissing, match="Address already in use"):  # the node's own port
+        run_check(SMALL, {}, group, every_file=False)
+
+
+def _has_vsock() -> bool:
+    try:
+        socket.socket(40, socket.SOCK_STREAM).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not SMALL.control_group, reason="no control group can be made here")
+def test_memory_is_limited_for_all_apps_together(group: Group) -> None:
+    code = "b = bytearray(600 << 20); b[:: 4096] = b'x' * len(b[:: 4096])"
+    made = jail.Jail(SMALL, {}, 40_001, group)
+    try:
+        for limited, ended in ((group, (137, -9)), (Group(), (0,))):
+            made._group = limited
+            process = made.start([sys.executable, "-c", code])
+            assert process.wait(60) in ended
+        # and what lies in its folders in memory counts
+        made._group = group
+        write = ["/bin/sh", "-c", "dd if=/dev/zero of=/tmp/x bs=1M count=600 2>/dev/null"]
+        assert made.start(write).wait(60) != 0
+    finally:
+        made.close()
+
+
+def test_a_sandbox_that_cannot_start_python_says_so(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weaker(lambda words: [*words, "--tmpfs", sys.prefix])(monkeypatch)
+    with pytest.raises(SandboxMissing, match="nothing can be started"):
+        run_check(SMALL, {}, group, every_file=False)
+
+
+def test_this_machine_is_known() -> None:
+    assert this_machine().name == os.uname().machine
