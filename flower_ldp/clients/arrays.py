@@ -31,8 +31,11 @@ def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
 
 
 def _opened(array: Array) -> NDArray[Any]:
-    """Return an array of a record; raise WireError if its bytes are an archive of arrays."""
-    found: object = array.numpy()
+    """Return an array of a record; raise WireError if its bytes are anything else."""
+    try:
+        found: object = array.numpy()
+    except Exception as error:  # by no type of its own: of archives, headers, memory, pickles
+        raise WireError("array", f"{type(error).__name__}: {error}") from error
     if not isinstance(found, np.ndarray):  # numpy opens whatever its bytes say that it is
         raise WireError("array", f"expected an array, found {type(found).__name__}")
     return found

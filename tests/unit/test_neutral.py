@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import combinations
 from typing import Any, Literal
 
 import mpmath
@@ -128,6 +129,32 @@ def test_no_value_raises_or_warns(name: str, told: Literal["warn", "raise"]) -> 
                 report = _plain(ANSWERS[name](value, rng))
                 assert report.dtype.kind in "iu"
                 assert not public or report.shape == form
+
+
+def test_selection_and_bit_of_one_update_cost_their_sum_with_invalid_updates_too() -> None:
+    """The whole law of (sign, dimensions, bit), over 60 updates and the neutral one."""
+    selection, magnitude, threshold = SignDS(1.7, 0.25, dim_out=2), MagRR(0.9), 1e-3
+    rng = np.random.default_rng(5)
+    updates = rng.choice([-1e-2, -1e-3, 0.0, 1e-5, 1e-3, 1e30], (60, 4))
+    outcomes = [
+        (Selection(np.array(pair), sign), bit)
+        for pair in combinations(range(4), 2)
+        for sign in (-1, 1)
+        for bit in (0, 1)
+    ]
+    laws = np.array(
+        [
+            [
+                selection.log_prob(told, u, 4)
+                + magnitude.log_prob(bit, None if u is None else (told.sign * u).max() < threshold)
+                for told, bit in outcomes
+            ]
+            for u in (None, *updates)
+        ]
+    )
+    assert np.exp(laws).sum(axis=1) == pytest.approx(1.0)
+    assert np.ptp(laws, axis=0).max() == pytest.approx(2.6, abs=1e-12)  # tight, for valid pairs
+    assert np.abs(laws[1:] - laws[0]).max() < 1.9
 
 
 def test_no_report_repeats_what_its_plan_has_warned_of() -> None:
