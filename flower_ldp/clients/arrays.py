@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
@@ -22,12 +22,23 @@ def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
     Raises
     ------
     WireError
-        If there is none, or more than one.
+        If there is none, or more than one, or something else than arrays is in it.
     """
     records: list[ArrayRecord] = list(content.array_records.values())
     if len(records) != 1:
         raise WireError("record", f"expected one ArrayRecord, found {len(records)}")
-    return {name: array.numpy() for name, array in records[0].items()}
+    return {name: _opened(array) for name, array in records[0].items()}
+
+
+def _opened(array: Array) -> NDArray[Any]:
+    """Return an array of a record; raise WireError if its bytes are anything else."""
+    try:
+        found: object = array.numpy()
+    except Exception as error:  # by no type of its own: of archives, headers, memory, pickles
+        raise WireError("array", f"{type(error).__name__}: {error}") from error
+    if not isinstance(found, np.ndarray):  # numpy opens whatever its bytes say that it is
+        raise WireError("array", f"expected an array, found {type(found).__name__}")
+    return found
 
 
 def read_update(
@@ -66,7 +77,7 @@ def read_array(reply: RecordDict) -> NDArray[Any] | None:
     """
     try:
         (array,) = (array for record in reply.array_records.values() for array in record.values())
-        return array.numpy()
+        return _opened(array)
     except Exception:
         _log.warning("the app's reply does not hold one array", exc_info=True)
         return None

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
@@ -154,8 +155,10 @@ def _private_report(
     reply = call_next(message, context)
     if reply.has_error():
         raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
-    # A fresh key for each reply: simulation resets a mod's attributes at every call.
-    return opened.privatize(reply.content, RandomSource.from_os())
+    # What the app told numpy to do about floating-point errors must not decide what leaves.
+    with np.errstate(all="ignore"):
+        # A fresh key for each reply: simulation resets a mod's attributes at every call.
+        return opened.privatize(reply.content, RandomSource.from_os())
 
 
 def _acknowledge(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

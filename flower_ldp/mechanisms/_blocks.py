@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 FloatVector: TypeAlias = NDArray[np.floating[Any]]
 Mask: TypeAlias = NDArray[np.bool_]
+#: What entries are compared with: of their own type, so that no conversion can flush it to zero.
+Bound: TypeAlias = float | np.floating[Any]
 
 _BLOCK = 1 << 17
 _SMALLEST_BLOCK = 1 << 13
@@ -92,7 +94,7 @@ def check_finite(block: FloatVector, mask: Mask, offset: int) -> None:
         raise ValueError(f"values must be finite, got NaN or infinity at position {position}")
 
 
-def count_where(values: FloatVector, comparison: np.ufunc, bound: float) -> int:
+def count_where(values: FloatVector, comparison: np.ufunc, bound: Bound) -> int:
     """Return the number of entries for which ``comparison(entry, bound)`` holds."""
     total = 0
     for _, block, mask in blocks(values):

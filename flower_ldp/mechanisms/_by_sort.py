@@ -35,5 +35,7 @@ def top_by_sort(values: NDArray[np.floating[Any]], size: int, sign: int) -> NDAr
     """
     if not np.isfinite(values).all():
         raise ValueError("values must be finite")
-    falling = -sign * values.astype(np.float64)
+    # A change of sign and no product, which would flush subnormals where the processor is set so.
+    wide = values.astype(np.float64)
+    falling = np.negative(wide) if sign > 0 else wide
     return np.argsort(falling, kind="stable")[:size]

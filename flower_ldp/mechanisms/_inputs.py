@@ -6,7 +6,8 @@ a valid value is drawn from a public distribution and randomized as any other. T
 of the laws of valid values, so its probabilities lie between theirs, and a bound on the ratio
 for all pairs of valid values holds for all pairs of values. The distributions prefer no value.
 
-Nothing here raises or warns because of a value, whatever it is.
+Nothing here raises or warns because of a value, whatever it is and whatever numpy was told to do
+about floating-point errors.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def real_array(value: object) -> NDArray[Any] | None:
     found = plain_array(value)
     if found.dtype.kind == "O":
         try:
-            found = found.astype(np.float64)  # None becomes NaN
+            found = as_double(found)  # None becomes NaN
         except Exception:
             return None
     return found if found.dtype.kind in "biuf" else None
@@ -103,10 +104,11 @@ def read_records(
 
 def as_double(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return real numbers as float64; what is beyond its range becomes infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         return values.astype(np.float64)
 
 
+@np.errstate(all="ignore")
 def read_labels(values: object, categories: int, dtype: type[LabelT]) -> NDArray[LabelT]:
     """Return categories as integers, with -1 wherever an entry names none.
 
@@ -163,9 +165,9 @@ def fill_labels(
     labels: NDArray[LabelT], categories: int, rng: RandomSource, mechanism: str
 ) -> NDArray[LabelT]:
     """Put uniform categories in place of those that could not be read, and return ``labels``."""
-    flat = labels.reshape(-1)
-    (wrong,) = np.nonzero(flat < 0)
-    if len(wrong):
-        note(mechanism, f"{len(wrong)} of {flat.size} values are none of {categories} categories")
-        flat[wrong] = uniform(categories, len(wrong), rng)
+    wrong = labels < 0
+    count = int(np.count_nonzero(wrong))
+    if count:
+        note(mechanism, f"{count} of {labels.size} values are none of {categories} categories")
+        labels[wrong] = uniform(categories, count, rng)
     return labels

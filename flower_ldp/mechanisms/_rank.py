@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from flower_ldp.mechanisms._blocks import (
+    Bound,
     FloatVector,
     beats,
     beats_or_ties,
@@ -41,7 +42,7 @@ _DEVIATIONS = 3.5
 _BRACKET_SHARE = 8
 
 
-def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[float, int]]:
+def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[Bound, int]]:
     """Find thresholds and tie rules that should leave exactly ``size`` entries.
 
     Parameters
@@ -55,8 +56,8 @@ def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[float
 
     Yields
     ------
-    threshold : float
-        tau, an entry of u.
+    threshold : numpy scalar
+        tau, an entry of u, in its own type.
     tie_cut : int
         The best K are the entries better than tau and those equal to it at positions
         below ``tie_cut``; this is d where all equals belong.
@@ -79,7 +80,7 @@ def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[float
             yield threshold, _tie_cut(values, threshold, wanted) if wanted < equal else len(values)
 
 
-def _by_copy(values: FloatVector, size: int, sign: int) -> tuple[float, int, int]:
+def _by_copy(values: FloatVector, size: int, sign: int) -> tuple[Bound, int, int]:
     """Return tau, the number of better entries and of equal ones, from a copy of u."""
     for offset, block, mask in blocks(values):
         check_finite(block, mask, offset)
@@ -87,13 +88,13 @@ def _by_copy(values: FloatVector, size: int, sign: int) -> tuple[float, int, int
     cut = len(values) - size if sign > 0 else size
     place = cut if sign > 0 else cut - 1
     copy.partition(place)
-    threshold = float(copy[place])
+    threshold: Bound = copy[place]
     low, high = (count_where(part, np.equal, threshold) for part in (copy[:cut], copy[cut:]))
     # The chosen part holds exactly K entries, tau the worst of them.
     return threshold, size - (high if sign > 0 else low), low + high
 
 
-def _by_bracket(values: FloatVector, size: int, sign: int) -> tuple[float, int, int] | None:
+def _by_bracket(values: FloatVector, size: int, sign: int) -> tuple[Bound, int, int] | None:
     """Return what `_by_copy` returns, by a bracket; None where the bracket fails."""
     worse_end, better_end = _bracket(values, size, sign)
     limit = len(values) // _BRACKET_SHARE
@@ -117,10 +118,10 @@ def _by_bracket(values: FloatVector, size: int, sign: int) -> tuple[float, int, 
     between.partition(rank)
     threshold = between[rank]
     better = beyond + int(np.count_nonzero(beats(sign)(between, threshold)))
-    return float(threshold), better, int(np.count_nonzero(between == threshold))
+    return threshold, better, int(np.count_nonzero(between == threshold))
 
 
-def _bracket(values: FloatVector, size: int, sign: int) -> tuple[float, float]:
+def _bracket(values: FloatVector, size: int, sign: int) -> tuple[Bound, Bound]:
     """Return two values, worse and better, that should enclose tau.
 
     The positions are one in each of n equal ranges, shifted by a multiple of the
@@ -134,7 +135,8 @@ def _bracket(values: FloatVector, size: int, sign: int) -> tuple[float, float]:
     rank = count * (size / length)
     slack = _DEVIATIONS * math.sqrt(rank * (1.0 - size / length)) + 8.0
     better_rank, worse_rank = math.floor(rank - slack), math.ceil(rank + slack)
-    worse_end, better_end = -math.inf * sign, math.inf * sign
+    worse_end: Bound = -math.inf * sign
+    better_end: Bound = math.inf * sign
     # One rank at a time: numpy's vectorized selection takes no list of ranks.
     if worse_rank < count:
         worse_end = _select(sample, worse_rank, sign)
@@ -143,15 +145,16 @@ def _bracket(values: FloatVector, size: int, sign: int) -> tuple[float, float]:
     return worse_end, better_end
 
 
-def _select(sample: FloatVector, rank: int, sign: int) -> float:
+def _select(sample: FloatVector, rank: int, sign: int) -> Bound:
     """Return the entry with exactly ``rank`` entries before it from the best; reorders."""
     place = len(sample) - 1 - rank if sign > 0 else rank
     sample.partition(place)
-    return float(sample[place])
+    found: Bound = sample[place]
+    return found
 
 
 def _scan(
-    values: FloatVector, sign: int, worse_end: float, better_end: float, limit: int
+    values: FloatVector, sign: int, worse_end: Bound, better_end: Bound, limit: int
 ) -> tuple[int, FloatVector] | None:
     """Count the entries at or beyond the better end; collect those strictly between.
 
@@ -181,7 +184,7 @@ def _scan(
     return beyond, np.concatenate(pieces)
 
 
-def _tie_cut(values: FloatVector, threshold: float, wanted: int) -> int:
+def _tie_cut(values: FloatVector, threshold: Bound, wanted: int) -> int:
     """Return the position behind the first ``wanted`` entries that equal ``threshold``."""
     if wanted < 1:
         return 0

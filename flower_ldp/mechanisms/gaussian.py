@@ -171,6 +171,7 @@ class Gaussian:
         """
         return self._read(value, dimension)[0]
 
+    @np.errstate(all="ignore")
     def _read(self, value: object, dimension: int | None) -> tuple[NDArray[np.int64], bool]:
         """Return x, and whether the update could be read."""
         update, dimension = read_vector(value, dimension)

@@ -203,7 +203,7 @@ class SignDS:
         S is None if the update is invalid.
         """
         update, dimension = read_vector(value, dimension)
-        plan = self.plan(dimension)
+        plan = _plan(self, dimension)
         sign = rng.sign()
         top = None if update is None else _top_set(update, plan.top_size, sign)
         if top is None:

@@ -82,7 +82,7 @@ def read_simplex_rows(
     if found is None or found.shape != shape:
         return np.full(shape, 1.0 / shape[1]), np.zeros(shape[0], dtype=np.bool_)
     rows = as_double(found)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         good = (rows >= 0).all(axis=1) & (np.abs(rows.sum(axis=1) - 1.0) <= ROW_SUM_TOLERANCE)
     rows[~good] = 1.0 / shape[1]
     return rows, good

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms._blocks import FloatVector, Mask, beats, beats_or_ties, blocks
+from flower_ldp.mechanisms._blocks import Bound, FloatVector, Mask, beats, beats_or_ties, blocks
 from flower_ldp.mechanisms._rank import find_cuts
 from flower_ldp.mechanisms._subset import first_distinct, uniform_subset
 from flower_ldp.mechanisms.random import RandomSource
@@ -51,8 +51,8 @@ class TopSet:
         The s in ``s*u``.
     size : int
         K, the exact number of members.
-    threshold : float
-        tau, an entry of u (in the scale of u, not of ``s*u``).
+    threshold : numpy scalar
+        tau, an entry of u (in the scale of u, not of ``s*u``) and of its type.
     tie_cut : int
         Entries equal to ``threshold`` are members where their index is below this.
     """
@@ -60,7 +60,7 @@ class TopSet:
     values: FloatVector
     sign: int
     size: int
-    threshold: float
+    threshold: Bound
     tie_cut: int
 
     def contains(self, indices: NDArray[np.int64]) -> Mask:
@@ -112,7 +112,7 @@ class TopSet:
         """Return the sum of the members times ``scale``, not finite where it overflows."""
         sums = []
         wide = np.empty(0, dtype=np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             for _, block, mask in self._masks():
                 if len(wide) < len(block):
                     wide = np.empty(len(block), dtype=np.float64)

@@ -220,15 +220,16 @@ class UnaryEncoding:
         Raises
         ------
         ValueError
-            If epsilon is 0, when reports say nothing; or a report is not of zeros and ones.
+            If epsilon is 0, or as good as that, when reports say nothing; or a report is not of
+            zeros and ones.
         """
         told = self._reported(reports)
         if self.epsilon is None:
             return told.astype(np.float64)
-        if self.epsilon == 0:
-            raise ValueError("at epsilon 0 reports say nothing about the bits")
         # p - q and q, without the cancellation that a small or large epsilon would bring
         gain = math.tanh(self.epsilon / 4)
+        if gain == 0:
+            raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the bits")
         flip = 1.0 / (1.0 + math.exp(self.epsilon / 2))
         return np.asarray((told - flip) / gain)
 

@@ -111,7 +111,7 @@ class ModelLayout:
         for spec in self.specs:
             if spec.is_float:
                 piece = update[start : start + spec.size].reshape(spec.shape)
-                with np.errstate(over="ignore", invalid="ignore"):
+                with np.errstate(all="ignore"):
                     # An overflow becomes an infinity, which the mechanism refuses.
                     # float16 is widened first: its differences round and overflow early.
                     np.subtract(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from flwr.app import (
 )
 
 from flower_ldp.clients import LaplaceEvalRelease, LdpMod, ReleaseRequest
+from flower_ldp.clients.evaluation import OpenEvaluation
 from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, RandomSource
 from flower_ldp.wire.eval_proposal import EvalProposal
@@ -185,6 +187,24 @@ def test_rows_that_are_missing_or_wrong_leave_the_others_alone(
     expected[list(wrong)] = 0.25
     assert isinstance(PRECISE.mechanism, Laplace)
     assert np.abs(PRECISE.mechanism.estimate(rows) - expected).max() < NOISE
+
+
+def archive(**arrays: np.ndarray) -> Array:
+    """Return an array whose bytes are an archive of arrays, which numpy opens as one."""
+    data = io.BytesIO()
+    np.savez(data, allow_pickle=False, **arrays)
+    return Array("float64", (6, 4), "numpy.ndarray", data.getvalue())
+
+
+@pytest.mark.parametrize("array", [archive(p=ROWS), archive()])
+@pytest.mark.parametrize("mechanism", [Laplace(1.0, 4, 6), CodebookResponse(np.eye(4), 1.0, 6)])
+def test_an_archive_in_place_of_the_rows_leaves_as_neutral_rows(
+    array: Array, mechanism: Laplace | CodebookResponse
+) -> None:
+    opened = OpenEvaluation(EvalProposal(mechanism, {}))
+    reply = RecordDict({"predictions": ArrayRecord({"p": array})})
+    report = opened.privatize(reply, RandomSource.seeded(5))
+    assert report == opened.neutral(RandomSource.seeded(5))
 
 
 @pytest.mark.parametrize(

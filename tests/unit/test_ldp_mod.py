@@ -313,6 +313,12 @@ def without(key: str) -> RecordDict:
     return content
 
 
+def with_model_of(data: bytes) -> RecordDict:
+    content = proposal(MODEL, SELECTION)
+    content["arrays"] = ArrayRecord({"w": Array("float32", (1,), "numpy.ndarray", data)})
+    return content
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -332,6 +338,9 @@ def without(key: str) -> RecordDict:
         tampered(**{"magnitude-epsilon": 1.0, "magnitude-threshold": float("inf")}),
         tampered(extra=1),
         proposal({"only": np.array([1, 2])}, SELECTION),
+        with_model_of(b""),
+        with_model_of(b"PK\x05\x06" + bytes(18)),  # an archive of nothing
+        with_model_of(b"PK\x03\x04 and no archive"),
     ],
 )
 def test_a_bad_proposal_is_refused_before_the_app_is_asked(content: RecordDict) -> None:

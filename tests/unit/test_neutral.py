@@ -7,7 +7,8 @@ import math
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from itertools import combinations
+from typing import Any, Literal
 
 import mpmath
 import numpy as np
@@ -68,7 +69,20 @@ def shaped(values: np.ndarray) -> list[np.ndarray]:
     return [values, values.reshape(20, 3), values[::-1], values.reshape(3, 20).T, values[0]]
 
 
+def signalling(bits: Any) -> np.ndarray:
+    """Return signalling NaNs: arithmetic with them is an error even where NaN is none."""
+    quiet_off = {2: 0x7C01, 4: 0x7F80_0001, 8: 0x7FF0_0000_0000_0001}[np.dtype(bits).itemsize]
+    return np.full(D, quiet_off, dtype=bits).view(f"f{np.dtype(bits).itemsize}")
+
+
 ODD = [
+    *shaped(signalling(np.uint16)),
+    *shaped(signalling(np.uint32)),
+    *shaped(signalling(np.uint64)),
+    *shaped(np.append(1e308, np.full(D - 1, 5e-324))),
+    *shaped(np.append(1.0, np.full(D - 1, 5e-324))),
+    *shaped(np.full(D, np.finfo(np.longdouble).smallest_subnormal)),
+    *shaped(np.full(D, np.complex128(1 + 2j), dtype=object)),
     *shaped(np.full(D, 1e308)),
     *shaped(np.tile([1e308, -1e308], D // 2)),
     *shaped(np.full(D, 5e-324)),
@@ -101,18 +115,59 @@ ODD = [
 ]
 
 
+@pytest.mark.parametrize("told", ["warn", "raise"])
 @pytest.mark.parametrize("name", ANSWERS)
-def test_no_value_raises_or_warns(name: str) -> None:
+def test_no_value_raises_or_warns(name: str, told: Literal["warn", "raise"]) -> None:
     rng = RandomSource.seeded(1)
     public = name in ("signds", "gaussian", "laplace", "codebook", "unary", "one-hot", "codes")
     form = np.shape(_plain(ANSWERS[name](None, rng)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", SmallTopSetWarning)
-        for value in ODD:
-            report = _plain(ANSWERS[name](value, rng))
-            assert report.dtype.kind in "iu"
-            assert not public or report.shape == form
+        with np.errstate(all=told):  # an app may have said what numpy does about errors
+            for value in ODD:
+                report = _plain(ANSWERS[name](value, rng))
+                assert report.dtype.kind in "iu"
+                assert not public or report.shape == form
+
+
+def test_selection_and_bit_of_one_update_cost_their_sum_with_invalid_updates_too() -> None:
+    """The whole law of (sign, dimensions, bit), over 60 updates and the neutral one."""
+    selection, magnitude, threshold = SignDS(1.7, 0.25, dim_out=2), MagRR(0.9), 1e-3
+    rng = np.random.default_rng(5)
+    updates = rng.choice([-1e-2, -1e-3, 0.0, 1e-5, 1e-3, 1e30], (60, 4))
+    outcomes = [
+        (Selection(np.array(pair), sign), bit)
+        for pair in combinations(range(4), 2)
+        for sign in (-1, 1)
+        for bit in (0, 1)
+    ]
+    laws = np.array(
+        [
+            [
+                selection.log_prob(told, u, 4)
+                + magnitude.log_prob(bit, None if u is None else (told.sign * u).max() < threshold)
+                for told, bit in outcomes
+            ]
+            for u in (None, *updates)
+        ]
+    )
+    assert np.exp(laws).sum(axis=1) == pytest.approx(1.0)
+    assert np.ptp(laws, axis=0).max() == pytest.approx(2.6, abs=1e-12)  # tight, for valid pairs
+    assert np.abs(laws[1:] - laws[0]).max() < 1.9
+
+
+def test_no_report_repeats_what_its_plan_has_warned_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SignDS(1.0, 0.2).randomize(FLAT, RandomSource.seeded(1))
+
+
+def test_missing_bits_are_filled_in_whatever_order_an_array_lies_in() -> None:
+    value = np.asfortranarray(np.where(np.arange(12).reshape(4, 3) % 5, 1.0, np.nan))
+    for epsilon in (None, 1.0):
+        bits = UnaryEncoding(epsilon, 3).randomize(value, RandomSource.seeded(1))
+        assert np.isin(bits, (0, 1)).all()
 
 
 def _plain(report: Any) -> np.ndarray:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
+import struct
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import _rank
+from flower_ldp.mechanisms._by_sort import top_by_sort
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.topk import TopSet, top_set
 from tests.unit.topk_cases import DTYPES, Vector, by_stable_sort
@@ -92,6 +98,44 @@ def test_sets_have_their_size_where_the_processor_takes_subnormals_for_zeros() -
                     assert top.contains(np.arange(len(values))).sum() == size
         finally:
             torch.set_flush_denormal(False)
+
+
+@contextmanager
+def flushed_results() -> Iterator[None]:
+    """Let this thread's results flush to zero, but not what it compares; skip without x86-64."""
+    if platform.machine() not in ("x86_64", "AMD64") or platform.libc_ver()[0] != "glibc":
+        pytest.skip("sets a register of x86-64 by glibc")
+    libm = ctypes.CDLL("libm.so.6")
+    kept = ctypes.create_string_buffer(32)  # fenv_t: 28 bytes, then the register MXCSR
+    libm.fegetenv(kept)
+    (register,) = struct.unpack_from("<I", kept, 28)
+    changed = ctypes.create_string_buffer(kept.raw, 32)
+    struct.pack_into("<I", changed, 28, register | 1 << 15)
+    libm.fesetenv(changed)
+    try:
+        if np.float32(2.0**-126) * np.float32(0.5) != 0.0:
+            pytest.skip("the register has no effect")
+        yield
+    finally:
+        libm.fesetenv(kept)
+
+
+@pytest.mark.parametrize("length", [300, 140_000])
+def test_sets_are_right_where_results_flush_to_zero_and_comparisons_do_not(length: int) -> None:
+    """Compilers and audio code switch a thread to that: a converted threshold would be zero."""
+    rng = np.random.default_rng(6)
+    for dtype in DTYPES:
+        values = (rng.integers(-5, 6, length) * np.finfo(dtype).smallest_subnormal).astype(dtype)
+        values[::7] = 1
+        for size in (1, length // 7, length // 4, length // 2):
+            for sign in (-1, 1):
+                expected = np.flatnonzero(by_stable_sort(values, size, sign))
+                with flushed_results():
+                    top = top_set(values, size, sign)
+                    members = np.flatnonzero(top.contains(np.arange(length)))
+                    sorted_out = top_by_sort(values, size, sign)
+                assert np.array_equal(members, expected)
+                assert np.array_equal(np.sort(sorted_out), expected)
 
 
 @pytest.mark.parametrize("seed", range(4))
