@@ -14,7 +14,7 @@ from flower_ldp.accounting.composition import Totals
 from flower_ldp.accounting.composition import totals as composed
 from flower_ldp.accounting.ledger import Entry, Ledger, Limit, Mark
 from flower_ldp.accounting.ledger_releases import releases_by_account
-from flower_ldp.accounting.ledger_types import UnitSpending
+from flower_ldp.accounting.ledger_types import NO_RUN, UnitSpending
 from flower_ldp.cli.output import Report, number
 from flower_ldp.errors import LedgerError
 from flower_ldp.policy import Policy
@@ -186,10 +186,8 @@ def budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report:
         chosen = newest.get(data_id) if run is None else run
         for budget in policy.limits():
             limit = Limit(**budget._asdict())
-            if limit.scope == "run" and chosen is None:
-                spent = Amount()  # a run that is still to come
-            else:
-                spent = ledger.spent(data_id, chosen or 0, limit)
+            # A run that is still to come is bound by what belongs to no run.
+            spent = ledger.spent(data_id, NO_RUN if chosen is None else chosen, limit)
             allowed, left = limit.allowed, _left(limit.allowed, spent)
             facts.append(
                 {
@@ -261,7 +259,11 @@ def accounts_of(ledger: Ledger, policy: Policy) -> list[str]:
 def _newest_runs(ledger: Ledger) -> dict[str, int]:
     """Return the newest run of each account; kept reports are of none."""
     first = max(1, ledger.mark().entries - _TAIL + 1)
-    return {Place.of(entry.data_id).account: entry.run_id for entry in ledger.entries(first)}
+    return {
+        Place.of(entry.data_id).account: entry.run_id
+        for entry in ledger.entries(first)
+        if entry.run_id != NO_RUN
+    }
 
 
 def last_entries(ledger: Ledger, last: int, report: Report) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.ledger import Ledger, Limit
+from flower_ldp.accounting.ledger_types import NO_RUN
 from flower_ldp.cli.ledger_answers import accounts_of, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
@@ -165,11 +166,10 @@ def over_limits(ledger: Ledger, policy: Policy, report: Report) -> None:
     for data_id in accounts_of(ledger, policy):
         for budget in policy.limits():
             limit = Limit(**budget._asdict())
-            # A limit for a run binds the run that is to come, in which nothing is spent yet.
-            if limit.scope != "run":
-                found = over(data_id, limit, ledger.spent(data_id, 0, limit))
-                if found is not None:
-                    report.warn(found)
+            # A limit for a run binds the run that is to come: what belongs to no run counts.
+            found = over(data_id, limit, ledger.spent(data_id, NO_RUN, limit))
+            if found is not None:
+                report.warn(found)
 
 
 def _cell(value: object) -> str:

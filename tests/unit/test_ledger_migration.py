@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from flower_ldp.accounting import ledger as ledger_module
 from flower_ldp.accounting import ledger_migration, ledger_schema
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.errors import BudgetExhausted, LedgerError
@@ -85,6 +86,52 @@ def test_what_is_over_its_limits_refuses_and_says_so(
     lines = "\n".join(caplog.messages)
     assert "from version 1 to 2" in lines
     assert "ward-7 per example: epsilon 1 was counted, epsilon 15, delta 0.000001 is" in lines
+
+
+def as_version_1(path: Path, charges: list[Charge], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a ledger as version 1 did, which compared the sums of each unit by themselves."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_module, "check_limits", lambda *_: None)
+        with Ledger.open(path, create=True, durable=False) as ledger:
+            for charge in charges:
+                ledger.charge(charge, [])
+    old: dict[tuple[str, str, str], int] = {}
+    for charge in charges:
+        for run in ("", str(charge.run_id)):
+            for event in charge.exact:
+                key = (run, charge.data_id, event.unit)
+                old[key] = old.get(key, 0) + event.cost.epsilon
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for table in ("total", "course", "waiver"):
+            db.execute(f"DROP TABLE {table}")
+        for table in ("total", "course"):
+            db.execute(ledger_migration.SCHEMA_1[table])
+        sums = [(*key, None, epsilon, 0, b"") for key, epsilon in old.items()]
+        db.executemany("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?, ?)", sums)
+        db.execute("PRAGMA user_version = 1")
+
+
+def test_sums_beyond_what_a_ledger_counts_are_migrated_and_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each unit by itself was below 9.2 million; in all they are above."""
+    path = tmp_path / "full.sqlite"
+    events = [PrivacyEvent("m", 9e6, unit=unit) for unit in Unit]
+    charges = [Charge("d", 1, str(n), "train", b"x", (e,)) for n, e in enumerate(events)]
+    as_version_1(path, charges, monkeypatch)
+    with Ledger.open(path, durable=False) as ledger:
+        ledger.verify()
+        found = {unit: amount.epsilon_text for unit, amount in ledger.totals("d").items()}
+        assert found == {Unit.CLIENT: "9000000", Unit.EXAMPLE: "18000000", Unit.LABEL: "27000000"}
+        spent = ledger.spent("d", 1, Limit(Unit.LABEL, "window", 1.0, 0.0, 60.0))
+        assert spent.epsilon_text == "27000000"
+        for unit in Unit:
+            asked = Charge("d", 2, "n", "train", b"x", (PrivacyEvent("m", 1e-9, unit=unit),))
+            limits = [Limit(one, "life", 9.2e6) for one in Unit]
+            with pytest.raises(BudgetExhausted, match="000000 was spent"):
+                ledger.charge(asked, limits)
+            with pytest.raises(BudgetExhausted, match=r"cannot count beyond epsilon (18|27)000000"):
+                ledger.charge(asked, [Limit(unit, "run", 1.0)])
 
 
 def test_looking_does_not_migrate(path: Path) -> None:
