@@ -105,11 +105,11 @@ class PrivacySpent:
     delta: float = 0.0
 
     def __str__(self) -> str:
-        delta = f", delta {_at_least(self.delta)}" if self.delta else ""
-        return f"epsilon {_at_least(self.epsilon)}{delta} per {self.unit.value}"
+        delta = f", delta {at_least(self.delta)}" if self.delta else ""
+        return f"epsilon {at_least(self.epsilon)}{delta} per {self.unit.value}"
 
 
-def _at_least(value: float, digits: int = 6) -> str:
+def at_least(value: float, digits: int = 6) -> str:
     """Return a bound in a few digits, rounded up: what is printed is a bound too."""
     if not math.isfinite(value):
         return f"{value:g}"
@@ -216,7 +216,7 @@ def meaning(spent: PrivacySpent) -> str:
         return f"As a total this delta means nothing: all about {unit}'s data may be told."
     if spent.delta:
         what = f"Probabilities of what {unit}'s data may show change"
-        plus = f" plus {_at_least(spent.delta)}"
+        plus = f" plus {at_least(spent.delta)}"
     if spent.epsilon <= 1:
         times = math.ceil(math.exp(spent.epsilon) * 100) / 100
         return f"{what} by at most {times:.2f} times{plus}."

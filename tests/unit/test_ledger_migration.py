@@ -17,6 +17,7 @@ import pytest
 from flower_ldp.accounting import ledger as ledger_module
 from flower_ldp.accounting import ledger_migration, ledger_schema
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.cli.ledger_answers import look_into
 from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.unit.test_ledger_file import edit
@@ -200,6 +201,16 @@ def test_killed_in_the_middle_it_is_as_it_was(path: Path, at: int) -> None:
         assert ledger_schema.complaint(db, ledger_migration.SCHEMA_1, 1) is None
     with Ledger.open(path) as ledger:
         assert ledger.verify().entries == 10
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_looking_does_not_migrate_what_a_killed_process_left(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(path), "30"], check=False)
+    assert Path(f"{path}-journal").read_bytes()[:8] != bytes(8)  # what is to be undone
+    with pytest.raises(LedgerError, match=r"has version 1.*ledger migrate"):
+        look_into(path)
+    assert rows(path, "PRAGMA user_version") == [(1,)]
+    assert rows(path, "SELECT count(*) FROM entry") == [(10,)]
 
 
 @pytest.fixture
