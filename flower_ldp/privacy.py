@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from enum import Enum
 
 #: Ends the name of every mechanism whose epsilon holds under a condition only.
@@ -104,8 +105,17 @@ class PrivacySpent:
     delta: float = 0.0
 
     def __str__(self) -> str:
-        delta = f", delta {self.delta:g}" if self.delta else ""
-        return f"epsilon {self.epsilon:g}{delta} per {self.unit.value}"
+        delta = f", delta {at_least(self.delta)}" if self.delta else ""
+        return f"epsilon {at_least(self.epsilon)}{delta} per {self.unit.value}"
+
+
+def at_least(value: float, digits: int = 6) -> str:
+    """Return a bound in a few digits, rounded up: what is printed is a bound too."""
+    if not math.isfinite(value):
+        return f"{value:g}"
+    # The last digits of a double are its roundings: 0.1 + 0.2 is 0.3, not 0.300001.
+    few = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(f"{value:.14g}")
+    return f"{float(few):.{digits}g}"
 
 
 def compose(events: Iterable[PrivacyEvent]) -> dict[Unit, PrivacySpent]:
@@ -195,16 +205,25 @@ def meaning(spent: PrivacySpent) -> str:
     """Say in plain words what a total is worth.
 
     Pure epsilon bounds how far one unit's reports can move an observer's belief: the odds
-    of any two values of its data change by a factor of at most e^epsilon. The lines drawn
-    between the sentences are a convention (1 and 10), the factors are the theorem.
+    of any two values of its data change by a factor of at most e^epsilon. With a delta no odds
+    are bounded, only the probability of each event: by e^epsilon times that under any other
+    value, plus delta. The lines drawn between the sentences are a convention (1 and 10), the
+    factors are the theorem, rounded up.
     """
     unit = f"{'an' if spent.unit is Unit.EXAMPLE else 'a'} {spent.unit.value}"
+    what, plus = f"Odds about {unit}'s data change", ""
+    if spent.delta >= 1:
+        return f"As a total this delta means nothing: all about {unit}'s data may be told."
+    if spent.delta:
+        what = f"Probabilities of what {unit}'s data may show change"
+        plus = f" plus {at_least(spent.delta)}"
     if spent.epsilon <= 1:
-        return f"Odds about {unit}'s data change by at most {math.exp(spent.epsilon):.2f} times."
+        times = math.ceil(math.exp(spent.epsilon) * 100) / 100
+        return f"{what} by at most {times:.2f} times{plus}."
     if spent.epsilon <= 10:
         return (
-            f"Odds about {unit}'s data change by at most {math.exp(spent.epsilon):,.0f} times: "
-            "a weak but real limit."
+            f"{what} by at most {math.ceil(math.exp(spent.epsilon)):,} times{plus}: a weak but "
+            "real limit."
         )
     return (
         f"As a total this epsilon means nothing: odds about {unit}'s data may change by "

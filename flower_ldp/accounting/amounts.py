@@ -63,17 +63,24 @@ class Amount:
     Parameters
     ----------
     epsilon : int
-        In units of 1e-12, in [0, 2^63).
+        In units of 1e-12, at least 0. A cost or a limit is below 2^63, and so is what a ledger
+        lets add up; sums of one that was migrated may be beyond.
     delta : int
-        In units of 1e-18, in [0, 2^63).
+        In units of 1e-18, the same.
     """
 
     epsilon: int = 0
     delta: int = 0
 
     def __post_init__(self) -> None:
+        if self.epsilon < 0 or self.delta < 0:
+            raise ValueError(f"an amount must be at least 0, got {self.epsilon}, {self.delta}")
+
+    def bounded(self) -> Amount:
+        """Return the amount; raise ValueError if it is too large to be represented."""
         _bounded("epsilon", self.epsilon, EPSILON_UNITS)
         _bounded("delta", self.delta, DELTA_UNITS)
+        return self
 
     @classmethod
     def cost(cls, epsilon: float, delta: float = 0.0, count: int = 1) -> Amount:
@@ -87,7 +94,7 @@ class Amount:
         return cls(
             count * math.ceil(_exact("epsilon", epsilon) * EPSILON_UNITS),
             count * math.ceil(_exact("delta", delta) * DELTA_UNITS),
-        )
+        ).bounded()
 
     @classmethod
     def allowance(cls, epsilon: float, delta: float = 0.0) -> Amount:
@@ -95,7 +102,7 @@ class Amount:
         return cls(
             math.floor(_exact("epsilon", epsilon) * EPSILON_UNITS),
             math.floor(_exact("delta", delta) * DELTA_UNITS),
-        )
+        ).bounded()
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.epsilon + other.epsilon, self.delta + other.delta)

@@ -32,6 +32,7 @@ from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import Place, is_account
 from flower_ldp.accounting.ledger_limits import check_limits
+from flower_ldp.accounting.ledger_rows import Head
 from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger_sums import Snapshot
 from flower_ldp.accounting.ledger_types import (
@@ -138,7 +139,9 @@ class Ledger:
         """Close the file; closing twice does nothing."""
         self._session.close()
 
-    def charge(self, charge: Charge, limits: Sequence[Limit]) -> Receipt:
+    def charge(
+        self, charge: Charge, limits: Sequence[Limit], *, basis: Charge | None = None
+    ) -> Receipt:
         """Charge a release, or find that it was charged before.
 
         Parameters
@@ -147,6 +150,9 @@ class Ledger:
             The release.
         limits : sequence of Limit
             All that hold for this data. A unit without any has no budget.
+        basis : Charge, optional
+            What the release rests on, which no message asks for by itself: charged with it in
+            the same transaction, unless it was before. It has no report.
 
         Returns
         -------
@@ -169,8 +175,9 @@ class Ledger:
             if known is not None:
                 return _repeated(db, known, charge)
             at = max(self._now(), head.latest)
-            check_limits(db, charge, limits, at)
-            head = entries.record(db, head, charge, at)
+            for one in _unpaid(db, head, basis, charge):
+                check_limits(db, one, limits, at)
+                head = entries.record(db, head, one, at)
         self._session.saw(head)
         return Receipt(head.entries, head.chain)
 
@@ -228,7 +235,10 @@ class Ledger:
             return list(spending(Snapshot(db).spent(run, Place.of(data_id))))
 
     def spent(self, data_id: str, run_id: int, limit: Limit) -> Amount:
-        """Return what counts towards a limit now; the run matters only to limits per run."""
+        """Return what counts towards a limit now; the run matters only to limits per run.
+
+        Beside what the run was charged they count what belongs to no run (:data:`NO_RUN`).
+        """
         check_name("data_id", data_id)
         check_run(run_id)
         with self._session.transaction(READ) as db:
@@ -300,17 +310,34 @@ class Ledger:
         return now
 
 
-def _repeated(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
-    """Answer for a message that was charged before, whatever the owner has declared since."""
-    if (known.fingerprint, known.message_type, known.parameters, *_costs(known.events)) != (
+def _unpaid(
+    db: sqlite3.Connection, head: Head, basis: Charge | None, charge: Charge
+) -> list[Charge]:
+    """Return what is to be charged: a new release, and before it its basis if that is new."""
+    if basis is None:
+        return [charge]
+    known = entries.find(db, head, basis)
+    if known is None:
+        return [basis, charge]
+    _check_same(known, basis)
+    return [charge]
+
+
+def _check_same(known: Entry, charge: Charge) -> None:
+    """Refuse another request; what the owner has declared since makes none."""
+    if (known.fingerprint, known.parameters, *_costs(known.events)) != (
         charge.fingerprint,
-        charge.message_type,
         charge.parameters,
         *_costs(charge.exact),
-    ):
+    ) or (charge.during is None and known.message_type != charge.message_type):
         raise RefusalError(
             REFUSED_REPEAT, f"message {charge.message_id} was charged for another request"
         )
+
+
+def _repeated(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
+    """Answer for a message that was charged before."""
+    _check_same(known, charge)
     report = rows.read_report(db, known.number, known.chain)
     if report is None:
         raise RefusalError(

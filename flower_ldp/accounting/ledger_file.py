@@ -198,6 +198,22 @@ def connect(
     return db
 
 
+def undo(path: Path) -> None:
+    """Undo what a killed process never committed; the file is then as it was before.
+
+    SQLite reads nothing until a connection that may write has done that, as the next client's.
+
+    Raises
+    ------
+    LedgerError
+        If the file cannot be used or written.
+    """
+    with understandable(path):
+        check_file(path, read_only=False)
+        with closing(connect(path, timeout=30.0)) as db:
+            schema.pragma_number(db, "user_version")
+
+
 def check_version(path: Path, db: sqlite3.Connection) -> None:
     """Refuse a file that is no ledger or is newer than this package."""
     application = schema.pragma_number(db, "application_id")

@@ -27,6 +27,7 @@ def check_limits(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]
     sums.check(place)
     about = {event.unit for event in charge.events}
     life = sums.spent("", place)
+    run = charge.run_id if charge.during is None else charge.during
     for unit in Unit:
         asked = charge.book.amount(unit, COUNTED)
         binding = [limit for limit in limits if limit.unit is unit]
@@ -35,7 +36,7 @@ def check_limits(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]
         if asked == Amount():
             continue
         for limit in binding:
-            spent = _too_much(_spent(sums, place, charge.run_id, limit, at), asked, limit)
+            spent = _too_much(_spent(sums, place, run, limit, at), asked, limit)
             if spent is not None:
                 raise BudgetExhausted(
                     f"{charge.data_id}: {spent} was spent and {asked} is asked for, but the "

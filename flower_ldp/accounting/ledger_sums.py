@@ -15,7 +15,7 @@ from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import COUNTED, Book, Pair, Place, is_account, larger
 from flower_ldp.accounting.ledger_rows import DamageError
-from flower_ldp.accounting.ledger_types import Limit
+from flower_ldp.accounting.ledger_types import NO_RUN, Limit
 from flower_ldp.privacy import Unit
 
 
@@ -99,8 +99,11 @@ class Snapshot:
         """
         if limit.scope == "window":
             return Window(self, place, at - limit.microseconds).exactly(limit.unit)
-        run = str(run_id) if limit.scope == "run" else ""
-        return self.spent(run, place).amount(limit.unit, COUNTED)
+        if limit.scope == "life":
+            return self.spent("", place).amount(limit.unit, COUNTED)
+        # What belongs to no run may have been drawn in this one, and answers its messages.
+        runs = {str(run_id), str(NO_RUN)}
+        return _sum([self.spent(run, place).pair(_line(limit.unit)) for run in runs])
 
 
 def raise_all(sums: Snapshot, place: Place, run_id: str, cost: Book, at: int, entry: int) -> None:

@@ -20,6 +20,8 @@ Scope = Literal["run", "life", "window"]
 MOST_NAME, MOST_PARAMETERS = 1_024, 65_536
 MOST_REPORT = 2**28
 """Longest report that is stored, in bytes."""
+NO_RUN = 0
+"""Run of releases whose reports answer messages of every run: limits of each run count them."""
 MOST_TIME = 253_402_300_799_000_000
 """Latest time, in microseconds since 1970: the end of the year 9999."""
 
@@ -69,6 +71,9 @@ class Charge:
         By mechanism, the units for which the data's owner declares that the release only
         post-processes what is paid for: units finer than the release's own. What is waived for
         a unit is waived for all finer ones.
+    during : int, optional
+        The run that asks, of a release in :data:`NO_RUN`, whose report may answer messages of
+        every run and type: that run's limits count it too.
 
     Raises
     ------
@@ -84,11 +89,16 @@ class Charge:
     events: tuple[PrivacyEvent, ...]
     parameters: str = "{}"
     waived: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
+    during: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("data_id", "message_id", "message_type"):
             check_name(name, getattr(self, name))
         check_run(self.run_id)
+        if self.during is not None:
+            check_run(self.during)
+            if self.run_id != NO_RUN:
+                raise ValueError(f"during is for releases in run {NO_RUN}, got run {self.run_id}")
         if not isinstance(self.fingerprint, bytes) or not 1 <= len(self.fingerprint) <= 64:
             raise ValueError("fingerprint must have 1 to 64 bytes")
         if not self.events:
@@ -105,7 +115,7 @@ class Charge:
         if not isinstance(parsed, dict):
             raise ValueError("parameters must be a JSON object")
         for unit in Unit:
-            self.book.amount(unit, COUNTED)
+            self.book.amount(unit, COUNTED).bounded()
 
     @cached_property
     def exact(self) -> tuple[ExactEvent, ...]:
@@ -148,8 +158,8 @@ class Limit:
         What it protects. Costs about coarser units count towards it too; costs about finer
         ones do not, since they promise nothing for it.
     scope : str
-        ``"run"``: within one run. ``"life"``: ever. ``"window"``: within any period of
-        ``window_seconds``.
+        ``"run"``: within one run, and beside it all in :data:`NO_RUN`. ``"life"``: ever.
+        ``"window"``: within any period of ``window_seconds``.
     epsilon : float
         At least 0, at most 9.2 million; rounded down to a multiple of 1e-12.
     delta : float

@@ -13,12 +13,13 @@ from flower_ldp.accounting.books import Place
 from flower_ldp.accounting.composition import Totals
 from flower_ldp.accounting.composition import totals as composed
 from flower_ldp.accounting.ledger import Entry, Ledger, Limit, Mark
+from flower_ldp.accounting.ledger_file import undo
 from flower_ldp.accounting.ledger_releases import releases_by_account
-from flower_ldp.accounting.ledger_types import UnitSpending
-from flower_ldp.cli.output import Report, number
+from flower_ldp.accounting.ledger_types import NO_RUN, UnitSpending
+from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
 from flower_ldp.policy import Policy
-from flower_ldp.privacy import Unit, meaning
+from flower_ldp.privacy import Unit, at_least, meaning
 
 # The newest run of an account is looked for in so many entries.
 _TAIL = 500
@@ -35,12 +36,12 @@ def look_into(file: Path) -> Ledger:
     try:
         return Ledger.open(file, read_only=True)
     except LedgerError as error:
-        # A process that was killed while it charged leaves a journal, and SQLite reads nothing
-        # until a connection that may write has undone what was never committed. The next
-        # client would do that as well.
+        # A process that was killed while it charged leaves a journal.
         if not (isinstance(error.__cause__, sqlite3.Error) and "readonly" in str(error.__cause__)):
             raise
-    return Ledger.open(file)
+    # Not opened to be written: that would migrate a file of an older version.
+    undo(file)
+    return Ledger.open(file, read_only=True)
 
 
 def mark_facts(mark: Mark) -> dict[str, Any]:
@@ -166,8 +167,8 @@ def bounds(ledger: Ledger, delta: float, report: Report) -> None:
             (
                 fact["data_id"],
                 fact["unit"],
-                "none" if fact["pld"] is None else number(fact["pld"]),
-                f"{number(fact['smaller'])} at delta {fact['smaller_delta']:g}",
+                "none" if fact["pld"] is None else at_least(fact["pld"]),
+                f"{at_least(fact['smaller'])} at delta {at_least(fact['smaller_delta'])}",
             )
             for fact in facts
         ],
@@ -186,10 +187,8 @@ def budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report:
         chosen = newest.get(data_id) if run is None else run
         for budget in policy.limits():
             limit = Limit(**budget._asdict())
-            if limit.scope == "run" and chosen is None:
-                spent = Amount()  # a run that is still to come
-            else:
-                spent = ledger.spent(data_id, chosen or 0, limit)
+            # A run that is still to come is bound by what belongs to no run.
+            spent = ledger.spent(data_id, NO_RUN if chosen is None else chosen, limit)
             allowed, left = limit.allowed, _left(limit.allowed, spent)
             facts.append(
                 {
@@ -261,7 +260,11 @@ def accounts_of(ledger: Ledger, policy: Policy) -> list[str]:
 def _newest_runs(ledger: Ledger) -> dict[str, int]:
     """Return the newest run of each account; kept reports are of none."""
     first = max(1, ledger.mark().entries - _TAIL + 1)
-    return {Place.of(entry.data_id).account: entry.run_id for entry in ledger.entries(first)}
+    return {
+        Place.of(entry.data_id).account: entry.run_id
+        for entry in ledger.entries(first)
+        if entry.run_id != NO_RUN
+    }
 
 
 def last_entries(ledger: Ledger, last: int, report: Report) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.ledger import Ledger, Limit
-from flower_ldp.cli.ledger_answers import accounts_of, over
+from flower_ldp.accounting.ledger_types import NO_RUN
+from flower_ldp.cli.ledger_answers import accounts_of, look_into, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
 from flower_ldp.policy import BudgetLimit, Policy, load_policy
@@ -149,6 +150,7 @@ def _ledger(policy: Policy, report: Report) -> None:
             report.problem(f"ledger {path} cannot be made: its folder cannot be written")
         return
     try:
+        look_into(path).close()  # an older version is refused here: a check does not migrate
         # As a client opens it: owner, rights, version and content are checked.
         with Ledger.open(path) as ledger:
             mark = ledger.mark()
@@ -165,11 +167,10 @@ def over_limits(ledger: Ledger, policy: Policy, report: Report) -> None:
     for data_id in accounts_of(ledger, policy):
         for budget in policy.limits():
             limit = Limit(**budget._asdict())
-            # A limit for a run binds the run that is to come, in which nothing is spent yet.
-            if limit.scope != "run":
-                found = over(data_id, limit, ledger.spent(data_id, 0, limit))
-                if found is not None:
-                    report.warn(found)
+            # A limit for a run binds the run that is to come: what belongs to no run counts.
+            found = over(data_id, limit, ledger.spent(data_id, NO_RUN, limit))
+            if found is not None:
+                report.warn(found)
 
 
 def _cell(value: object) -> str:

@@ -159,9 +159,7 @@ class OpenEmbedding:
         """The proposal, the bottom and the claim, as canonical JSON."""
         fields = {
             **self.proposal.to_fields(),
-            "bottom": self.bottom,
-            "claim": self.claim.kind,
-            "covers": self.claim.covers,
+            **self._bottom,
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
@@ -176,8 +174,15 @@ class OpenEmbedding:
         training = self.claim.training()
         if not (training and self.events):
             return None
-        fields = {"bottom": self.bottom, "claim": self.claim.kind, "covers": self.claim.covers}
-        return Basis(training, json.dumps(fields, sort_keys=True, separators=(",", ":")))
+        return Basis(training, json.dumps(self._bottom, sort_keys=True, separators=(",", ":")))
+
+    @property
+    def _bottom(self) -> dict[str, str | float]:
+        """What is claimed of which bottom; amounts in full, which ``covers`` shortens."""
+        claim = self.claim
+        fields = {"bottom": self.bottom, "claim": claim.kind, "covers": claim.covers}
+        amounts = {"training-epsilon": claim.epsilon, "training-delta": claim.delta}
+        return {**fields, **(amounts if claim.kind == "dp" else {})}
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.

@@ -33,6 +33,7 @@ from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger_types import NO_RUN
 from flower_ldp.clients.label_store import (
     keyed_digest,
     locked_key,
@@ -54,8 +55,6 @@ _log = logging.getLogger("flower_ldp")
 
 #: Labels are randomized for training, so the policy's section for train messages governs.
 MESSAGE_TYPE = "train"
-#: They belong to no run.
-_NO_RUN = 0
 _MOST_NAME = 100
 
 
@@ -105,7 +104,7 @@ def private_labels(
         stores (2^28 bytes: 67 million numbers of priors). Nothing was charged.
     """
     policy = policy_of(context)
-    store = PrivateLabels(policy, account_of(policy, context))
+    store = PrivateLabels(policy, account_of(policy, context), context.run_id)
     stages = mechanism if isinstance(mechanism, LabelStages) else LabelStages((mechanism,), (1,))
     return store.randomize(labels, stages, stage, name=name, prior=prior)
 
@@ -120,10 +119,13 @@ class PrivateLabels:
         The data owner's.
     account : str
         Name under which the ledger records spending.
+    run : int
+        The run that asks: its limits count the labels too, which belong to none.
     """
 
     policy: Policy
     account: str
+    run: int = NO_RUN
 
     def randomize(
         self,
@@ -146,7 +148,7 @@ class PrivateLabels:
         known = _check_prior(mechanism, prior, len(members))
         # The lock is held until the reports are stored: a second process waits for them.
         with locked_key(self.policy.ledger) as key, self._ledger() as ledger:
-            shelf = _Shelf(ledger, self.policy, name, keyed_digest(key, true))
+            shelf = _Shelf(ledger, self.policy, name, keyed_digest(key, true), self.run)
             receipt = self._charge(shelf, stages, stage, len(true))
             fresh = receipt.report is None
             if fresh:
@@ -200,6 +202,7 @@ class _Shelf:
     policy: Policy
     name: str
     digest: bytes
+    run: int
 
     @property
     def message(self) -> str:
@@ -208,7 +211,7 @@ class _Shelf:
     def home(self, whole: str, reserved: str, *, staged: bool) -> str:
         """Return the account of the first charge under the name, or where it is to be."""
         places = (reserved, whole) if staged else (whole, reserved)
-        used = (p for p in places if self.ledger.has_charge(p, _NO_RUN, self.message))
+        used = (p for p in places if self.ledger.has_charge(p, NO_RUN, self.message))
         return next(used, places[0])
 
     def about(
@@ -218,7 +221,7 @@ class _Shelf:
         text, fingerprint = canonical(terms)
         waived = self.policy.waived(MESSAGE_TYPE)
         return Charge(
-            account, _NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived
+            account, NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived, self.run
         )
 
     def charge(self, charge: Charge) -> Receipt:

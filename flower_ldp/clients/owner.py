@@ -28,7 +28,7 @@ from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
 from flower_ldp.clients.admission import Basis, Permit, ReleaseRequest
-from flower_ldp.clients.parts import account_name, charge_kept
+from flower_ldp.clients.parts import account_name, charge_kept, kept
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
 from flower_ldp.policy import REFUSED_POLICY, Policy, find_policy
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
@@ -138,24 +138,21 @@ def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple
     limits = limits_of(policy)
     try:
         with ledger_of(policy) as ledger:
-            if basis is not None:
-                _charge_basis(ledger, replace(charge, data_id=account), limits, basis)
-            return charge_kept(ledger, charge, limits, request.memo), charge.data_id
+            rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
+            return charge_kept(ledger, charge, limits, request.memo, rests), charge.data_id
     except LedgerError as error:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
 
 
-def _charge_basis(ledger: Ledger, charge: Charge, limits: list[Limit], basis: Basis) -> None:
-    """Charge all of the data for what a release rests on, unless that was done before."""
+def _rests(charge: Charge, basis: Basis) -> Charge:
+    """Return the charge to all of the data for what a release rests on."""
     charge = replace(
         charge,
         fingerprint=hashlib.sha256(basis.terms.encode()).digest(),
         events=basis.events,
         parameters=basis.terms,
     )
-    receipt = charge_kept(ledger, charge, limits, f"basis {basis.terms}")
-    if receipt.report is None:
-        ledger.seal(receipt, b"")
+    return kept(charge, f"basis {basis.terms}")
 
 
 def limits_of(policy: Policy) -> list[Limit]:

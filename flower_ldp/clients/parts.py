@@ -7,8 +7,10 @@ data and, of each layout, on the part with the most: the ledger adds that up and
 the limits, so data may be charged as a whole and in any number of layouts.
 
 A kept report is charged and sealed under its question instead of its message, in run 0 of the
-ledger: limits for a run count all kept reports as of one run. A crash between charge and seal
-leaves a question that is paid for and has no report; it is then charged and drawn again.
+ledger, since it answers messages of every run and type: limits for a run count what is in run 0
+beside the run's own. A crash between charge and seal leaves a question that is paid for and has no
+report; it is then charged and drawn again. What a report rests on is charged with the first one, in
+its transaction: both or neither.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
+from flower_ldp.accounting.ledger_types import NO_RUN
 from flower_ldp.errors import RefusalError
 
 _MARK = "#"
@@ -30,8 +33,27 @@ def account_name(account: str, part: str) -> str:
     return f"{account}{_MARK}{part}" if part else account
 
 
-def charge_kept(ledger: Ledger, charge: Charge, limits: Sequence[Limit], memo: str) -> Receipt:
+def kept(charge: Charge, question: str, draw: int = 0) -> Charge:
+    """Return a charge under a question instead of a message."""
+    name = hashlib.sha256(question.encode()).hexdigest()
+    return replace(charge, run_id=NO_RUN, message_id=f"kept {name} {draw}", during=charge.run_id)
+
+
+def charge_kept(
+    ledger: Ledger,
+    charge: Charge,
+    limits: Sequence[Limit],
+    memo: str,
+    basis: Charge | None = None,
+) -> Receipt:
     """Charge a release under its message, or under its question if its report is kept.
+
+    Parameters
+    ----------
+    ledger, charge, limits, basis
+        As :meth:`Ledger.charge` has them.
+    memo : str
+        The question; empty if the report is not kept.
 
     Raises
     ------
@@ -39,19 +61,19 @@ def charge_kept(ledger: Ledger, charge: Charge, limits: Sequence[Limit], memo: s
         As :meth:`Ledger.charge` does.
     """
     if not memo:
-        return ledger.charge(charge, limits)
-    question = hashlib.sha256(memo.encode()).hexdigest()
+        return ledger.charge(charge, limits, basis=basis)
     for draw in range(MOST_DRAWS):
-        named = replace(charge, run_id=0, message_id=f"kept {question} {draw}")
-        receipt = _unless_unsealed(ledger, named, limits)
+        receipt = _unless_unsealed(ledger, kept(charge, memo, draw), limits, basis)
         if receipt is not None:
             return receipt
     raise RefusalError(REFUSED_REPEAT, f"{MOST_DRAWS} charges were made and no report was sealed")
 
 
-def _unless_unsealed(ledger: Ledger, charge: Charge, limits: Sequence[Limit]) -> Receipt | None:
+def _unless_unsealed(
+    ledger: Ledger, charge: Charge, limits: Sequence[Limit], basis: Charge | None
+) -> Receipt | None:
     try:
-        return ledger.charge(charge, limits)
+        return ledger.charge(charge, limits, basis=basis)
     except RefusalError as refusal:
         if refusal.code != REFUSED_REPEAT:
             raise

@@ -163,7 +163,8 @@ class Proposals:
             return None
         events, reports = self._last
         spent = compose(events).get(Unit.CLIENT)
-        if spent is None or spent.delta:
+        # The theorem is about a client's whole report: no part of it may be left out.
+        if spent is None or spent.delta or unbounded(events, Unit.CLIENT):
             return None
         return shuffled(spent.epsilon, clients=reports, delta=delta)
 

@@ -51,9 +51,9 @@ def test_dpsgd() -> None:
     found = flower_ldp("config", "check", CONFIGS / "dpsgd.yaml", "--json").json
     assert (found["kind"], found["mechanism"]) == ("dpsgd", "dpsgd")
     assert found["epsilon"] == {"unit": "example", "training": 1.0, "delta": 1e-5}
-    assert found["meaning"]["training"] == meaning(PrivacySpent(Unit.EXAMPLE, 1.0))
+    assert found["meaning"]["training"] == meaning(PrivacySpent(Unit.EXAMPLE, 1.0, 1e-5))
     words = flower_ldp("config", "check", CONFIGS / "dpsgd.yaml").out
-    assert "Odds about an example's data" in words
+    assert "Probabilities of what an example's data may show" in words
     assert "A client's data as a whole is not protected" in words
 
 

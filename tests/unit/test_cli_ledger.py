@@ -91,7 +91,7 @@ def test_show_states_totals_and_entries(file: Path) -> None:
     assert "2 x 3" in words
     assert "no promise" in words
     assert "[b]other[/b] per client: 3 releases promise nothing for it." in words
-    assert "The largest, [b]other[/b] per label: Odds about a label's data" in words
+    assert "The largest, [b]other[/b] per label: Probabilities of what a label's data may" in words
     assert flower_ldp("ledger", "show", file, "--last", 0, "--json").json["entries"] == []
 
 

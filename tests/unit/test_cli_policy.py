@@ -109,6 +109,16 @@ def test_a_ledger_over_its_limits_is_said_with_the_figures(file: Path) -> None:
         assert f"ward-7: epsilon 11 was spent in all, over the limit of {limit}" in done.err
 
 
+def test_a_check_does_not_migrate_a_ledger(file: Path) -> None:
+    old = (Path(__file__).parents[1] / "data" / "ledger-v1.sqlite").read_bytes()
+    path = Path(flower_ldp("policy", "check", file, "--json").json["ledger"]["file"])
+    path.write_bytes(old)
+    done = flower_ldp("policy", "check", file)
+    assert done.code == 1
+    assert "has version 1" in done.both
+    assert path.read_bytes() == old
+
+
 def test_a_policy_that_others_can_write_is_said(file: Path) -> None:
     for mode in (0o620, 0o602):
         file.chmod(mode)

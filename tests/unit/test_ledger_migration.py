@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from flower_ldp.accounting import ledger as ledger_module
 from flower_ldp.accounting import ledger_migration, ledger_schema
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.cli.ledger_answers import look_into
 from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.unit.test_ledger_file import edit
@@ -87,6 +89,52 @@ def test_what_is_over_its_limits_refuses_and_says_so(
     assert "ward-7 per example: epsilon 1 was counted, epsilon 15, delta 0.000001 is" in lines
 
 
+def as_version_1(path: Path, charges: list[Charge], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a ledger as version 1 did, which compared the sums of each unit by themselves."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_module, "check_limits", lambda *_: None)
+        with Ledger.open(path, create=True, durable=False) as ledger:
+            for charge in charges:
+                ledger.charge(charge, [])
+    old: dict[tuple[str, str, str], int] = {}
+    for charge in charges:
+        for run in ("", str(charge.run_id)):
+            for event in charge.exact:
+                key = (run, charge.data_id, event.unit)
+                old[key] = old.get(key, 0) + event.cost.epsilon
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for table in ("total", "course", "waiver"):
+            db.execute(f"DROP TABLE {table}")
+        for table in ("total", "course"):
+            db.execute(ledger_migration.SCHEMA_1[table])
+        sums = [(*key, None, epsilon, 0, b"") for key, epsilon in old.items()]
+        db.executemany("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?, ?)", sums)
+        db.execute("PRAGMA user_version = 1")
+
+
+def test_sums_beyond_what_a_ledger_counts_are_migrated_and_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each unit by itself was below 9.2 million; in all they are above."""
+    path = tmp_path / "full.sqlite"
+    events = [PrivacyEvent("m", 9e6, unit=unit) for unit in Unit]
+    charges = [Charge("d", 1, str(n), "train", b"x", (e,)) for n, e in enumerate(events)]
+    as_version_1(path, charges, monkeypatch)
+    with Ledger.open(path, durable=False) as ledger:
+        ledger.verify()
+        found = {unit: amount.epsilon_text for unit, amount in ledger.totals("d").items()}
+        assert found == {Unit.CLIENT: "9000000", Unit.EXAMPLE: "18000000", Unit.LABEL: "27000000"}
+        spent = ledger.spent("d", 1, Limit(Unit.LABEL, "window", 1.0, 0.0, 60.0))
+        assert spent.epsilon_text == "27000000"
+        for unit in Unit:
+            asked = Charge("d", 2, "n", "train", b"x", (PrivacyEvent("m", 1e-9, unit=unit),))
+            limits = [Limit(one, "life", 9.2e6) for one in Unit]
+            with pytest.raises(BudgetExhausted, match="000000 was spent"):
+                ledger.charge(asked, limits)
+            with pytest.raises(BudgetExhausted, match=r"cannot count beyond epsilon (18|27)000000"):
+                ledger.charge(asked, [Limit(unit, "run", 1.0)])
+
+
 def test_looking_does_not_migrate(path: Path) -> None:
     with pytest.raises(LedgerError, match=r"has version 1.*ledger migrate"):
         Ledger.open(path, read_only=True)
@@ -153,6 +201,16 @@ def test_killed_in_the_middle_it_is_as_it_was(path: Path, at: int) -> None:
         assert ledger_schema.complaint(db, ledger_migration.SCHEMA_1, 1) is None
     with Ledger.open(path) as ledger:
         assert ledger.verify().entries == 10
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_looking_does_not_migrate_what_a_killed_process_left(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(path), "30"], check=False)
+    assert Path(f"{path}-journal").read_bytes()[:8] != bytes(8)  # what is to be undone
+    with pytest.raises(LedgerError, match=r"has version 1.*ledger migrate"):
+        look_into(path)
+    assert rows(path, "PRAGMA user_version") == [(1,)]
+    assert rows(path, "SELECT count(*) FROM entry") == [(10,)]
 
 
 @pytest.fixture

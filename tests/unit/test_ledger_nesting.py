@@ -64,7 +64,7 @@ def oracle(
 CHARGES = st.lists(
     st.tuples(
         st.sampled_from(PLACES),
-        st.integers(0, 1),
+        st.integers(0, 2),  # 0: of no run, asked for in run 1
         st.sampled_from(Unit),
         st.integers(1, 9),
         st.integers(0, 3),
@@ -76,14 +76,15 @@ CHARGES = st.lists(
 )
 
 
-def seen(history: list[Paid], limit: Limit, run: int, now: float) -> list[Paid]:
-    """The charges that a limit counts."""
-    return [
-        paid
-        for paid in history
-        if (limit.scope != "run" or paid.run == run)
-        and (limit.scope != "window" or now - paid.at <= 60.0)
-    ]
+def towards(history: list[Paid], limit: Limit, run: int, now: float, place: str) -> tuple[int, int]:
+    """What a limit counts: of a run its own charges, and beside them those of no run."""
+    if limit.scope == "window":
+        return oracle([paid for paid in history if now - paid.at <= 60.0], place, limit.unit)
+    if limit.scope == "life":
+        return oracle(history, place, limit.unit)
+    runs = [[paid for paid in history if paid.run == number] for number in (run, 0)]
+    (epsilon, delta), (more, also) = (oracle(of, place, limit.unit) for of in runs)
+    return epsilon + more, delta + also
 
 
 def account(place: str) -> str:
@@ -115,13 +116,16 @@ def test_figures_and_limits_are_those_of_the_definition(
             name = "m:conditional" if conditional else "m"
             event = PrivacyEvent(name, epsilon / 1e12, delta / 1e18, unit)
             freed = {name: (waived,)} if waived else {}
-            asked = Charge(account(place), run, str(number), "train", b"x", (event,), "{}", freed)
+            during = None if run else 1
+            asked = Charge(
+                account(place), run, str(number), "train", b"x", (event,), "{}", freed, during
+            )
             fits = all(
                 spent + cost <= allowed
                 for limit in limits
                 if counts(paid, limit.unit, conditional=True)
                 for spent, cost, allowed in zip(
-                    oracle(seen(history, limit, run, now), place, limit.unit),
+                    towards(history, limit, run or 1, now, place),
                     (epsilon, delta),
                     (limit.allowed.epsilon, limit.allowed.delta),
                     strict=True,
@@ -143,9 +147,10 @@ def check(ledger: Ledger, history: list[Paid], limits: list[Limit], clock: Clock
     now = int(clock() // 1_000) / 1e6
     for place in PLACES:
         for limit in limits:
-            amount = ledger.spent(account(place), 1, limit)
-            expected = oracle(seen(history, limit, 1, now), place, limit.unit)
-            assert (amount.epsilon, amount.delta) == expected
+            for run in (1, 2):
+                amount = ledger.spent(account(place), run, limit)
+                expected = towards(history, limit, run, now, place)
+                assert (amount.epsilon, amount.delta) == expected
         for spent in ledger.spending(account(place)):
             unit = spent.unit
             amount = spent.in_all

