@@ -8,7 +8,6 @@ from flower_ldp.cli.output import Report, number
 from flower_ldp.config import (
     DPEncryptConfig,
     EncryptConfig,
-    FixedLengthConfig,
     SignDSConfig,
     UnsupervisedConfig,
     load_config,
@@ -75,8 +74,6 @@ def _signds(signds: SignDSConfig, report: Report) -> None:
         ]
     )
     report.line(f"One round: {meaning(spent)}")
-    if learned and isinstance(signds.sign_server_optimizer, FixedLengthConfig):
-        report.warn("steps of fixed length ignore the learned size: sign_mag_eps buys nothing")
 
 
 def _gaussian(chosen: DPEncryptConfig, report: Report) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
@@ -52,8 +53,9 @@ class SignDSConfig(Section):
         Fixed rate. Used without ``sign_mag_eps``, and below ``sign_min_participation``.
     sign_mag_eps : float, optional
         Epsilon of the magnitude bit, per round and client: without it the rate is fixed.
+        Refused with ``kind: fixed_length``, which ignores what the bits tell.
     sign_mag_initial, sign_mag_significance, sign_mag_regrow_after
-        MagRR's first estimate; standard deviations that a majority must stand out by;
+        MagRR's first estimate; how sure a majority must be, in standard deviations;
         settled rounds after which growth is probed again. The last two are 0 as published.
     sign_min_participation : float
         Participation below which the fixed rate is used.
@@ -70,13 +72,21 @@ class SignDSConfig(Section):
     sign_dim_out: Annotated[int, interval("[0, 50]", int)] = 0
     sign_mag_eps: Annotated[float, interval("(0, 100]")] | None = None
     sign_mag_initial: Annotated[float, interval("[1e-30, 1e30]")] = 2.0**-10
-    sign_mag_significance: Annotated[float, interval("[0, inf)")] = 2.0
+    sign_mag_significance: Annotated[float, interval("[0, inf)")] = 2.3
     sign_mag_regrow_after: Annotated[int, interval("[0, inf)", int)] = 5
     sign_min_participation: Annotated[float, interval("[0, 1]")] = 0.05
     sign_scaling: Scaling = "published"
     sign_server_optimizer: (
         Annotated[MomentumConfig | FixedLengthConfig, Field(discriminator="kind")] | None
     ) = None
+
+    @model_validator(mode="after")
+    def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
+        chosen = self.sign_server_optimizer
+        if self.sign_mag_eps is not None and isinstance(chosen, FixedLengthConfig):
+            wanted = "must be left out with steps of fixed length, which ignore what the bit tells"
+            raise PydanticCustomError("unused", wanted, {"at": ("sign_mag_eps",)})
+        return self
 
     def mechanism(self) -> SignDS:
         """Return the dimension selection."""

@@ -22,7 +22,7 @@ from flower_ldp.strategies.exchange import (
     reply_metrics,
 )
 from flower_ldp.strategies.patience import patient_start
-from flower_ldp.strategies.server_optimizer import ServerOptimizer
+from flower_ldp.strategies.server_optimizer import FixedLength, ServerOptimizer
 from flower_ldp.strategies.signds_round import Round, Tally
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
@@ -50,12 +50,18 @@ class SignDSStrategy(FedAvg):
         See :mod:`flower_ldp.strategies.step_size`.
     server_optimizer : ServerOptimizer, optional
         Momentum or steps of fixed length; works on the privatized sum, at no cost in
-        privacy. Its state belongs to one run.
+        privacy. Its state belongs to one run. Steps of fixed length need a FixedStep.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
         As in FedAvg, except that the fraction is 0 by default: metrics that clients send
         raw are a leak, and the gate refuses them. Use ``evaluate_fn`` on the server.
+
+    Raises
+    ------
+    ValueError
+        For a learned step with an optimizer of fixed length: clients would pay for bits
+        that set no length.
 
     Examples
     --------
@@ -81,6 +87,12 @@ class SignDSStrategy(FedAvg):
         configrecord_key: str = "config",
         evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
     ) -> None:
+        if isinstance(step, LearnedStep) and isinstance(server_optimizer, FixedLength):
+            raise ValueError(
+                "steps of fixed length ignore a learned size: clients would pay "
+                f"epsilon {step.magnitude.epsilon:g} a round for a bit that is never used; "
+                "pass a FixedStep, or another server optimizer"
+            )
         super().__init__(
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,

@@ -65,7 +65,7 @@ def refusal(text: str) -> str:
 def test_sample_loads_and_builds_what_its_comments_say() -> None:
     section = load_config(SAMPLE).encrypt.signds
     assert section.mechanism() == SignDS(epsilon=29.0, k=0.2, threshold_ratio=0.6, dim_out=0)
-    assert section.step() == LearnedStep(MagRR(1.0, 2.0**-10, 2.0, 5), FixedStep(0.1), 0.05)
+    assert section.step() == LearnedStep(MagRR(1.0, 2.0**-10, 2.3, 5), FixedStep(0.1), 0.05)
     assert section.server_optimizer() is None
     assert section.sign_scaling == "unbiased"
 

@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import FedAvg
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.privacy import Unit
-from flower_ldp.strategies import FixedStep, LearnedStep, Momentum, SignDSStrategy
+from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, SignDSStrategy
 from flower_ldp.strategies import signds as strategy_module
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.signds_report import encode_report
@@ -316,6 +316,15 @@ def test_summary_says_how_to_turn_the_magnitude_bit_on(caplog: pytest.LogCapture
         SignDSStrategy(SELECTION, LearnedStep(MagRR(0.5))).summary()
     assert "sign_mag_eps" not in caplog.text
     assert "epsilon 20.5 per client" in caplog.text
+
+
+def test_steps_of_fixed_length_are_refused_with_a_learned_size() -> None:
+    with pytest.raises(ValueError, match=r"pay epsilon 0.5 a round for a bit that is never used"):
+        SignDSStrategy(
+            SELECTION, LearnedStep(MagRR(0.5)), server_optimizer=FixedLength(1.0, rounds=10)
+        )
+    SignDSStrategy(SELECTION, FixedStep(0.1), server_optimizer=FixedLength(1.0, rounds=10))
+    SignDSStrategy(SELECTION, LearnedStep(MagRR(0.5)), server_optimizer=Momentum())
 
 
 def test_gate_and_strategy_agree_end_to_end() -> None:
