@@ -56,14 +56,14 @@ def _signds(signds: SignDSConfig, report: Report) -> None:
         epsilon={"unit": "client", "round": spent.epsilon},
         meaning={"round": meaning(spent)},
     )
-    h = signds.sign_dim_out
+    k, h = signds.sign_k, signds.sign_dim_out
+    report_of = (
+        "chosen with it" if k is None else f"as many as keep {signds.sign_thr_ratio:.15g} in it"
+    )
     report.pairs(
         [
-            ("top set", f"{signds.sign_k:.15g} of the weights"),
-            (
-                "report",
-                f"{h} weights" if h else f"as many as keep {signds.sign_thr_ratio:.15g} in it",
-            ),
+            ("top set", "by what a report is worth" if k is None else f"{k:.15g} of the weights"),
+            ("report", f"{h} weights" if h else report_of),
             ("step", f"{size} ({signds.sign_scaling} scaling){below}"),
             ("fixed rate", f"{signds.sign_global_lr:.15g}"),
             ("server optimizer", described or "none"),

@@ -48,7 +48,8 @@ class SignDSConfig(Section):
     sign_k, sign_eps, sign_thr_ratio, sign_dim_out
         Fraction of dimensions that count as largest; epsilon of the selection, per round
         and client; least expected fraction of true top dimensions in a report; reported
-        dimensions, 0 to choose them.
+        dimensions, 0 to choose them. ``sign_k: null`` chooses both sizes by what a report is
+        worth, and leaves the ratio out.
     sign_global_lr : float
         Fixed rate. Used without ``sign_mag_eps``, and below ``sign_min_participation``.
     sign_mag_eps : float, optional
@@ -65,7 +66,7 @@ class SignDSConfig(Section):
         ``kind: momentum`` or ``kind: fixed_length`` with its fields.
     """
 
-    sign_k: Annotated[float, interval("(0, 0.25]")] = 0.01
+    sign_k: Annotated[float, interval("(0, 0.25]")] | None = 0.01
     sign_eps: Annotated[float, interval("(0, 100]")] = 100.0
     sign_thr_ratio: Annotated[float, interval("[0.5, 1]")] = 0.6
     sign_global_lr: Annotated[float, interval("(0, inf)")] = 0.1

@@ -43,7 +43,8 @@ class SignDSStrategy(FedAvg):
     Parameters
     ----------
     mechanism : SignDS
-        The dimension selection that clients are asked for.
+        The dimension selection that clients are asked for. Without k, K and h are chosen for
+        the model of the round, and each proposal states them.
     step : LearnedStep or FixedStep
         Step size: learned from one more private bit per client (MagRR), or fixed.
     scaling : {"published", "unbiased"}
@@ -67,7 +68,7 @@ class SignDSStrategy(FedAvg):
     --------
     >>> from flower_ldp.mechanisms import MagRR, SignDS
     >>> strategy = SignDSStrategy(
-    ...     SignDS(epsilon=8.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)), fraction_train=0.5
+    ...     SignDS(epsilon=8.0), LearnedStep(MagRR(epsilon=1.0)), fraction_train=0.5
     ... )
     """
 
@@ -114,7 +115,7 @@ class SignDSStrategy(FedAvg):
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how to learn the step size if it is not."""
-        spent = compose(self._proposal(self.step_size.question(1.0)).events())
+        spent = compose(_proposal(self.mechanism, self.step_size.question(1.0)).events())
         _log.info("\t├──> SignDS: %s", self.mechanism)
         _log.info("\t│\t├──Cost of a round: at most %s", spent[Unit.CLIENT])
         _log.info("\t│\t├──Scaling: %s", self.scaling)
@@ -138,9 +139,10 @@ class SignDSStrategy(FedAvg):
         layout = ModelLayout.of(model)
         available = len(list(grid.get_node_ids()))
         participation = len(messages) / available if available else 0.0
-        proposal = self._proposal(self.step_size.question(participation))
+        mechanism = self.mechanism.sized(layout.dimension)
+        proposal = _proposal(mechanism, self.step_size.question(participation))
         nodes = propose(messages, proposal.to_fields(), proposal.events(), self.proposals)
-        plan = self.mechanism.plan(layout.dimension)
+        plan = mechanism.plan(layout.dimension)
         self._round = Round(server_round, model, layout, plan, proposal, nodes)
         return messages
 
@@ -189,11 +191,6 @@ class SignDSStrategy(FedAvg):
         """
         return self.proposals.report(delta=delta)
 
-    def _proposal(self, question: Question | None) -> SignDSProposal:
-        if question is None:
-            return SignDSProposal(self.mechanism)
-        return SignDSProposal(self.mechanism, question.epsilon, question.threshold)
-
     def _moved(self, current: Round, total: NDArray[np.int32], reports: int) -> ArrayRecord | None:
         asked = current.proposal.magnitude is not None
         factor = self.step_size.factor(reports, current.plan, asked=asked)
@@ -210,3 +207,9 @@ class SignDSStrategy(FedAvg):
             values["magnitude-majority"] = -1 if majority is None else majority
         values.update(cost_metrics(current.proposal.events(), self.proposals))
         return MetricRecord(values)  # type: ignore[arg-type]
+
+
+def _proposal(mechanism: SignDS, question: Question | None) -> SignDSProposal:
+    if question is None:
+        return SignDSProposal(mechanism)
+    return SignDSProposal(mechanism, question.epsilon, question.threshold)

@@ -203,6 +203,13 @@ def test_config_check_of_the_sample_and_of_a_fixed_rate(tmp_path: Path) -> None:
     assert "fixed (published scaling)" in words
 
 
+def test_config_check_says_that_the_sizes_are_chosen(tmp_path: Path) -> None:
+    path = config(tmp_path / "c", old="    sign_k: 0.2\n", new="    sign_k:\n")
+    words = flower_ldp("config", "check", path).out
+    assert "by what a report is worth" in words
+    assert "chosen with it" in words
+
+
 def test_config_check_refuses_a_bit_that_is_never_used(tmp_path: Path) -> None:
     fixed = "    sign_server_optimizer: {kind: fixed_length, length: 0.5, rounds: 80}\n"
     done = flower_ldp("config", "check", config(tmp_path / "c", add=fixed))

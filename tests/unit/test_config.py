@@ -197,7 +197,16 @@ def test_values_that_are_no_numbers_are_refused(name: str, interval: str, value:
     assert message.endswith(f"got {value}")
 
 
-@pytest.mark.parametrize("name", [row[0] for row in INTERVALS if row[0] != "sign_mag_eps"])
+MAY_BE_EMPTY = {"sign_mag_eps", "sign_k"}
+
+
+def test_an_empty_sign_k_leaves_the_sizes_to_the_worth_of_a_report() -> None:
+    section = signds("sign_k:", "sign_eps: 8")
+    assert section.mechanism() == SignDS(8.0)
+    assert signds("sign_eps: 8").mechanism() == SignDS(8.0, 0.01)
+
+
+@pytest.mark.parametrize("name", [row[0] for row in INTERVALS if row[0] not in MAY_BE_EMPTY])
 def test_a_number_left_empty_is_refused(name: str) -> None:
     message = refusal(signds_text(f"{name}:"))
     assert message.startswith(f"site.yaml, line 4: encrypt.signds.{name} must be a")
