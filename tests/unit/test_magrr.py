@@ -380,6 +380,23 @@ def test_a_divided_population_neither_stalls_nor_drifts(
     assert turns > 50
 
 
+@pytest.mark.parametrize(("epsilon", "most"), [(0.1, 0.8), (0.5, 0.5), (1.0, 0.4), (8.0, 0.4)])
+def test_magnitudes_that_shrink_and_differ_are_followed(epsilon: float, most: float) -> None:
+    """The median falls to a twelfth in 300 rounds; clients differ by factors of e^N(0, 1)."""
+    rule, chance, errors = MagRR(epsilon, 2.0**-7), np.random.default_rng(3), []
+    for _ in range(5):
+        state = rule.start()
+        for played in range(300):
+            median = 0.06 * math.exp(-2.5 * played / 300)
+            bits = median * np.exp(chance.standard_normal(N)) < state.threshold
+            kept = chance.random(N) < rule.response.keep_probability
+            state = rule.advance(state, int((bits == kept).sum()), N)
+            if played > 60:
+                # Without noise the median lies anywhere in [r_est, 2 r_est): 0.25 on average.
+                errors.append(abs(math.log2(median / state.value) - 0.5))
+    assert np.mean(errors) < most
+
+
 # The range.
 
 
