@@ -109,7 +109,7 @@ class SignDS:
         Per release, per client (pure LDP); in (0, 100].
     k : float or None
         Fraction of dimensions that count as largest; in (0, 0.25]. None to choose it, and h
-        if ``dim_out`` is 0, by what a report is worth
+        if ``dim_out`` is 0, by how far reports point along the update
         (:mod:`flower_ldp.mechanisms.signds_worth`).
     threshold_ratio : float
         With ``k``, least fraction of the reported dimensions expected to lie in S, by which h
@@ -129,7 +129,7 @@ class SignDS:
     (238, 143, 142.823)
     >>> plan = SignDS(epsilon=100.0).plan(66_404)
     >>> plan.top_size, plan.dim_out, plan.threshold
-    (3437, 34, 33)
+    (16601, 128, 105)
     """
 
     epsilon: float

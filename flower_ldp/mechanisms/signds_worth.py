@@ -7,13 +7,22 @@ is :math:`-r q/(1-q)`, for entries of mean 0. So with q = K/d and :math:`\rho = 
 
 .. math:: c(K, h) = \sqrt h\,\frac{\rho - q}{1 - q}\,r(q), \qquad r(q) = \frac{\phi(t)}{q},
 
-the last for normal entries of variance 1, t being their upper q-quantile. N reports of one
-vector align with it as :math:`c \sqrt{N/d}`, while that is small.
+the last for normal entries of variance 1, t being their upper q-quantile.
 
-**The rule**: the K and h of the largest c, with v_th as always
-(:func:`flower_ldp.mechanisms.signds_size.best_threshold`), K from :data:`LEAST_FRACTION` d to
-d/4. The lower end is there because a report says nothing of dimensions that never reach S:
-with small K the mean of many reports is a vector that holds the few largest entries alone.
+A small S makes c large, and the mean of many reports a vector that holds the few largest
+entries alone. The direction of that mean, +1 on the K largest entries and -1 on the K
+smallest, has with the update the cosine :math:`a = \sqrt{2q}\,r(q)`. The sum of N reports
+of one update has noise of square length N h, and a mean of length
+:math:`N c \sqrt{h/d}\,/\,a`; so its own cosine with the update is
+
+.. math:: \cos = \sqrt\nu\,\frac{c}{\sqrt{1 + \nu c^2/a^2}}, \qquad \nu = N/d:
+
+c, times a constant, for few reports and a for many.
+
+**The rule**: the K and h of the largest cosine at :math:`\nu` =
+:data:`REPORTS_PER_WEIGHT`, with v_th as always
+(:func:`flower_ldp.mechanisms.signds_size.best_threshold`) and K from
+:data:`LEAST_FRACTION` d to d/4.
 
 Everything here depends on d and epsilon: public configuration.
 """
@@ -28,9 +37,10 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.signds_size import log_binomials
 
-#: Least K / d of the rule; chosen by ``benchmarks/signds_rule.py`` on held-out images.
-LEAST_FRACTION = 0.05
-_MOST_FRACTION = 0.25
+#: Reports for each weight for which the rule is best: 100 clients of 6,400 weights.
+REPORTS_PER_WEIGHT = 1 / 64
+#: Least K / d that the rule tries; what it finds lies above.
+LEAST_FRACTION = 0.02
 # The worth is flat in h from a few dozen on (v is then close to normal): none is better later.
 _LARGEST_DIM_OUT = 128
 # Sizes K that are tried, in equal ratios: within a thousandth of the best.
@@ -71,10 +81,38 @@ def worths(
     return result
 
 
+def cosines(
+    dimension: int, top_size: int, epsilon: float, dim_outs: NDArray[np.int64], crowd: float
+) -> NDArray[np.float64]:
+    """Return the cosine of a sum of reports with their update, over sqrt(nu), for each h.
+
+    Parameters
+    ----------
+    dimension, top_size, epsilon, dim_outs
+        As in :func:`worths`.
+    crowd : float
+        nu, reports in the sum for each weight; with 0 this is c itself.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+    """
+    c = worths(dimension, top_size, epsilon, dim_outs)
+    q = top_size / dimension
+    limit = 2.0 * q * mean_of_top(q) ** 2
+    result: NDArray[np.float64] = c / np.sqrt(1.0 + crowd * c**2 / limit)
+    return result
+
+
 def best_sizes(
-    dimension: int, epsilon: float, dim_out: int = 0, least: float = LEAST_FRACTION
+    dimension: int,
+    epsilon: float,
+    dim_out: int = 0,
+    *,
+    least: float = LEAST_FRACTION,
+    crowd: float = REPORTS_PER_WEIGHT,
 ) -> tuple[int, int]:
-    """Return K and h of the most valuable report.
+    """Return K and h whose sum of reports points farthest along the update.
 
     Parameters
     ----------
@@ -86,6 +124,8 @@ def best_sizes(
         h if it is given, in [1, d]; 0 to choose it.
     least : float
         Least K / d.
+    crowd : float
+        nu, reports in the sum for each weight.
 
     Returns
     -------
@@ -103,7 +143,7 @@ def best_sizes(
     sizes = np.array([dim_out]) if dim_out else np.arange(1, last + 1)
     best, chosen = 0.0, (smallest, 1)
     for top_size in sorted(grid):
-        found = worths(dimension, top_size, epsilon, sizes)
+        found = cosines(dimension, top_size, epsilon, sizes, crowd)
         first = int(np.argmax(found > found.max() * (1.0 - _MARGIN)))
         if found[first] > best * (1.0 + _MARGIN):
             best, chosen = float(found[first]), (top_size, int(sizes[first]))
