@@ -10,11 +10,12 @@ For MNIST and scikit-learn's digits, epsilon 4, 8 and 100 a round, 100 clients:
 
 Every client trains in every round, from the server's model, and its report is that of the
 package's ``SignDS``; the server takes steps of fixed length (``FixedLength``), whose first
-length is chosen for each rule, epsilon and data set on a tenth of the training images.
-The test images are read for the reported figures only, with other seeds. Flower is left out: all clients train at once, in
-one tensor. Runs that are in the results file are not repeated. Beside the accuracy stands how
-far a report points along the updates of the first round (seed 1), computed from the law of v
-and the updates' own sums: the worth that the rules maximize assumes normal entries.
+length is chosen for each rule, epsilon and data set on a tenth of the training images. The
+test images are read for the reported figures only, with other seeds. Flower is left out: all
+clients train at once, in one tensor. Runs that are in the results file are not repeated.
+Beside the accuracy stands how far a report points along the updates of the first round
+(seed 1), computed from the law of v and the updates' own sums: the worth that the rules
+maximize assumes normal entries.
 
     python benchmarks/signds_rule.py /path/to/mnist.npz
 """
