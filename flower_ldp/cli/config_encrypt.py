@@ -8,7 +8,6 @@ from flower_ldp.cli.output import Report, number
 from flower_ldp.config import (
     DPEncryptConfig,
     EncryptConfig,
-    FixedLengthConfig,
     SignDSConfig,
     UnsupervisedConfig,
     load_config,
@@ -57,14 +56,14 @@ def _signds(signds: SignDSConfig, report: Report) -> None:
         epsilon={"unit": "client", "round": spent.epsilon},
         meaning={"round": meaning(spent)},
     )
-    h = signds.sign_dim_out
+    k, h = signds.sign_k, signds.sign_dim_out
+    report_of = (
+        "chosen with it" if k is None else f"as many as keep {signds.sign_thr_ratio:.15g} in it"
+    )
     report.pairs(
         [
-            ("top set", f"{signds.sign_k:.15g} of the weights"),
-            (
-                "report",
-                f"{h} weights" if h else f"as many as keep {signds.sign_thr_ratio:.15g} in it",
-            ),
+            ("top set", "by what a report is worth" if k is None else f"{k:.15g} of the weights"),
+            ("report", f"{h} weights" if h else report_of),
             ("step", f"{size} ({signds.sign_scaling} scaling){below}"),
             ("fixed rate", f"{signds.sign_global_lr:.15g}"),
             ("server optimizer", described or "none"),
@@ -75,8 +74,6 @@ def _signds(signds: SignDSConfig, report: Report) -> None:
         ]
     )
     report.line(f"One round: {meaning(spent)}")
-    if learned and isinstance(signds.sign_server_optimizer, FixedLengthConfig):
-        report.warn("steps of fixed length ignore the learned size: sign_mag_eps buys nothing")
 
 
 def _gaussian(chosen: DPEncryptConfig, report: Report) -> None:

@@ -65,13 +65,21 @@ def signds(
         float, typer.Option(help="Fraction of the clients that a round asks, in (0, 1].")
     ] = 1.0,
     k: Annotated[
-        float, typer.Option(help="Fraction of weights in the top set, in (0, 0.25].")
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            help="Fraction of weights in the top set, in (0, 0.25]; without it this and the "
+            "weights in a report are chosen by what a report is worth."
+        ),
+    ] = None,
     threshold_ratio: Annotated[
-        float, typer.Option(help="Least expected fraction of true top weights, in [0.5, 1].")
+        float,
+        typer.Option(help="With --k: least expected fraction of true top weights, in [0.5, 1]."),
     ] = 0.6,
     dim_out: Annotated[
-        int, typer.Option(help="Weights in a report, up to 4096; 0: as many as the ratio allows.")
+        int,
+        typer.Option(
+            help="Weights in a report, up to 4096; 0: with --k, as many as the ratio allows."
+        ),
     ] = 0,
     magnitude_epsilon: Annotated[
         float | None,

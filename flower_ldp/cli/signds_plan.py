@@ -31,7 +31,7 @@ class Wishes:
     rounds: int
     clients: int | None
     participation: float
-    k: float
+    k: float | None
     threshold_ratio: float
     dim_out: int
     magnitude_epsilon: float | None
@@ -152,6 +152,7 @@ def _selection(wishes: Wishes, plan: SelectionPlan, report: Report) -> list[tupl
         "v_th": plan.threshold,
         "expected_inside": expected,
         "contrast": plan.contrast,
+        "worth": plan.worth,
     }
     report.facts["bytes_up"] = {
         "per_round": size,
@@ -163,6 +164,7 @@ def _selection(wishes: Wishes, plan: SelectionPlan, report: Report) -> list[tupl
         ("K, weights in the top set", f"{plan.top_size:,}"),
         ("v_th, favoured from", f"{plan.threshold:,}"),
         ("E[v], expected of the top set", f"{expected:.6f} ({expected / plan.dim_out:.0%})"),
+        ("worth of a report", f"{plan.worth:.3g}"),
         ("bytes up a client and round", f"{size:,} (dense float32: {4 * plan.dimension:,})"),
         ("bytes up a client in all", f"{size * wishes.rounds:,}"),
     ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
@@ -47,13 +48,15 @@ class SignDSConfig(Section):
     sign_k, sign_eps, sign_thr_ratio, sign_dim_out
         Fraction of dimensions that count as largest; epsilon of the selection, per round
         and client; least expected fraction of true top dimensions in a report; reported
-        dimensions, 0 to choose them.
+        dimensions, 0 to choose them. ``sign_k: null`` chooses both sizes by what a report is
+        worth, and leaves the ratio out.
     sign_global_lr : float
         Fixed rate. Used without ``sign_mag_eps``, and below ``sign_min_participation``.
     sign_mag_eps : float, optional
         Epsilon of the magnitude bit, per round and client: without it the rate is fixed.
+        Refused with ``kind: fixed_length``, which ignores what the bits tell.
     sign_mag_initial, sign_mag_significance, sign_mag_regrow_after
-        MagRR's first estimate; standard deviations that a majority must stand out by;
+        MagRR's first estimate; how sure a majority must be, in standard deviations;
         settled rounds after which growth is probed again. The last two are 0 as published.
     sign_min_participation : float
         Participation below which the fixed rate is used.
@@ -63,20 +66,28 @@ class SignDSConfig(Section):
         ``kind: momentum`` or ``kind: fixed_length`` with its fields.
     """
 
-    sign_k: Annotated[float, interval("(0, 0.25]")] = 0.01
+    sign_k: Annotated[float, interval("(0, 0.25]")] | None = 0.01
     sign_eps: Annotated[float, interval("(0, 100]")] = 100.0
     sign_thr_ratio: Annotated[float, interval("[0.5, 1]")] = 0.6
     sign_global_lr: Annotated[float, interval("(0, inf)")] = 0.1
     sign_dim_out: Annotated[int, interval("[0, 50]", int)] = 0
     sign_mag_eps: Annotated[float, interval("(0, 100]")] | None = None
     sign_mag_initial: Annotated[float, interval("[1e-30, 1e30]")] = 2.0**-10
-    sign_mag_significance: Annotated[float, interval("[0, inf)")] = 2.0
+    sign_mag_significance: Annotated[float, interval("[0, inf)")] = 2.3
     sign_mag_regrow_after: Annotated[int, interval("[0, inf)", int)] = 5
     sign_min_participation: Annotated[float, interval("[0, 1]")] = 0.05
     sign_scaling: Scaling = "published"
     sign_server_optimizer: (
         Annotated[MomentumConfig | FixedLengthConfig, Field(discriminator="kind")] | None
     ) = None
+
+    @model_validator(mode="after")
+    def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
+        chosen = self.sign_server_optimizer
+        if self.sign_mag_eps is not None and isinstance(chosen, FixedLengthConfig):
+            wanted = "must be left out with steps of fixed length, which ignore what the bit tells"
+            raise PydanticCustomError("unused", wanted, {"at": ("sign_mag_eps",)})
+        return self
 
     def mechanism(self) -> SignDS:
         """Return the dimension selection."""

@@ -18,14 +18,31 @@ reads the same update as the selection, so a round costs the sum of both epsilon
 yes or no with probability 1/2, randomized. Calling its magnitude 0 would vote "below" each time.
 
 **Beyond the published rule.** A single false majority halves r_est for ever (with every
-true bit 0, the chance of one is 0.27 at 100 clients and epsilon 0.1). So a majority is
-acted on only if it stands out from its own noise: the debiased count of yes differs from
-N/2 by more than ``significance`` standard deviations of the randomized response. And
-after ``regrow_after`` contraction rounds without a halving the growth question is asked
-again, so that an estimate that is too small recovers. ``significance=0, regrow_after=0``
-is the rule as published.
+true bit 0, the chance of one is 0.27 at 100 clients and epsilon 0.1). Here the reports of
+rounds that ask the same question are pooled, and a majority is acted on when their lead,
+yes minus no, reaches :meth:`MagRR.barrier`:
 
-Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 5.
+* :math:`B/\epsilon` with :math:`B = \ln\frac{1-\alpha}{\alpha}`: Wald's test of "all say
+  yes" against "all say no", in which a report weighs epsilon. If a share
+  :math:`\theta < 1/2` of the clients truly says yes, or fewer, in every round, the chance of
+  ever acting on "yes" is at most :math:`e^{-\lambda B/\epsilon}`, with
+  :math:`\lambda = \ln\frac{1-p}{p}` and :math:`p = \frac12 - (\frac12 - \theta)
+  \tanh\frac\epsilon2`; it is :math:`e^{-B}` if all agree. *Proof*: a round's reports are
+  independent given what came before, ones with probabilities :math:`p_i` of mean at most p.
+  :math:`\ln(p_i e^\lambda + (1-p_i) e^{-\lambda})` is concave in :math:`p_i`, so the mean
+  of :math:`e^{\lambda \cdot lead}` grows by at most
+  :math:`(p e^\lambda + (1-p) e^{-\lambda})^N = 1` in a round: a supermartingale, for which
+  Ville's inequality is the claim. How many reply may vary, and depend on the past.
+* ``significance`` standard deviations of one round's noise: what keeps many clients that
+  are divided from being acted on by a lead that one round more would turn.
+
+:math:`\alpha` is the chance that a normal variable exceeds ``significance`` standard
+deviations. After ``regrow_after`` contraction rounds without a halving, the next "no" makes
+the growth question asked again, so that an estimate that is too small recovers.
+``significance=0, regrow_after=0`` is the rule as published.
+
+Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 5; Wald,
+"Sequential tests of statistical hypotheses", Annals of Mathematical Statistics 16(2), 1945.
 """
 
 from __future__ import annotations
@@ -60,11 +77,17 @@ class StepEstimate:
         Growth or contraction.
     settled : int
         Contraction rounds in a row that left the value alone.
+    ones, total, rounds : int
+        Reports that said yes to the question that stands, reports in all, and the rounds
+        that they are from: the pool, empty once it was acted on.
     """
 
     value: float
     phase: Phase = Phase.GROWTH
     settled: int = 0
+    ones: int = 0
+    total: int = 0
+    rounds: int = 0
 
     @property
     def threshold(self) -> float:
@@ -88,11 +111,12 @@ class MagRR:
     initial_estimate : float
         r_est before the first round; growth starts here. In [1e-30, 1e30].
     significance : float
-        Standard deviations by which a majority must stand out from its noise to be acted
-        on; 0 is the published rule.
+        How sure a majority must be to be acted on, in standard deviations of a normal
+        variable: by default a false one has a chance of 1.1 % if all clients agree. 0 is the
+        published rule, where every round acts.
     regrow_after : int
-        Contraction rounds in a row without a halving after which growth is probed again; 0
-        for never, as published.
+        Contraction rounds in a row without a halving after which a "no" makes growth probed
+        again; 0 for never, as published.
 
     Raises
     ------
@@ -102,7 +126,7 @@ class MagRR:
 
     epsilon: float
     initial_estimate: float = 2.0**-10
-    significance: float = 2.0
+    significance: float = 2.3
     regrow_after: int = 5
 
     def __post_init__(self) -> None:
@@ -143,13 +167,27 @@ class MagRR:
         """Return the state before the first round."""
         return StepEstimate(self.initial_estimate)
 
-    def majority(self, ones: int, total: int) -> int | None:
+    def barrier(self, reports_per_round: float) -> float:
+        """Return the lead, yes minus no, from which on a majority is acted on.
+
+        Parameters
+        ----------
+        reports_per_round : float
+            N; the mean, if rounds differ.
+        """
+        keep = self.response.keep_probability
+        noise = 2.0 * math.sqrt(reports_per_round * keep * (1.0 - keep))
+        return max(_log_odds(self.significance) / self.epsilon, self.significance * noise)
+
+    def majority(self, ones: int, total: int, rounds: int = 1) -> int | None:
         """Return the majority's answer B (1 is yes), or None if noise may have made it.
 
         Parameters
         ----------
         ones, total : int
             Reports that say yes, and reports in all.
+        rounds : int
+            How many rounds they are from.
 
         Raises
         ------
@@ -161,12 +199,21 @@ class MagRR:
         if total == 0:
             return None
         # Debiasing scales the lead and never changes its sign, so counts decide who leads.
-        majority = int(2 * ones > total)
+        lead = 2 * ones - total
         if self.significance == 0:
-            return majority  # the published rule has no abstention: a tie counts as no
-        lead = self.estimate(ones, total) - total / 2.0
-        noise = self.significance * self.response.standard_deviation(total)
-        return majority if abs(lead) > noise else None
+            return int(lead > 0)  # the published rule has no abstention: a tie counts as no
+        return int(lead > 0) if abs(lead) >= self.barrier(total / rounds) else None
+
+    def answer(self, state: StepEstimate, ones: int, total: int) -> int | None:
+        """Return B after a round with ``total`` bits, with what earlier rounds said of it.
+
+        Raises
+        ------
+        ValueError
+            If the counts are impossible.
+        """
+        pool = _pooled(state, ones, total)
+        return self.majority(pool.ones, pool.total, pool.rounds)
 
     def advance(self, state: StepEstimate, ones: int, total: int) -> StepEstimate:
         """Return the state after a round with ``total`` bits, of which ``ones`` say yes.
@@ -176,17 +223,38 @@ class MagRR:
         ValueError
             If the counts are impossible.
         """
-        majority = self.majority(ones, total)
+        pool = _pooled(state, ones, total)
+        majority = self.majority(pool.ones, pool.total, pool.rounds)
         if total == 0:
             return state
+        settled = state.settled + 1 if state.phase is Phase.CONTRACTION else 0
+        if majority is None:
+            return replace(pool, settled=settled)
         if state.phase is Phase.GROWTH:
             if majority == 1:
                 return StepEstimate(state.value, Phase.CONTRACTION)
-            grown = min(2.0 * state.value, _LARGEST)
-            return state if majority is None else replace(state, value=grown)
+            return StepEstimate(min(2.0 * state.value, _LARGEST))
         if majority == 1:
             return StepEstimate(max(state.value / 2.0, _SMALLEST), Phase.CONTRACTION)
-        settled = state.settled + 1
+        # Not while the test is open: a question that is dropped half-way is never answered.
         if self.regrow_after and settled >= self.regrow_after:
             return StepEstimate(state.value, Phase.GROWTH)
-        return replace(state, settled=settled)
+        return StepEstimate(state.value, Phase.CONTRACTION, settled)
+
+
+def _pooled(state: StepEstimate, ones: int, total: int) -> StepEstimate:
+    """Return the state with one round's reports in its pool."""
+    if not 0 <= ones <= total:
+        raise ValueError(f"ones must be in [0, {total}], got {ones}")
+    if total == 0:
+        return state
+    return replace(
+        state, ones=state.ones + ones, total=state.total + total, rounds=state.rounds + 1
+    )
+
+
+def _log_odds(deviations: float) -> float:
+    """Return ln((1 - a) / a), a being the chance that a normal variable exceeds ``deviations``."""
+    tail = math.erfc(deviations / math.sqrt(2.0)) / 2.0
+    # Beyond 37 deviations the chance is no double any more; its logarithm nears this.
+    return math.log((1.0 - tail) / tail) if tail > 0 else deviations * deviations / 2.0

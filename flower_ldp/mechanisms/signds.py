@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -47,6 +47,7 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.selection import Selection, sum_of_signs
 from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, MAX_DIMENSION, SelectionLaw
 from flower_ldp.mechanisms.signds_size import best_threshold, largest_dim_out
+from flower_ldp.mechanisms.signds_worth import best_sizes, mean_of_top
 from flower_ldp.mechanisms.topk import TopSet, top_set
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -94,6 +95,18 @@ class SelectionPlan:
         rest = self.dimension - self.top_size
         return inside / self.top_size - (outside / rest if rest else 0.0)
 
+    @property
+    def worth(self) -> float:
+        """How far a report of length one points along an update of normal entries.
+
+        In standard deviations of the entries; see :mod:`~flower_ldp.mechanisms.signds_worth`.
+        """
+        fraction = self.top_size / self.dimension
+        if fraction == 1.0:
+            return 0.0
+        excess = (self.expected_inside / self.dim_out - fraction) / (1.0 - fraction)
+        return math.sqrt(self.dim_out) * excess * mean_of_top(fraction)
+
 
 @dataclass(frozen=True)
 class SignDS:
@@ -103,14 +116,15 @@ class SignDS:
     ----------
     epsilon : float
         Per release, per client (pure LDP); in (0, 100].
-    k : float
-        Fraction of dimensions that count as largest; in (0, 0.25].
+    k : float or None
+        Fraction of dimensions that count as largest; in (0, 0.25]. None to choose it, and h
+        if ``dim_out`` is 0, by how far reports point along the update
+        (:mod:`flower_ldp.mechanisms.signds_worth`).
     threshold_ratio : float
-        Least fraction of the reported dimensions expected to lie in S, by which h is
-        chosen; in [0.5, 1].
+        With ``k``, least fraction of the reported dimensions expected to lie in S, by which h
+        is chosen; in [0.5, 1]. This is the published rule.
     dim_out : int
-        Number h of reported dimensions, or 0 to choose it by ``threshold_ratio``; in
-        [0, 4096].
+        Number h of reported dimensions, or 0 to choose it; in [0, 4096].
 
     Raises
     ------
@@ -122,17 +136,20 @@ class SignDS:
     >>> plan = SignDS(epsilon=100.0, k=0.2).plan(66_404)
     >>> plan.dim_out, plan.threshold, round(plan.expected_inside, 3)
     (238, 143, 142.823)
+    >>> plan = SignDS(epsilon=100.0).plan(66_404)
+    >>> plan.top_size, plan.dim_out, plan.threshold
+    (16601, 128, 105)
     """
 
     epsilon: float
-    k: float
+    k: float | None = None
     threshold_ratio: float = 0.6
     dim_out: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 100:
             raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
-        if not 0 < self.k <= 0.25:
+        if self.k is not None and not 0 < self.k <= 0.25:
             raise ValueError(f"k must be in (0, 0.25], got {self.k}")
         if not 0.5 <= self.threshold_ratio <= 1:
             raise ValueError(f"threshold_ratio must be in [0.5, 1], got {self.threshold_ratio}")
@@ -162,12 +179,35 @@ class SignDS:
         plan = _plan(self, dimension)
         if plan.top_size < SMALL_TOP_SET:
             warnings.warn(
-                f"k * d = {self.k:g} * {dimension} leaves K = {plan.top_size} dimensions in S; "
-                f"below {SMALL_TOP_SET} a report says little: raise k",
+                f"k * d = {self.k or plan.top_size / dimension:g} * {dimension} leaves "
+                f"K = {plan.top_size} dimensions in S; below {SMALL_TOP_SET} a report says "
+                "little: raise k",
                 SmallTopSetWarning,
                 stacklevel=2,
             )
         return plan
+
+    def sized(self, dimension: int) -> SignDS:
+        """Return the same selection for updates of ``dimension`` entries, with k written out.
+
+        What a server proposes: two machines need not find the same K and h from doubles.
+
+        Parameters
+        ----------
+        dimension : int
+            d, in [1, 2^32 - 1] and at least ``dim_out``.
+
+        Raises
+        ------
+        ValueError
+            If ``dimension`` is outside its interval.
+        """
+        if self.k is not None:
+            return self
+        plan = _plan(self, dimension)
+        # The middle of all k with floor(k d) = K, so that no rounding of k changes K.
+        k = min((plan.top_size + 0.5) / dimension, 0.25)
+        return replace(self, k=k, dim_out=plan.dim_out)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one report: epsilon per client, pure."""
@@ -296,10 +336,13 @@ def _plan(mechanism: SignDS, dimension: int) -> SelectionPlan:
         raise ValueError(f"dimension must be in [1, {MAX_DIMENSION}], got {dimension}")
     if mechanism.dim_out > dimension:
         raise ValueError(f"dim_out must be in [0, {dimension}], got {mechanism.dim_out}")
-    top_size = max(1, math.floor(as_fraction(mechanism.k) * dimension))
-    dim_out = mechanism.dim_out or largest_dim_out(
-        dimension, top_size, mechanism.epsilon, mechanism.threshold_ratio
-    )
+    if mechanism.k is None:
+        top_size, dim_out = best_sizes(dimension, mechanism.epsilon, mechanism.dim_out)
+    else:
+        top_size = max(1, math.floor(as_fraction(mechanism.k) * dimension))
+        dim_out = mechanism.dim_out or largest_dim_out(
+            dimension, top_size, mechanism.epsilon, mechanism.threshold_ratio
+        )
     threshold = best_threshold(dimension, top_size, dim_out, mechanism.epsilon)
     law = SelectionLaw.of(dimension, top_size, dim_out, threshold, mechanism.epsilon)
     return SelectionPlan(dimension, top_size, dim_out, threshold, law)

@@ -105,9 +105,9 @@ def _mean_excess(
 ) -> NDArray[np.float64]:
     """Return E_t - t in doubles, for t from 0 to h."""
     t = np.arange(dim_out + 1)
-    log_top = _log_binomials(top_size, dim_out + 1)
-    log_rest = _log_binomials(dimension - top_size, dim_out + 1)
-    p = np.exp(log_top + log_rest[::-1] - _log_binomials(dimension, dim_out + 1)[-1])
+    log_top = log_binomials(top_size, dim_out + 1)
+    log_rest = log_binomials(dimension - top_size, dim_out + 1)
+    p = np.exp(log_top + log_rest[::-1] - log_binomials(dimension, dim_out + 1)[-1])
     gain = math.expm1(epsilon)
     above = np.cumsum(p[::-1])[::-1]
     above_v = np.cumsum((p * t)[::-1])[::-1]
@@ -125,9 +125,9 @@ def _surplus(
 ) -> NDArray[np.float64]:
     """Return E_t(h) / h in doubles, for each h of ``sizes`` at its t."""
     terms = int(sizes[-1]) + 1
-    log_top = _log_binomials(top_size, terms)
-    log_rest = _log_binomials(dimension - top_size, terms)
-    log_all = _log_binomials(dimension, terms)
+    log_top = log_binomials(top_size, terms)
+    log_rest = log_binomials(dimension - top_size, terms)
+    log_all = log_binomials(dimension, terms)
     v = thresholds[:, None] + np.arange(_TAIL_TERMS)
     feasible = v <= sizes[:, None]
     v = np.where(feasible, v, 0)
@@ -139,7 +139,7 @@ def _surplus(
     return result
 
 
-def _log_binomials(n: int, terms: int) -> NDArray[np.float64]:
+def log_binomials(n: int, terms: int) -> NDArray[np.float64]:
     """Return log C(n, i) for i from 0 to terms - 1; minus infinity beyond n."""
     i = np.arange(min(n, terms - 1), dtype=np.float64)
     out = np.full(terms, -np.inf)

@@ -88,7 +88,7 @@ class FixedLength:
 
     The length is ``length`` in the first round and falls by equal amounts, so that the round
     after ``rounds`` would reach ``final_fraction * length``; from there on it stays. Only the
-    direction of the proposal counts, so the step size needs no magnitude bit.
+    direction of the proposal counts, so SignDSStrategy refuses it with a learned step size.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from flower_ldp.strategies.exchange import (
     reply_metrics,
 )
 from flower_ldp.strategies.patience import patient_start
-from flower_ldp.strategies.server_optimizer import ServerOptimizer
+from flower_ldp.strategies.server_optimizer import FixedLength, ServerOptimizer
 from flower_ldp.strategies.signds_round import Round, Tally
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
@@ -43,25 +43,32 @@ class SignDSStrategy(FedAvg):
     Parameters
     ----------
     mechanism : SignDS
-        The dimension selection that clients are asked for.
+        The dimension selection that clients are asked for. Without k, K and h are chosen for
+        the model of the round, and each proposal states them.
     step : LearnedStep or FixedStep
         Step size: learned from one more private bit per client (MagRR), or fixed.
     scaling : {"published", "unbiased"}
         See :mod:`flower_ldp.strategies.step_size`.
     server_optimizer : ServerOptimizer, optional
         Momentum or steps of fixed length; works on the privatized sum, at no cost in
-        privacy. Its state belongs to one run.
+        privacy. Its state belongs to one run. Steps of fixed length need a FixedStep.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
         As in FedAvg, except that the fraction is 0 by default: metrics that clients send
         raw are a leak, and the gate refuses them. Use ``evaluate_fn`` on the server.
 
+    Raises
+    ------
+    ValueError
+        For a learned step with an optimizer of fixed length: clients would pay for bits
+        that set no length.
+
     Examples
     --------
     >>> from flower_ldp.mechanisms import MagRR, SignDS
     >>> strategy = SignDSStrategy(
-    ...     SignDS(epsilon=8.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)), fraction_train=0.5
+    ...     SignDS(epsilon=8.0), LearnedStep(MagRR(epsilon=1.0)), fraction_train=0.5
     ... )
     """
 
@@ -81,6 +88,12 @@ class SignDSStrategy(FedAvg):
         configrecord_key: str = "config",
         evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
     ) -> None:
+        if isinstance(step, LearnedStep) and isinstance(server_optimizer, FixedLength):
+            raise ValueError(
+                "steps of fixed length ignore a learned size: clients would pay "
+                f"epsilon {step.magnitude.epsilon:g} a round for a bit that is never used; "
+                "pass a FixedStep, or another server optimizer"
+            )
         super().__init__(
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
@@ -102,7 +115,7 @@ class SignDSStrategy(FedAvg):
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how to learn the step size if it is not."""
-        spent = compose(self._proposal(self.step_size.question(1.0)).events())
+        spent = compose(_proposal(self.mechanism, self.step_size.question(1.0)).events())
         _log.info("\t├──> SignDS: %s", self.mechanism)
         _log.info("\t│\t├──Cost of a round: at most %s", spent[Unit.CLIENT])
         _log.info("\t│\t├──Scaling: %s", self.scaling)
@@ -126,9 +139,10 @@ class SignDSStrategy(FedAvg):
         layout = ModelLayout.of(model)
         available = len(list(grid.get_node_ids()))
         participation = len(messages) / available if available else 0.0
-        proposal = self._proposal(self.step_size.question(participation))
+        mechanism = self.mechanism.sized(layout.dimension)
+        proposal = _proposal(mechanism, self.step_size.question(participation))
         nodes = propose(messages, proposal.to_fields(), proposal.events(), self.proposals)
-        plan = self.mechanism.plan(layout.dimension)
+        plan = mechanism.plan(layout.dimension)
         self._round = Round(server_round, model, layout, plan, proposal, nodes)
         return messages
 
@@ -177,11 +191,6 @@ class SignDSStrategy(FedAvg):
         """
         return self.proposals.report(delta=delta)
 
-    def _proposal(self, question: Question | None) -> SignDSProposal:
-        if question is None:
-            return SignDSProposal(self.mechanism)
-        return SignDSProposal(self.mechanism, question.epsilon, question.threshold)
-
     def _moved(self, current: Round, total: NDArray[np.int32], reports: int) -> ArrayRecord | None:
         asked = current.proposal.magnitude is not None
         factor = self.step_size.factor(reports, current.plan, asked=asked)
@@ -198,3 +207,9 @@ class SignDSStrategy(FedAvg):
             values["magnitude-majority"] = -1 if majority is None else majority
         values.update(cost_metrics(current.proposal.events(), self.proposals))
         return MetricRecord(values)  # type: ignore[arg-type]
+
+
+def _proposal(mechanism: SignDS, question: Question | None) -> SignDSProposal:
+    if question is None:
+        return SignDSProposal(mechanism)
+    return SignDSProposal(mechanism, question.epsilon, question.threshold)

@@ -123,12 +123,14 @@ class StepSize:
         Returns
         -------
         int or None
-            The majority's answer B, or None if the bits do not tell.
+            The majority's answer B, or None if these bits and those of earlier rounds that
+            asked the same do not tell.
         """
         if self._magnitude is None or self.estimate is None:
             return None
+        answer = self._magnitude.answer(self.estimate, ones, total)
         self.estimate = self._magnitude.advance(self.estimate, ones, total)
-        return self._magnitude.majority(ones, total)
+        return answer
 
     def factor(self, reports: int, plan: SelectionPlan, *, asked: bool) -> float:
         """Return what the sum of signs is multiplied by.

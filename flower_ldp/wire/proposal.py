@@ -34,7 +34,7 @@ class SignDSProposal:
     Parameters
     ----------
     selection : SignDS
-        The dimension selection.
+        The dimension selection; to be sent, with k written out (``sized``).
     magnitude_epsilon : float or None
         Per bit, per client; None if no bit is asked for.
     magnitude_threshold : float or None
@@ -66,7 +66,15 @@ class SignDSProposal:
         return self.selection.events() + (magnitude.events() if magnitude else ())
 
     def to_fields(self) -> dict[str, int | float | str]:
-        """Return the record's fields."""
+        """Return the record's fields.
+
+        Raises
+        ------
+        ValueError
+            If the selection leaves k open: a proposal states it.
+        """
+        if self.selection.k is None:
+            raise ValueError("a proposal states k: use selection.sized(dimension)")
         fields: dict[str, int | float | str] = {
             "version": _VERSION,
             "mechanism": "signds",

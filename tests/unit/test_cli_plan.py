@@ -23,7 +23,8 @@ from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from flower_ldp.wire.signds_report import encode_report
 from tests.cli import flower_ldp
 
-ISSUE = ("plan", "--params", 61706, "--epsilon", 8, "--rounds", 80, "--clients", 100)
+RUN = ("--rounds", 80, "--clients", 100)
+ISSUE = ("plan", "--params", 61706, "--epsilon", 8, "--k", 0.2, *RUN)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,13 @@ def test_sizes_are_those_of_the_reference_table(
     words = flower_ldp("plan", "--params", params, "--epsilon", epsilon, "--k", k).out
     assert f"{h} of {params:,}" in words
     assert f"{expected:.6f}" in words
+
+
+def test_without_k_the_sizes_are_those_of_the_mechanism_without_k() -> None:
+    found = flower_ldp("plan", "--params", 61706, "--epsilon", 8, "--json").json["selection"]
+    plan = SignDS(8.0).plan(61_706)
+    assert (found["h"], found["top_size"]) == (plan.dim_out, plan.top_size)
+    assert found["worth"] == plan.worth
 
 
 @pytest.mark.parametrize("bit", [(), ("--magnitude-epsilon", 1)])
@@ -122,11 +130,11 @@ def test_an_update_of_one_entry_has_no_signal() -> None:
 
 
 def test_a_small_top_set_is_a_plain_warning() -> None:
-    done = flower_ldp("plan", "--params", 100, "--epsilon", 1)
+    done = flower_ldp("plan", "--params", 100, "--epsilon", 1, "--k", 0.2)
     assert done.code == 0
     (line,) = done.err.splitlines()
     assert line.startswith("warning: k * d = 0.2 * 100 leaves K = 20 dimensions")
-    again = flower_ldp("plan", "--params", 100, "--epsilon", 1, "--json").json
+    again = flower_ldp("plan", "--params", 100, "--epsilon", 1, "--k", 0.2, "--json").json
     assert again["warnings"] == [line.removeprefix("warning: ")]
 
 
@@ -182,7 +190,7 @@ def test_what_a_round_may_cost_is_the_most_that_fits(
 
 
 def test_a_plan_goes_on_with_the_epsilon_that_fits() -> None:
-    ask = ("plan", "--params", 61706, "--total-epsilon", 24, "--rounds", 3, "--clients", 100)
+    ask = ("plan", "--params", 61706, "--k", 0.2, "--total-epsilon", 24, "--rounds", 3)
     found = flower_ldp(*ask, "--json").json
     assert found["epsilon"]["total_pure"] == 24.0
     assert found["selection"] == flower_ldp(*ISSUE, "--json").json["selection"]

@@ -238,11 +238,23 @@ def test_config_check_of_the_sample_and_of_a_fixed_rate(tmp_path: Path) -> None:
     assert "fixed (published scaling)" in words
 
 
-def test_config_check_warns_of_what_buys_nothing(tmp_path: Path) -> None:
+def test_config_check_says_that_the_sizes_are_chosen(tmp_path: Path) -> None:
+    path = config(tmp_path / "c", old="    sign_k: 0.2\n", new="    sign_k:\n")
+    words = flower_ldp("config", "check", path).out
+    assert "by what a report is worth" in words
+    assert "chosen with it" in words
+
+
+def test_config_check_refuses_a_bit_that_is_never_used(tmp_path: Path) -> None:
     fixed = "    sign_server_optimizer: {kind: fixed_length, length: 0.5, rounds: 80}\n"
     done = flower_ldp("config", "check", config(tmp_path / "c", add=fixed))
-    assert (done.code, "sign_mag_eps buys nothing" in done.err) == (0, True)
-    assert "steps of length 0.5" in done.out
+    assert done.code == 1
+    assert "encrypt.signds.sign_mag_eps must be left out with steps of fixed length" in done.err
+    free = config(tmp_path / "c", old="    sign_mag_eps: 0.1\n", new=fixed)
+    assert "steps of length 0.5" in flower_ldp("config", "check", free).out
+
+
+def test_config_check_warns_of_no_protection(tmp_path: Path) -> None:
     off = config(tmp_path / "c", old="SIGNDS", new="NOT_ENCRYPT")
     assert "asks for no protection" in flower_ldp("config", "check", off).err
 

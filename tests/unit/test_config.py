@@ -65,7 +65,7 @@ def refusal(text: str) -> str:
 def test_sample_loads_and_builds_what_its_comments_say() -> None:
     section = load_config(SAMPLE).encrypt.signds
     assert section.mechanism() == SignDS(epsilon=29.0, k=0.2, threshold_ratio=0.6, dim_out=0)
-    assert section.step() == LearnedStep(MagRR(1.0, 2.0**-10, 2.0, 5), FixedStep(0.1), 0.05)
+    assert section.step() == LearnedStep(MagRR(1.0, 2.0**-10, 2.3, 5), FixedStep(0.1), 0.05)
     assert section.server_optimizer() is None
     assert section.sign_scaling == "unbiased"
 
@@ -197,7 +197,16 @@ def test_values_that_are_no_numbers_are_refused(name: str, interval: str, value:
     assert message.endswith(f"got {value}")
 
 
-@pytest.mark.parametrize("name", [row[0] for row in INTERVALS if row[0] != "sign_mag_eps"])
+MAY_BE_EMPTY = {"sign_mag_eps", "sign_k"}
+
+
+def test_an_empty_sign_k_leaves_the_sizes_to_the_worth_of_a_report() -> None:
+    section = signds("sign_k:", "sign_eps: 8")
+    assert section.mechanism() == SignDS(8.0)
+    assert signds("sign_eps: 8").mechanism() == SignDS(8.0, 0.01)
+
+
+@pytest.mark.parametrize("name", [row[0] for row in INTERVALS if row[0] not in MAY_BE_EMPTY])
 def test_a_number_left_empty_is_refused(name: str) -> None:
     message = refusal(signds_text(f"{name}:"))
     assert message.startswith(f"site.yaml, line 4: encrypt.signds.{name} must be a")

@@ -60,6 +60,14 @@ def test_server_optimizer_errors_name_fields_of_the_file(value: str, complaint: 
     assert message == f"site.yaml, line 4: {OPTIMIZER}.{complaint}"
 
 
+def test_steps_of_fixed_length_are_refused_with_a_magnitude_bit() -> None:
+    fixed = "sign_server_optimizer: {kind: fixed_length, length: 1, rounds: 9}"
+    assert refusal(signds_text(fixed, "sign_mag_eps: 0.5")) == (
+        "site.yaml, line 5: encrypt.signds.sign_mag_eps must be left out with steps of fixed "
+        "length, which ignore what the bit tells, got 0.5"
+    )
+
+
 def test_server_optimizer_errors_have_the_line_of_the_field() -> None:
     message = refusal(
         signds_text("sign_server_optimizer:", "  kind: momentum", "", "  momentum: 2")

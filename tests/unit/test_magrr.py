@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
+from itertools import cycle, islice, repeat
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.magrr import MagRR, Phase, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
@@ -23,12 +29,12 @@ def published(epsilon: float, initial: float = 2.0**-10) -> MagRR:
     return MagRR(epsilon, initial, significance=0, regrow_after=0)
 
 
-def growth(value: float = 1.0) -> StepEstimate:
-    return StepEstimate(value, Phase.GROWTH)
+def growth(value: float = 1.0, *pool: int) -> StepEstimate:
+    return StepEstimate(value, Phase.GROWTH, 0, *pool)
 
 
-def contraction(value: float = 1.0, settled: int = 0) -> StepEstimate:
-    return StepEstimate(value, Phase.CONTRACTION, settled)
+def contraction(value: float = 1.0, settled: int = 0, *pool: int) -> StepEstimate:
+    return StepEstimate(value, Phase.CONTRACTION, settled, *pool)
 
 
 def chance(rule: MagRR, answer: int, epsilon: float) -> float:
@@ -72,39 +78,182 @@ def test_halving_starts_the_settled_rounds_again() -> None:
     assert MagRR(4.0).advance(contraction(3.0, settled=3), YES, N) == contraction(1.5, settled=0)
 
 
-# Abstention.
+# Abstention, and pooling.
 
 
-def lead_in_deviations(ones: int, total: int, epsilon: float) -> float:
-    """Return how far the debiased count is from half, over its noise; written anew."""
-    keep = math.exp(epsilon) / (1 + math.exp(epsilon))
-    debiased = (ones - total + total * keep) / (2 * keep - 1)
-    return (debiased - total / 2) / (math.sqrt(total * keep * (1 - keep)) / (2 * keep - 1))
+def least_lead(rule: MagRR, total: int, rounds: int) -> float:
+    """Return the lead that acts, written anew: Wald's, or what stands out of one round."""
+    sure = NormalDist().cdf(rule.significance)
+    keep = math.exp(rule.epsilon) / (1 + math.exp(rule.epsilon))
+    walds = math.log(sure / (1 - sure)) / math.log(keep / (1 - keep))
+    return max(walds, rule.significance * 2 * math.sqrt(total / rounds * keep * (1 - keep)))
 
 
-@pytest.mark.parametrize("significance", [0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("significance", [0.5, 1.0, 2.3, 4.0])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize("total", [1, 2, 9, 100])
+@pytest.mark.parametrize(("total", "rounds"), [(1, 1), (2, 1), (9, 2), (100, 1), (900, 10)])
 def test_a_majority_counts_if_it_stands_out(
-    total: int, epsilon: float, significance: float
+    total: int, rounds: int, epsilon: float, significance: float
 ) -> None:
     rule = MagRR(epsilon, significance=significance)
+    least = least_lead(rule, total, rounds)
     for ones in range(total + 1):
-        lead = lead_in_deviations(ones, total, epsilon)
-        if abs(abs(lead) - significance) < 1e-9:
-            continue
-        expected = None if abs(lead) < significance else int(lead > 0)
-        assert rule.majority(ones, total) == expected
+        lead = 2 * ones - total
+        if abs(abs(lead) - least) > 1e-9:
+            expected = None if abs(lead) < least else int(lead > 0)
+            assert rule.majority(ones, total, rounds) == expected
 
 
 @pytest.mark.parametrize("ones", [45, 50, 55])
-def test_without_a_clear_majority_the_estimate_stays(ones: int) -> None:
+def test_without_a_clear_majority_the_estimate_stays_and_the_bits_are_kept(ones: int) -> None:
     rule = MagRR(1.0)
     assert rule.majority(ones, N) is None
-    assert rule.advance(growth(3.0), ones, N) == growth(3.0)
+    assert rule.advance(growth(3.0), ones, N) == growth(3.0, ones, N, 1)
     # In contraction it is one more round without a halving.
-    assert rule.advance(contraction(3.0, settled=2), ones, N) == contraction(3.0, settled=3)
-    assert rule.advance(contraction(3.0, settled=4), ones, N) == growth(3.0)
+    state = rule.advance(contraction(3.0, 2), ones, N)
+    assert state == contraction(3.0, 3, ones, N, 1)
+    # And growth is not probed before the question that stands was answered.
+    state = rule.advance(contraction(3.0, 7, 50, N, 1), ones, N)
+    assert state == contraction(3.0, 8, 50 + ones, 2 * N, 2)
+
+
+def test_rounds_that_ask_the_same_answer_together() -> None:
+    rule = MagRR(0.1)
+    state, answers = growth(3.0), []
+    for _ in range(5):
+        answers.append(rule.answer(state, 45, N))
+        state = rule.advance(state, 45, N)
+    assert answers == [None, None, None, None, 0]
+    assert state == growth(6.0)  # acted on: the pool is empty
+
+
+@pytest.mark.parametrize("ones", [10, 90])
+@pytest.mark.parametrize("start", [growth(3.0), contraction(3.0), contraction(3.0, 9)])
+def test_bits_are_never_pooled_across_questions(start: StepEstimate, ones: int) -> None:
+    acted = MagRR(1.0).advance(replace(start, ones=50, total=N, rounds=1), ones, N)
+    assert (acted.ones, acted.total, acted.rounds) == (0, 0, 0)
+
+
+def test_a_round_without_replies_leaves_the_pool_as_it_is() -> None:
+    state = contraction(3.0, 2, 47, N, 1)
+    assert MagRR(0.1).advance(state, 0, 0) == state
+    assert MagRR(0.1).answer(state, 0, 0) is None
+
+
+# What the test promises: exact laws of the pooled count, no simulation.
+
+
+def law_of_ones(epsilon: float, yes: int, no: int) -> NDArray[np.float64]:
+    """Return P(c ones) of reports of which ``yes`` and ``no`` carry these true bits."""
+    flip = 1.0 / (1.0 + math.exp(epsilon))
+
+    def binomial(n: int, p: float) -> list[float]:
+        return [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+
+    return np.convolve(binomial(yes, 1 - flip), binomial(no, flip))
+
+
+def fate(
+    rule: MagRR, rounds: Iterable[tuple[int, int]], *, fair: int = 0
+) -> tuple[float, float, float]:
+    """Return P(acts on yes), P(acts on no) and the mean rounds until then, of one question.
+
+    ``rounds`` are true yeses and noes of each round, without end or cut off; ``fair`` more
+    clients answer with a fair coin.
+    """
+    open_, total, asked = np.ones(1), 0, 0
+    first, yes, no, mean = 0, 0.0, 0.0, 0.0  # open_[i] is the chance of first + i ones
+    coin = law_of_ones(1e-300, fair, 0)
+    for true_yes, true_no in rounds:
+        if true_yes + true_no + fair:
+            open_ = np.convolve(
+                open_, np.convolve(law_of_ones(rule.epsilon, true_yes, true_no), coin)
+            )
+            total, asked = total + true_yes + true_no + fair, asked + 1
+        answers = [rule.majority(first + i, total, max(asked, 1)) for i in range(len(open_))]
+        decided = np.array([answer is not None for answer in answers])
+        yes += float(open_[[answer == 1 for answer in answers]].sum())
+        no += float(open_[[answer == 0 for answer in answers]].sum())
+        mean += asked * float(open_[decided].sum())
+        kept = np.flatnonzero(~decided)
+        if len(kept) == 0 or open_[kept].sum() < 1e-7:
+            break
+        first, open_ = first + int(kept[0]), open_[kept]  # undecided counts stand together
+    return yes, no, mean
+
+
+def promised(rule: MagRR, share: float) -> float:
+    """Return the theorem's bound on a false yes if ``share`` of the clients say yes."""
+    p = 0.5 - (0.5 - share) * math.tanh(rule.epsilon / 2)
+    sure = NormalDist().cdf(rule.significance)
+    return float((p / (1 - p)) ** (math.log(sure / (1 - sure)) / rule.epsilon))
+
+
+def test_all_say_no_at_epsilon_a_tenth() -> None:
+    # Of the majorities that a test of single rounds at 2 standard deviations acts on, 9.2 %
+    # are false, and it takes 11.3 rounds to act.
+    false, right, rounds = fate(MagRR(0.1), repeat((0, N)))
+    assert false + right == pytest.approx(1, abs=1e-6)
+    assert false < 0.0065
+    assert rounds < 10.4
+    law = law_of_ones(0.1, 0, N)
+    alone = (law[60:].sum(), law[:41].sum())
+    assert round(alone[0] / sum(alone), 3) == 0.092
+    assert round(1 / sum(alone), 1) == 11.3
+
+
+@pytest.mark.parametrize("yes", [0, 10, 25, 40, 49])
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 4.0])
+def test_a_false_answer_is_as_rare_as_promised(epsilon: float, yes: int) -> None:
+    rule = MagRR(epsilon)
+    false, right, rounds = fate(rule, repeat((yes, N - yes)))
+    assert false <= promised(rule, yes / N)
+    assert false + right == pytest.approx(1, abs=1e-6)
+    assert rounds < 27
+    # The other way round it is the same test.
+    turned = fate(rule, repeat((N - yes, yes)))
+    np.testing.assert_allclose(turned, (right, false, rounds), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "yes", "most"),
+    [(0.1, 25, 0.08), (0.5, 25, 0.001), (0.5, 40, 0.05), (1.0, 40, 0.003), (1.0, 45, 0.05)],
+)
+def test_divided_populations_are_seldom_misread(epsilon: float, yes: int, most: float) -> None:
+    law = law_of_ones(epsilon, yes, N - yes)
+    far = 2.0 * math.sqrt(N) / (2.0 * math.cosh(epsilon / 2))  # one round, 2 deviations
+    lead = 2 * np.arange(N + 1) - N
+    alone = law[lead > 2 * far].sum() / law[np.abs(lead) > 2 * far].sum()
+    false, _, _ = fate(MagRR(epsilon), repeat((yes, N - yes)))
+    assert false < most
+    assert false < alone
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 4.0])
+def test_a_population_in_halves_is_answered_either_way(epsilon: float) -> None:
+    yes, no, rounds = fate(MagRR(epsilon), repeat((N // 2, N // 2)))
+    assert yes == pytest.approx(0.5, abs=1e-6)
+    assert no == pytest.approx(0.5, abs=1e-6)
+    assert rounds < 28
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
+def test_the_promise_holds_with_any_number_of_replies(epsilon: float) -> None:
+    rule = MagRR(epsilon)
+    rounds = [(0, 3), (0, 0), (5, 55), (0, 1), (0, 0), (10, 90), (1, 11)]
+    false, _, _ = fate(rule, islice(cycle(rounds), 200))
+    assert false <= promised(rule, 0.1)  # the largest share of yes in a round
+
+
+@pytest.mark.parametrize("fair", [10, 20, 50])
+def test_neutral_reports_slow_the_test_and_leave_the_promise(fair: int) -> None:
+    # A fair bit counts as half a yes and half a no.
+    rule = MagRR(0.1)
+    false, right, rounds = fate(rule, repeat((0, N - fair)), fair=fair)
+    assert false <= promised(rule, fair / 2 / N)
+    assert false + right == pytest.approx(1, abs=1e-6)
+    _, _, whole = fate(rule, repeat((0, N)))
+    assert whole < rounds < whole / (1 - fair / N)
 
 
 def test_no_bits_change_nothing() -> None:
@@ -133,15 +282,6 @@ def test_a_tie_never_counts_if_significance_is_asked_for(epsilon: float) -> None
 def test_chance_of_a_false_majority_as_published() -> None:
     assert round(chance(published(0.1), 1, 0.1), 2) == 0.27
     assert round(chance(published(0.5), 1, 0.5), 4) == 0.0047
-
-
-def test_chance_of_acting_falsely_is_small_by_default() -> None:
-    # Even without any signal it is the tail of a fair coin from 60 of 100 on.
-    coin = math.fsum(math.comb(N, c) for c in range(60, N + 1)) / 2**N
-    for epsilon in (1e-6, 0.01, 0.1, 0.5, 1.0, 4.0):
-        assert chance(MagRR(epsilon), 1, epsilon) < coin < 0.03
-    assert chance(MagRR(0.1), 1, 0.1) < 0.01
-    assert chance(MagRR(0.5), 1, 0.5) < 1e-4
 
 
 def test_as_published_one_false_majority_is_for_ever() -> None:
@@ -218,6 +358,45 @@ def test_bits_without_noise_lead_to_the_truth(
         state = rule.advance(state, YES if magnitude < state.threshold else NO, N)
 
 
+# Populations that do not agree: the schedule goes on, and stays where some of them are.
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize("magnitudes", [(1.5, 1.5), (1.5, 2.5), (1.5, 100.0), (3.0, 1e-3)], ids=str)
+def test_a_divided_population_neither_stalls_nor_drifts(
+    epsilon: float, magnitudes: tuple[float, float]
+) -> None:
+    rule = MagRR(epsilon)
+    chance = np.random.default_rng(5)
+    state, turns = contraction(1.0), 0
+    for played in range(1500):
+        bits = np.repeat([r < state.threshold for r in magnitudes], N // 2)
+        kept = chance.random(N) < rule.response.keep_probability
+        after = rule.advance(state, int((bits == kept).sum()), N)
+        turns += after.phase is not state.phase
+        state = after
+        if played > 50:
+            assert min(magnitudes) / 4 < state.value <= 2 * max(magnitudes)
+    assert turns > 50
+
+
+@pytest.mark.parametrize(("epsilon", "most"), [(0.1, 0.8), (0.5, 0.5), (1.0, 0.4), (8.0, 0.4)])
+def test_magnitudes_that_shrink_and_differ_are_followed(epsilon: float, most: float) -> None:
+    """The median falls to a twelfth in 300 rounds; clients differ by factors of e^N(0, 1)."""
+    rule, chance, errors = MagRR(epsilon, 2.0**-7), np.random.default_rng(3), []
+    for _ in range(5):
+        state = rule.start()
+        for played in range(300):
+            median = 0.06 * math.exp(-2.5 * played / 300)
+            bits = median * np.exp(chance.standard_normal(N)) < state.threshold
+            kept = chance.random(N) < rule.response.keep_probability
+            state = rule.advance(state, int((bits == kept).sum()), N)
+            if played > 60:
+                # Without noise the median lies anywhere in [r_est, 2 r_est): 0.25 on average.
+                errors.append(abs(math.log2(median / state.value) - 0.5))
+    assert np.mean(errors) < most
+
+
 # The range.
 
 
@@ -288,6 +467,8 @@ def test_regrow_after_domain() -> None:
 def test_ends_of_intervals_are_accepted() -> None:
     assert MagRR(100.0, SMALLEST, 0.0, 0).start().value == SMALLEST
     assert MagRR(5e-324, LARGEST).start().value == LARGEST
+    for rule in (MagRR(5e-324), MagRR(1.0, significance=1e308)):
+        assert rule.majority(0, N) is None
 
 
 @pytest.mark.parametrize(("ones", "total"), [(-1, 10), (11, 10), (1, 0), (0, -1)])

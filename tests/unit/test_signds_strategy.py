@@ -22,9 +22,9 @@ from flwr.serverapp.strategy import FedAvg
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.privacy import Unit
-from flower_ldp.strategies import FixedStep, LearnedStep, Momentum, SignDSStrategy
+from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, SignDSStrategy
 from flower_ldp.strategies import signds as strategy_module
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, SignDSProposal
 from flower_ldp.wire.signds_report import encode_report
 from tests.messages import context, error_reply, message, record
 
@@ -95,6 +95,22 @@ def test_every_message_carries_the_proposal() -> None:
             "magnitude-threshold": 0.5,
         }
         assert sent.content.config_records["config"]["server-round"] == 1
+
+
+def test_without_k_the_proposal_states_what_was_chosen_for_the_model() -> None:
+    strategy = SignDSStrategy(SignDS(epsilon=20.0), FixedStep(1.0))
+    sent = list(
+        strategy.configure_train(1, record(MODEL), ConfigRecord(), FakeGrid(5))  # type: ignore[arg-type]
+    )
+    stated = SignDSProposal.from_fields(sent[0].content.config_records[PROPOSAL_KEY]).selection
+    chosen = SignDS(epsilon=20.0).plan(DIMENSION)
+    assert stated.k is not None
+    assert (stated.plan(DIMENSION), stated.dim_out) == (chosen, chosen.dim_out)
+    picked = payload(range(chosen.dim_out))
+    arrays, metrics = strategy.aggregate_train(1, [reply(picked, 100)])
+    assert arrays is not None
+    assert metrics is not None
+    assert (metrics["accepted"], metrics["epsilon-round"]) == (1, 20.0)
 
 
 def test_fixed_step_moves_reported_dimensions_by_the_rate_over_the_reports() -> None:
@@ -316,6 +332,15 @@ def test_summary_says_how_to_turn_the_magnitude_bit_on(caplog: pytest.LogCapture
         SignDSStrategy(SELECTION, LearnedStep(MagRR(0.5))).summary()
     assert "sign_mag_eps" not in caplog.text
     assert "epsilon 20.5 per client" in caplog.text
+
+
+def test_steps_of_fixed_length_are_refused_with_a_learned_size() -> None:
+    with pytest.raises(ValueError, match=r"pay epsilon 0.5 a round for a bit that is never used"):
+        SignDSStrategy(
+            SELECTION, LearnedStep(MagRR(0.5)), server_optimizer=FixedLength(1.0, rounds=10)
+        )
+    SignDSStrategy(SELECTION, FixedStep(0.1), server_optimizer=FixedLength(1.0, rounds=10))
+    SignDSStrategy(SELECTION, LearnedStep(MagRR(0.5)), server_optimizer=Momentum())
 
 
 def test_gate_and_strategy_agree_end_to_end() -> None:

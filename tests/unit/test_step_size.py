@@ -47,15 +47,19 @@ def test_the_question_has_the_estimates_threshold() -> None:
 def test_learning_is_magrrs_own() -> None:
     size, state = StepSize(learned()), MAGNITUDE.start()
     for ones in (0, 3, 50, 100, 52, 97, 4):
+        assert size.learn(ones, 100) == MAGNITUDE.answer(state, ones, 100)
         state = MAGNITUDE.advance(state, ones, 100)
-        assert size.learn(ones, 100) == MAGNITUDE.majority(ones, 100)
         assert size.estimate == state
 
 
-def test_bits_that_do_not_tell_change_nothing() -> None:
+def test_bits_that_do_not_tell_are_kept_for_the_next_round() -> None:
     size = StepSize(learned())
-    assert size.learn(51, 100) is None
-    assert size.estimate == MAGNITUDE.start()
+    assert size.learn(54, 100) is None
+    assert size.question(1.0) == Question(1.0, 1.0)
+    assert size.learn(0, 0) is None
+    assert size.learn(54, 100) is None
+    assert size.learn(54, 100) == 1
+    assert size.estimate == StepEstimate(0.5, Phase.CONTRACTION)
 
 
 @pytest.mark.parametrize(
