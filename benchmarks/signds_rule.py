@@ -193,7 +193,7 @@ def alignment(mechanism: SignDS, changes: NDArray[np.float32]) -> float:
             rest = signed[: -plan.top_size].mean()
             along = plan.expected_inside * top + (plan.dim_out - plan.expected_inside) * rest
             found.append(along / math.sqrt(plan.dim_out * np.square(update).mean()))
-    return statistics.mean(found)
+    return float(statistics.mean(found))
 
 
 @dataclass(frozen=True)

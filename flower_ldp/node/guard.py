@@ -172,7 +172,7 @@ class Guard:
 
     def _answer(self, found: _Open, reply: Message | None) -> None:
         answer = found.held.finish(reply)
-        if answer.has_error() and reply is not None and _is_of_a_gate(reply):
+        if reply is not None and _is_of_a_gate(reply) and not _is_passed_on(reply, answer):
             _log.warning("the app seems to have a gate of its own (LdpMod): see --ldp-gate")
         wait = found.since + self._hold_seconds - time.monotonic()
         if wait > 0:
@@ -197,6 +197,13 @@ def _is_of_a_gate(reply: Message) -> bool:
     if reply.has_error():
         return reply.error.code == ERROR_CODE and str(reply.error.reason).startswith("ldp:")
     return REPORT_KEY in reply.content
+
+
+def _is_passed_on(reply: Message, answer: Message) -> bool:
+    """Return whether what the app's gate made is what leaves; a neutral report is not."""
+    if answer.has_error() or reply.has_error():
+        return False
+    return bool(answer.content.get(REPORT_KEY) == reply.content[REPORT_KEY])
 
 
 def _made_now(answer: Message, message: Message) -> Message:

@@ -159,14 +159,24 @@ def test_two_parties_of_one_name_and_too_many_nodes_are_errors(tmp_path: Path) -
         strategy(parties=1).start(local({1: same, 2: same}), epochs=1)
 
 
-def test_a_party_that_fails_is_named_and_tells_no_more(tmp_path: Path) -> None:
-    # embeddings of another width than proposed
-    sides = {1: Side("left", tmp_path, PUBLIC), 2: Side("right", tmp_path, PUBLIC, width=31)}
-    exchange = Listening(local(sides))
-    with pytest.raises(PartyError, match="party right: ldp:failed") as caught:
-        strategy().start(exchange, epochs=1)
-    assert "31" not in str(caught.value)
+def test_embeddings_of_another_width_are_answered_as_unknown_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    side = Side("left", tmp_path, PUBLIC, width=31)
+    exchange = Listening(local({1: side}))
+    strategy(parties=1).start(exchange, epochs=1)
+    sizes = {
+        len(value)
+        for reply in exchange.replies[1:]
+        for record in reply.content.config_records.values()
+        for value in record.values()
+        if isinstance(value, bytes)
+    }
+    assert sizes == {1 + 250 * 4, 1 + 47 * 4}
+    assert "neutral" in caplog.text  # the reason stays in the party's log
 
+
+def test_a_party_that_fails_is_named_and_tells_no_more() -> None:
     def broken(_: object) -> Side:
         raise ValueError("secret")
 
