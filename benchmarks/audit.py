@@ -30,11 +30,21 @@ from flower_ldp.audit import (  # noqa: E402
     audit_case,
     binary_response,
     magrr,
+    nested_units,
     signds,
+    signds_long,
 )
 from flower_ldp.audit.power import draws_to_refute, expected_bound  # noqa: E402
-from flower_ldp.mechanisms import BinaryResponse, MagRR, SignDS  # noqa: E402
-from tests import broken  # noqa: E402
+from flower_ldp.audit_paths import gate, labels  # noqa: E402
+from flower_ldp.audit_paths.dpsgd import dpsgd  # noqa: E402
+from flower_ldp.mechanisms import (  # noqa: E402
+    BinaryResponse,
+    BoundedMean,
+    CodebookEmbedding,
+    MagRR,
+    SignDS,
+)
+from tests import broken, broken_paths  # noqa: E402
 
 CONFIDENCE = 0.999
 
@@ -44,6 +54,11 @@ def shipped() -> list[Case]:
         *(binary_response(BinaryResponse(epsilon)) for epsilon in (0.5, 1.0, 4.0)),
         *(magrr(MagRR(epsilon)) for epsilon in (1.0, 4.0)),
         *(signds(SignDS(epsilon, 0.2), 1_000) for epsilon in (1.0, 4.0)),
+        signds_long(SignDS(1.0, 0.2)),
+        nested_units(BoundedMean(0.75, 0.0, 1.0), CodebookEmbedding(0.25, 10)),
+        gate(SignDS(0.75, 0.2), MagRR(0.25)),
+        labels(1.0),
+        dpsgd(1.0),
     ]
 
 
@@ -51,7 +66,29 @@ def planted() -> list[Case]:
     selection = SignDS(4.0, 0.2)
     case = signds(selection, 1_000)
     response = binary_response(BinaryResponse(1.0))
+    long = SignDS(1.0, 0.2)
     return [
+        replace(
+            signds_long(long),
+            mechanism="signds-long, equals counted twice (epsilon 1)",
+            draw=broken.signds_counting_equals_twice(long),
+        ),
+        replace(
+            nested_units(
+                BoundedMean(8.0, 0.0, 1.0),
+                CodebookEmbedding(1.0, 10),
+                broken.each_unit_by_itself,
+            ),
+            mechanism="account, each unit by itself (client 8, example 1)",
+        ),
+        replace(
+            gate(SignDS(0.75, 0.2), MagRR(0.25), mod=broken_paths.refuses_long_updates(15.0)),
+            mechanism="gate, long updates refused (epsilon 1)",
+        ),
+        replace(
+            dpsgd(1.0, trainer=broken_paths.train_each_batch_twice),
+            mechanism="dpsgd, each batch twice (epsilon 1)",
+        ),
         replace(
             case,
             mechanism="signds, ties by s u_j >= tau (epsilon 4)",
