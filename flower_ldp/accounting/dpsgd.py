@@ -64,7 +64,7 @@ class SampledGaussian:
         _check_plan(self.sample_rate, self.steps)
 
     def delta(self, epsilon: float, *, replace: bool = True) -> float:
-        """Return a delta at ``epsilon``: never below the true one, and close to it.
+        """Return a delta at ``epsilon``: never below the true one, and mostly close to it.
 
         Parameters
         ----------
