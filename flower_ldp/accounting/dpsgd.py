@@ -64,7 +64,7 @@ class SampledGaussian:
         _check_plan(self.sample_rate, self.steps)
 
     def delta(self, epsilon: float, *, replace: bool = True) -> float:
-        """Return a delta at ``epsilon``: never below the true one, and close to it.
+        """Return a delta at ``epsilon``: never below the true one, and mostly close to it.
 
         Parameters
         ----------
@@ -165,11 +165,11 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
 
 def _epsilon(law: LossLaw, steps: int, delta: float) -> float:
     """Return an epsilon with at most ``delta``, by laws that are exact ever nearer to it."""
+    if loss_sum(law, steps, around=0.0).delta(0.0) <= delta:
+        return 0.0
     found = chernoff_epsilon(law, steps, delta)
     while True:
         total = loss_sum(law, steps, around=found)
-        if total.delta(0.0) <= delta:
-            return 0.0
         low, high = 0.0, 2.0 * found + 1.0
         while total.delta(high) > delta:
             low, high = high, 2.0 * high

@@ -14,8 +14,8 @@ in it is relative, at any delta. Everything that is rounded or cut off is added:
 - the transform, its power and its inverse, by the error bound for each
   :math:`\|\hat y - y\|_2 \le 8 u \log_2 N\, \|y\|_2` (Higham, "Accuracy and Stability of Numerical
   Algorithms", 2002, Theorem 24.2), times the norm of the weights (Cauchy and Schwarz);
-- sums beyond the window, which the transform folds back into it: what folds in only adds, and
-  what is folded out is at most Chernoff's bound for it;
+- sums above the window, which the transform folds back into it: what folds in only adds, and
+  what is folded out is at most Chernoff's bound for it. An epsilon below the window has delta 1;
 - roundings of masses and losses: 1e-12 of each step's, on both.
 """
 
@@ -29,10 +29,13 @@ from numpy.typing import NDArray
 
 _UNIT = 2.0**-53
 _ROUNDING = 1e-12
+# Added to each delta: below it, doubles lose digits.
+_TINY = 1e-300
 # Points of a law by which a tilt is chosen: any tilt gives a bound, a good one a tight one.
 _COARSE = 2_048
-# Standard deviations of the tilted sum that the window spans.
-_SPAN = 24.0
+# Standard deviations of the tilted sum that the window spans, and the most points it may have:
+# beyond a narrower window Chernoff's bound stands, which is no less a bound.
+_SPAN, _MOST_SUMS = 24.0, 1 << 23
 
 
 @dataclass(frozen=True)
@@ -79,21 +82,22 @@ class LossSum:
     tilted: NDArray[np.float64]
     error: float
     beyond: float
+    lowest: float
     steps: int
 
     def delta(self, epsilon: float) -> float:
         """Return at least the delta at ``epsilon``, at most 1."""
         below = epsilon - self.steps * _ROUNDING * (1.0 + abs(epsilon))
         exponent = self.log_scale - self.tilt * below
-        if exponent > 600.0:
-            return 1.0  # far below where this law is exact
+        if exponent > 600.0 or below < self.lowest:
+            return 1.0  # far below where this law is exact, or sums between are not in it
         start = int(np.searchsorted(self.losses, below, side="right"))
         over = self.losses[start:] - below
         weights = -np.expm1(-over) * np.exp(-self.tilt * over)
         inner = float(weights @ self.tilted[start:])
         inner += self.error * float(np.linalg.norm(weights))
         found = math.exp(exponent) * inner * math.exp(1e-6 + self.steps * _ROUNDING)
-        return min(1.0, found + self.beyond)
+        return min(1.0, found + self.beyond + _TINY)
 
 
 def loss_sum(law: LossLaw, steps: int, *, around: float) -> LossSum:
@@ -109,6 +113,7 @@ def loss_sum(law: LossLaw, steps: int, *, around: float) -> LossSum:
         Where it shall be exact: the epsilon of interest.
     """
     losses, coarse = _coarsened(law)
+    around = min(around, steps * (law.first + len(law.masses)) * law.unit)  # no sum is larger
     tilt = _tilt(losses, coarse, around / steps)
     log_moment = law.log_moment(tilt)
     while tilt > 0 and steps * log_moment > tilt * around:
@@ -121,14 +126,15 @@ def loss_sum(law: LossLaw, steps: int, *, around: float) -> LossSum:
     deviation = math.sqrt(max(0.0, float(tilted @ (law.losses - mean) ** 2)) * steps)
     points = len(tilted)
     widest = steps * (points - 1) + 1
-    size = 1 << (min(widest, max(points, int(_SPAN * deviation / law.unit))) - 1).bit_length()
+    spanned = min(int(_SPAN * deviation / law.unit), _MOST_SUMS)
+    size = 1 << (min(widest, max(points, spanned)) - 1).bit_length()
     transformed = np.fft.rfft(tilted, size) ** steps
     folded = np.maximum(np.fft.irfft(transformed, size), 0.0)
     if widest <= size:
-        start, beyond = steps * law.first, 0.0
+        start, beyond, lowest = steps * law.first, 0.0, -math.inf
     else:
         start = math.floor(around / law.unit) - size // 2
-        top = (start + size) * law.unit
+        lowest, top = start * law.unit, (start + size) * law.unit
         further = _tilt(losses, coarse, top / steps)
         beyond = math.exp(min(0.0, steps * law.log_moment(further) - further * top))
     order = (start - steps * law.first + np.arange(size)) % size
@@ -139,6 +145,7 @@ def loss_sum(law: LossLaw, steps: int, *, around: float) -> LossSum:
         tilted=folded[order],
         error=32.0 * _UNIT * (steps + 1) * math.log2(max(size, 2)),
         beyond=beyond * (1.0 + 1e-6) - math.expm1(steps * math.log1p(-law.infinite)),
+        lowest=lowest,
         steps=steps,
     )
 

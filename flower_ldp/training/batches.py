@@ -114,17 +114,22 @@ def check_items_differ(dataset: Any) -> None:
     Raises
     ------
     ValueError
-        If a subset repeats an index, or a concatenation repeats a part.
+        If subsets and concatenations lead to one index of one data set in two ways.
     """
+    if isinstance(dataset, (Subset, ConcatDataset)):
+        items = _origins(dataset)
+        if len(set(items)) < len(items):
+            raise ValueError("the data repeat an item: each item must occur once")
+
+
+def _origins(dataset: Any) -> list[tuple[int, int]]:
+    """Return whose item of which index each item is, through subsets and concatenations."""
     if isinstance(dataset, Subset):
-        if len(set(dataset.indices)) < len(dataset.indices):
-            raise ValueError("a subset of the data repeats an index: each item must occur once")
-        check_items_differ(dataset.dataset)
-    elif isinstance(dataset, ConcatDataset):
-        if len(set(map(id, dataset.datasets))) < len(dataset.datasets):
-            raise ValueError("joined data repeat a part: each item must occur once")
-        for part in dataset.datasets:
-            check_items_differ(part)
+        inner = _origins(dataset.dataset)
+        return [inner[int(index)] for index in dataset.indices]
+    if isinstance(dataset, ConcatDataset):
+        return [origin for part in dataset.datasets for origin in _origins(part)]
+    return [(id(dataset), index) for index in range(len(dataset))]
 
 
 class _Items(Dataset[Any]):

@@ -24,13 +24,12 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from flwr.app import Context
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
 from flower_ldp.clients.admission import Admission, ReleaseRequest
@@ -47,6 +46,9 @@ _log = logging.getLogger("flower_ldp")
 
 #: The policy's section for train messages governs.
 MESSAGE_TYPE = "train"
+
+# Clipping lengths whose squares, and whose grid of noise, doubles hold to all their digits.
+_SHORTEST, _LONGEST = 1e-100, 1e100
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def make_private(
     epochs : int
         How many times round(n / batch size) steps are paid for; at least 1.
     max_grad_norm : float
-        Length that an example's gradient is clipped to; positive.
+        Length that an example's gradient is clipped to; in [1e-100, 1e100].
     admission : Admission, optional
         By default the data owner's policy and ledger.
 
@@ -126,8 +128,10 @@ def make_private(
     examples, expected = _sizes(loader)
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise ValueError(f"epochs must be an integer of at least 1, got {epochs!r}")
-    if not 0 < max_grad_norm < math.inf:
-        raise ValueError(f"max_grad_norm must be in (0, inf), got {max_grad_norm}")
+    if not _SHORTEST <= max_grad_norm <= _LONGEST:
+        raise ValueError(
+            f"max_grad_norm must be in [{_SHORTEST:g}, {_LONGEST:g}], got {max_grad_norm}"
+        )
     errors = problems(model)
     if errors:
         raise ValueError("the model cannot be trained so: " + "; ".join(errors))
@@ -205,6 +209,8 @@ def _sizes(loader: DataLoader[Any]) -> tuple[int, int]:
     """Return the number of examples and the mean size of a batch."""
     if loader.batch_size is None:
         raise ValueError("loader must have a batch size")
+    if isinstance(loader.dataset, IterableDataset):
+        raise ValueError("loader must have a data set that is read by index, not a stream")
     if not hasattr(loader.dataset, "__len__"):
         raise ValueError("loader must have a data set of known length")
     examples = len(loader.dataset)

@@ -38,7 +38,7 @@ class GuardedModel(GradSampleModule):  # type: ignore[misc]  # Opacus has no typ
 
     Each training pass (in training mode, with gradients) uses the batch's turn. Before the
     first, the model is tried on made-up rows: changing one must not change another's output.
-    After each pass, whatever the mode, buffers and frozen parameters must be what they were.
+    After each pass, whatever the mode, buffers and parameters must be what they were.
     Gradients summed over a batch, which autograd leaves in ``grad``, are dropped: they are
     neither clipped nor noised, and another optimizer would learn from them.
 
@@ -54,7 +54,9 @@ class GuardedModel(GradSampleModule):  # type: ignore[misc]  # Opacus has no typ
         super().__init__(model)
         self._draws = draws
         self._tried = False
+        self._learning = {name for name, p in model.named_parameters() if p.requires_grad}
         self._kept = {name: value.detach().clone() for name, value in _fixed(model).items()}
+        self._given: dict[str, torch.Tensor] = {}
         self._guards = [
             model.register_forward_pre_hook(self._before, with_kwargs=True),
             model.register_forward_hook(self._after, always_call=True),
@@ -73,9 +75,10 @@ class GuardedModel(GradSampleModule):  # type: ignore[misc]  # Opacus has no typ
         ReleaseError
             If training changed one: it would carry data out past the noise.
         """
-        changed = []
-        for name, value in _fixed(self._module).items():
-            kept = self._kept.get(name)
+        changed = self._chosen_anew()
+        kept_values = {**self._given, **self._kept}
+        for name, value in {**_fixed(self._module), **self._passing()}.items():
+            kept = kept_values.get(name)
             if kept is None:
                 owner, _, leaf = name.rpartition(".")
                 delattr(self._module.get_submodule(owner), leaf)  # it came with the data
@@ -88,8 +91,24 @@ class GuardedModel(GradSampleModule):  # type: ignore[misc]  # Opacus has no typ
         if changed:
             raise ReleaseError(
                 "training changed what no noise protects (buffers or frozen parameters), which "
-                f"has been undone: {', '.join(sorted(changed))}"
+                f"has been undone: {', '.join(sorted(set(changed)))}"
             )
+
+    def _chosen_anew(self) -> list[str]:
+        """Let learn what learned at first and nothing else, and return what differed."""
+        changed = []
+        for name, p in self._module.named_parameters():
+            if p.requires_grad != (name in self._learning) and (
+                name in self._learning or name in self._kept
+            ):
+                p.requires_grad_(name in self._learning)
+                p.grad = None
+                changed.append(name)
+        return changed
+
+    def _passing(self) -> dict[str, torch.Tensor]:
+        """Return the parameters, during a pass: only the optimizer may change them."""
+        return dict(self._module.named_parameters()) if self._given else {}
 
     def cleanup(self) -> None:
         """Remove all hooks, Opacus's too."""
@@ -98,16 +117,31 @@ class GuardedModel(GradSampleModule):  # type: ignore[misc]  # Opacus has no typ
         super().cleanup()
 
     def _before(self, model: nn.Module, given: Any, named: Any) -> None:
+        self._given = {name: p.detach().clone() for name, p in model.named_parameters()}
         if not (model.training and torch.is_grad_enabled()):
             return
         self._draws.passed()
+        self._forget_passes()
         if not self._tried:
             _try_rows(model, given, named)
             self.check_unchanged()
             self._tried = True
 
     def _after(self, _model: nn.Module, _given: Any, _output: Any) -> None:
-        self.check_unchanged()
+        try:
+            self.check_unchanged()
+        finally:
+            self._given = {}
+
+    def _forget_passes(self) -> None:
+        """Drop what Opacus keeps of passes that were given up, or rows of two would be one."""
+        for layer in self._module.modules():
+            layer.__dict__.pop("activations", None)
+            layer.__dict__.pop("max_batch_len", None)
+        for p in self._module.parameters():
+            if hasattr(p, "_forward_counter"):
+                p._forward_counter = 0
+                p.__dict__.pop("_current_grad_sample", None)
 
 
 def _fixed(model: nn.Module) -> dict[str, torch.Tensor]:

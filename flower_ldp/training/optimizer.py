@@ -17,10 +17,11 @@ current torch). Here
 (:mod:`~flower_ldp.training.draws`), and is counted, before anything else is computed: also if
 what follows fails. Each sum is noised once, and gradients are used once.
 
-**Roundings.** An example moves the rounded sum by at most
-:math:`C (1 + 10^{-9}) + \sqrt{d}\, 2^{-33} \sigma C` for d parameters. The noise is
-:math:`1 + 10^{-5}` times what is accounted for, which covers that up to d = 10^8 with
-:math:`\sigma \le 8`, or d = 10^6 with :math:`\sigma \le 80`; otherwise a larger factor is taken.
+**Roundings.** An example moves the rounded sum of B rows by at most
+:math:`C (1 + 10^{-9} + 2^{-52} B^2) + \sqrt{d}\, 2^{-33} \sigma C` for d parameters. The noise is
+:math:`1 + 10^{-5}` times what is accounted for, which covers that up to 10^5 expected rows and
+d = 10^8 with :math:`\sigma \le 4`, or d = 10^6 with :math:`\sigma \le 40`; otherwise a larger
+factor is taken.
 """
 
 from __future__ import annotations
@@ -85,9 +86,10 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         self._draws, self._check = draws, check
         self._terms = self._current_terms()
         dimension = sum(p.numel() for p in self.params)
-        margin = max(
-            _MARGIN, 2e-9 + 2.0 * math.sqrt(dimension) * noise_multiplier * 2.0**-DEVIATION_BITS
-        )
+        grid = 2.0 * math.sqrt(dimension) * noise_multiplier * 2.0**-DEVIATION_BITS
+        # More rows than twice as many as expected and 10,000 do not happen.
+        adding = (2.0 * expected_batch_size + 1e4) ** 2 * 2.0**-52
+        margin = max(_MARGIN, 2e-9 + grid + adding)
         self._unit = math.ldexp(noise_multiplier * max_grad_norm * (1 + margin), -DEVIATION_BITS)
         self._rng = RandomSource.from_os() if rng is None else rng
         self._stepping = False
@@ -145,6 +147,10 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         self.clip_and_accumulate()
         self.add_noise()
         self.scale_grad()
+        known = {id(p) for p in self.params}
+        for p in (p for group in self.param_groups for p in group["params"]):
+            if id(p) not in known:
+                p.grad = None  # frozen, with a gradient from elsewhere: it has no noise
         if self.step_hook:
             self.step_hook(self)
         return True
@@ -189,7 +195,8 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         return samples
 
     def _current_terms(self) -> tuple[Any, ...]:
-        return (self.noise_multiplier, self.max_grad_norm, [id(p) for p in self.params])
+        numbers = (self.noise_multiplier, self.max_grad_norm, self.expected_batch_size)
+        return (*numbers, [id(p) for p in self.params])
 
     def _refuse_unless_stepping(self, *_: Any) -> None:
         if not self._stepping:

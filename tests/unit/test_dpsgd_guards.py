@@ -13,7 +13,14 @@ import torch
 from flwr.app import Context, RecordDict
 from opacus.schedulers import ExponentialGradClip, ExponentialNoise
 from torch import nn
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+)
 
 from flower_ldp.clients.admission import Admission, ReleaseRequest
 from flower_ldp.errors import RefusalError, ReleaseError
@@ -313,7 +320,7 @@ def test_a_data_set_gives_one_item_for_an_index() -> None:
     [
         Subset(data(), [0, 1, 1, 2] * 5),
         ConcatDataset([data()] * 2),
-        Subset(ConcatDataset([data()] * 2), list(range(20))),
+        Subset(ConcatDataset([data()] * 2), list(range(50))),
     ],
     ids=["subset", "joined", "subset of joined"],
 )
@@ -474,3 +481,106 @@ def test_parameters_that_the_pass_does_not_reach_are_refused() -> None:
     training = prepared(model)
     backward(training, next(iter(training.loader)))
     refused(training, training.optimizer.step, "for every parameter")
+
+
+def test_dividing_by_the_size_of_the_batch_is_refused() -> None:
+    """It would tell how many took part, and with that who did."""
+    training = prepared()
+    batch = next(iter(training.loader))
+    backward(training, batch)
+    training.optimizer.expected_batch_size = len(batch[0]) + 11
+    refused(training, training.optimizer.step, "not those that were paid for")
+
+
+def test_gradients_from_before_do_not_move_frozen_parameters() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, 6), nn.Linear(6, 3))
+    model(data()[:5][0]).sum().backward()
+    model[0].requires_grad_(False)
+    kept = model[0].weight.clone()
+    training = prepared(model)
+    backward(training, next(iter(training.loader)))
+    for p in model[0].parameters():
+        p.grad = torch.ones_like(p)
+    training.optimizer.step()
+    assert torch.equal(model[0].weight, kept)
+
+
+class InitialisedByData(nn.Module):
+    """Scales its weights by the first batch, as some initialisations do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            self.layer.weight.data = self.layer.weight.data / x.std()
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+def test_weights_that_a_pass_changes_are_put_back() -> None:
+    training = prepared(InitialisedByData())
+    batch = next(iter(training.loader))
+    refused(training, lambda: backward(training, batch), "training changed")
+
+
+@pytest.mark.parametrize("frozen_first", [False, True])
+def test_what_learns_cannot_be_chosen_anew(frozen_first: bool) -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, 6), nn.Linear(6, 3))
+    model[0].requires_grad_(not frozen_first)
+    training = prepared(model, optimizer=torch.optim.SGD(model[1].parameters(), lr=0.1))
+    model[0].requires_grad_(frozen_first)
+    batch = next(iter(training.loader))
+    refused(training, lambda: backward(training, batch), "training changed")
+    assert model[0].weight.requires_grad is not frozen_first
+    backward(training, next(iter(training.loader)))
+    training.optimizer.step()
+
+
+def test_after_a_pass_that_was_given_up_training_goes_on() -> None:
+    training = prepared()
+    batches = iter(training.loader)
+    training.model(next(batches)[0])
+    for _ in range(2):
+        backward(training, next(batches))
+        training.optimizer.step()
+
+
+@pytest.mark.parametrize("length", [0.0, 5e-324, 1e-200, 1e200, float("inf"), float("nan")])
+def test_lengths_that_numbers_cannot_hold_are_refused(length: float) -> None:
+    charges = Charges()
+    with pytest.raises(ValueError, match="max_grad_norm must be"):
+        prepared(max_grad_norm=length, admission=charges)
+    assert not charges.terms
+
+
+class Streamed(IterableDataset[Any]):
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __iter__(self) -> Any:
+        return iter(data())
+
+
+def test_a_stream_is_refused_before_the_charge() -> None:
+    charges = Charges()
+    with pytest.raises(ValueError, match="by index"):
+        prepared(dataset=Streamed(), admission=charges)
+    assert not charges.terms
+
+
+DATA = data()
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Subset(DATA, torch.tensor([0, 0, *range(20)])),  # type: ignore[arg-type]
+        Subset(DATA, [0, -ITEMS, *range(1, 20)]),
+        ConcatDataset([DATA, Subset(DATA, [1, 2])]),
+        ConcatDataset([Subset(DATA, range(20)), Subset(Subset(DATA, range(30)), range(19, 30))]),
+    ],
+)
+def test_an_item_reached_in_two_ways_is_refused(dataset: Dataset[Any]) -> None:
+    with pytest.raises(ValueError, match="each item must occur once"):
+        prepared(dataset=dataset)
