@@ -52,7 +52,7 @@ def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
         ("bounded-mean", 1.0, 4_000, 0.65),
         ("gaussian", 2.0, 4_000, 0.5),
         ("unary-encoding", 1.0, 60_000, 0.7),
-        ("unary-one-hot", 1.0, 60_000, 0.8),
+        ("unary-one-hot", 1.0, 60_000, 0.85),
         ("codebook-embedding", 1.0, 60_000, 0.8),
     ],
 )
