@@ -7,7 +7,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from flower_ldp.node.sandbox.limits import Group, make_group
 from flower_ldp.node.sandbox.probe import Attempts
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 from flower_ldp.node.sandbox.syscalls import this_machine
+from flower_ldp.node.sandbox.view import PACKAGE
 from tests.network.federation import NODE
 from tests.sandbox import has_control_group, needs_sandbox
 
@@ -29,6 +31,8 @@ pytestmark = needs_sandbox
 
 #: An ordinary user: neither the tests' own nor that of apps.
 ORDINARY = 61_004
+#: What a node runs from.
+NEEDED = {Path(sys.prefix), Path(sys.base_prefix), PACKAGE.parent}
 SMALL = Settings(memory=512 << 20, processes=200, files=300, control_group=has_control_group())
 NO_LIMIT = () if SMALL.control_group else ("--sandbox-no-memory-limit",)
 
@@ -70,13 +74,7 @@ def test_nothing_is_open_in_the_sandbox(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user")
 def test_nothing_is_open_where_the_node_is_an_ordinary_user(tmp_path: Path) -> None:
-    # Python may be installed in root's home, which that user cannot enter.
-    before = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/root"]
-    python = Path(sys.base_prefix)
-    if python.is_relative_to("/root"):
-        for folder in reversed(python.parents[:-2]):
-            before += ["--perms", "0755", "--dir", str(folder)]
-        before += ["--ro-bind", str(python), str(python)]
+    before = ["bwrap", "--dev-bind", "/", "/", *readable(NEEDED)]
     before += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "setpriv"]
     before += [f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups"]
     code, printed = check("--sandbox-no-memory-limit", before=tuple(before), home=tmp_path)
@@ -88,6 +86,27 @@ def test_nothing_is_open_where_the_node_is_an_ordinary_user(tmp_path: Path) -> N
         assert said in printed
     code, printed = check(before=tuple(before), home=tmp_path)
     assert (code, "--sandbox-no-memory-limit" in printed) == (2, True)
+
+
+def readable(folders: Iterable[Path]) -> list[str]:
+    """Return options that show folders to every user, though they lie in closed ones.
+
+    Python may be installed in root's home, and the checkout lie in a private folder of /tmp.
+    """
+    closed: dict[Path, list[Path]] = {}
+    for folder in folders:
+        above = (one for one in reversed(folder.parents) if not one.stat().st_mode & 0o001)
+        if found := next(above, None):
+            closed.setdefault(found, []).append(folder)
+    words: list[str] = []
+    for top, inner in closed.items():
+        words += ["--perms", "0755", "--tmpfs", str(top)]
+        for folder in inner:
+            between = [one for one in reversed(folder.parents) if top in one.parents]
+            for one in between:
+                words += ["--perms", "0755", "--dir", str(one)]
+            words += ["--ro-bind", str(folder), str(folder)]
+    return words
 
 
 def test_the_probe_finds_the_ways_open_where_there_is_no_sandbox(tmp_path: Path) -> None:
@@ -161,10 +180,6 @@ def keep_folder(patch: pytest.MonkeyPatch) -> None:
     weaker(lambda words: [*words[:-6], "--bind", "/tmp", "/mnt", *words[-6:]])(patch)
 
 
-def share_folder(patch: pytest.MonkeyPatch) -> None:
-    weaker(lambda words: [*words, "--bind", "/tmp", "/tmp"])(patch)
-
-
 def keep_descriptor(patch: pytest.MonkeyPatch) -> None:
     start = subprocess.Popen
     leaked = os.open("/etc/passwd", os.O_RDONLY)
@@ -185,7 +200,6 @@ def keep_descriptor(patch: pytest.MonkeyPatch) -> None:
         (no_filter, "AF_VSOCK"),
         (no_filter, "a user namespace by clone"),
         (keep_folder, "places to write, but for a private /tmp"),
-        (share_folder, "a file in /tmp outside"),
         (keep_descriptor, "open files of the node's"),
     ],
     ids=lambda one: getattr(one, "__name__", one),
@@ -201,6 +215,15 @@ def test_a_weaker_sandbox_is_noticed(
     weaken(monkeypatch)
     found = run_check(SMALL, {}, group, every_file=False)
     assert any(one.is_open and one.way.startswith(way) for one in found)
+
+
+def test_a_shared_folder_is_noticed(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="flower-ldp-shared-") as shared:
+        os.chmod(shared, 0o755)
+        monkeypatch.setattr(tempfile, "tempdir", shared)
+        weaker(lambda words: [*words, "--bind", shared, shared])(monkeypatch)
+        found = run_check(SMALL, {}, group, every_file=False)
+    assert any(one.is_open and one.way.startswith("a file in /tmp outside") for one in found)
 
 
 def test_a_sandbox_in_this_machines_network_is_noticed(

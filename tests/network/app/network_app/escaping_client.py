@@ -13,6 +13,7 @@ import re
 import socket
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,18 @@ def _safely(way: Any, context: Context, part: int) -> Any:
 
 def command_lines(context: Context, part: int) -> list[str]:
     """Find paths of the node's on the command lines of all processes that can be seen."""
-    found: set[str] = set()
-    for name in glob.glob("/proc/[0-9]*/cmdline"):
-        found |= set(_NAMED.findall(Path(name).read_text(errors="replace")))
-    return sorted(found)
+    return sorted({path for line in _all_lines() for path in _NAMED.findall(line)})
 
 
 def tokens(context: Context, part: int) -> int:
     """Count the processes with a token on their command line."""
-    lines = [Path(name).read_bytes() for name in glob.glob("/proc/[0-9]*/cmdline")]
-    return sum(b"--token\0" in line for line in lines)
+    return sum("--token\0" in line for line in _all_lines())
+
+
+def _all_lines() -> Iterator[str]:
+    for name in glob.glob("/proc/[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # a process that has ended since
+            yield Path(name).read_text(errors="replace")
 
 
 def site(context: Context, part: int) -> list[str]:
