@@ -1,4 +1,4 @@
-"""Planted broken paths: gates that tell by what they refuse, and a training that takes too much.
+"""Planted broken paths: gates that tell by refusing, careless labels, a training of more steps.
 
 Each is the shipped code but for the one thing that it does wrong. None is reachable from the
 package.
@@ -6,6 +6,7 @@ package.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -13,11 +14,12 @@ import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
+from flower_ldp.audit_paths.labels import LabelSet
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms import RandomSource
+from flower_ldp.mechanisms import RandomSource, RRWithPrior
 from flower_ldp.training import PrivateTraining
 from flower_ldp.training.draws import Draws
 
@@ -75,3 +77,31 @@ def train_each_batch_twice(training: PrivateTraining) -> None:
                 optimizer.zero_grad()
                 training.model(features).sum().backward()
                 optimizer.step()
+
+
+def labels_drawn_at_every_ask(given: LabelSet, rng: RandomSource) -> tuple[object, ...]:
+    """Randomize each stage whenever it is asked for, as a store does that keeps nothing."""
+    return _label_outcome(given, lambda: rng)
+
+
+def labels_with_one_noise(given: LabelSet, rng: RandomSource) -> tuple[object, ...]:
+    """Randomize each label once, and every stage with the same noise."""
+    seed = rng.bits(64)
+    return _label_outcome(given, lambda: RandomSource.seeded(seed))
+
+
+def _label_outcome(
+    given: LabelSet, source: Callable[[], RandomSource]
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """Return what the label store would, but for the noise: without a ledger it takes no time."""
+    told, last = [], len(given.stages.mechanisms) - 1
+    for stage in (*range(last), *[last] * given.asks):
+        mechanism = given.stages.mechanism(stage)
+        members = given.stages.members(stage, len(given.labels))
+        true = np.array(given.labels)[members]
+        if isinstance(mechanism, RRWithPrior):
+            reports = mechanism.randomize_array(true, source(), given.prior)
+        else:
+            reports = mechanism.randomize_array(true, source())
+        told.append((tuple(members.tolist()), tuple(reports.tolist())))
+    return tuple(told)
