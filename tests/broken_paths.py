@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import numpy as np
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.audit_paths.labels import LabelSet
@@ -49,6 +49,39 @@ class _OpenUnlessLong(OpenSignDS):
 def refuses_long_updates(longest: float) -> LdpMod:
     """Return a gate whose answer is missing where the data moves the model far."""
     return LdpMod(train=RefusesLongUpdates(longest))
+
+
+@dataclass(frozen=True)
+class LongerWithoutAnUpdate(SignDSRelease):
+    """A release whose reports are one byte longer where no update could be read."""
+
+    def open(self, content: RecordDict) -> OpenSignDS:
+        opened = super().open(content)
+        return _OpenLonger(opened.proposal, opened.layout, opened.sent)
+
+
+@dataclass(frozen=True)
+class _OpenLonger(OpenSignDS):
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        update = self.layout.difference(single_model(reply), self.sent)
+        return super().privatize(reply, rng) + bytes(int(not np.isfinite(update).all()))
+
+
+class SaysHowMany:
+    """A gate around the gate, which adds a metric of the data's to a reply that is not finite."""
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        trained: list[Message] = []
+
+        def watched(message: Message, context: Context) -> Message:
+            trained.append(call_next(message, context))
+            return trained[-1]
+
+        reply = LdpMod(train=SignDSRelease())(message, context, watched)
+        arrays = single_model(trained[-1].content).values()
+        if not all(np.isfinite(array).all() for array in arrays):
+            reply.content["extra"] = MetricRecord({"entries": 1})
+        return reply
 
 
 class SaysHowLong:

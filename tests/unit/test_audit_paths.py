@@ -7,15 +7,22 @@ import os
 
 import numpy as np
 import pytest
+from flwr.clientapp.typing import Mod
 
 from flower_ldp.audit_paths import CLAIMED, NOT_CLAIMED, gate, labels
 from flower_ldp.audit_paths.labels import ASKS, CHANGED
 from flower_ldp.audit_paths.owner import AuditOwner
+from flower_ldp.clients import LdpMod
 from flower_ldp.clients.labels import PrivateLabels
 from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.mechanisms import MagRR, RandomSource, SignDS
 from flower_ldp.policy.files import ENVIRONMENT_VARIABLE
-from tests.broken_paths import SaysHowLong, refuses_long_updates
+from tests.broken_paths import (
+    LongerWithoutAnUpdate,
+    SaysHowLong,
+    SaysHowMany,
+    refuses_long_updates,
+)
 
 SELECTION, MAGNITUDE = SignDS(1.5, 0.2), MagRR(0.5)
 
@@ -61,6 +68,16 @@ def test_a_refusal_that_depends_on_data_shows_in_one_draw_of_each() -> None:
     (contrast,) = case.contrasts
     kinds = [case.draw(data, RandomSource.seeded(1))[0] for data in contrast.pair]
     assert kinds == ["report", "error"]
+
+
+@pytest.mark.parametrize("mod", [LdpMod(train=LongerWithoutAnUpdate()), SaysHowMany()])
+def test_a_reply_of_another_form_shows_in_one_draw_of_each(mod: Mod) -> None:
+    (contrast,) = (case := gate(SELECTION, MAGNITUDE, mod=mod, checks=CLAIMED[1:2])).contrasts
+    report, other = (case.draw(data, RandomSource.seeded(1)) for data in contrast.pair)
+    assert (report[0], other[0]) == ("report", "no report")
+    near, far = contrast.statistic([report, other])
+    assert abs(near) <= 2.1
+    assert far >= 1e6
 
 
 @pytest.mark.parametrize("checks", [(), ("all",), (CLAIMED[0], "else")])
