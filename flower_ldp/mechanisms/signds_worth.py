@@ -142,7 +142,7 @@ def best_sizes(
     last = min(dimension, _LARGEST_DIM_OUT)
     sizes = np.array([dim_out]) if dim_out else np.arange(1, last + 1)
     epsilon = max(epsilon, _SMALL_EPSILON)
-    best, chosen = 0.0, (smallest, 1)
+    best, chosen = 0.0, (smallest, dim_out or 1)  # if all are worth nothing, as with h = d
     for top_size in sorted(grid):
         found = cosines(dimension, top_size, epsilon, sizes, crowd)
         first = int(np.argmax(found > found.max() * (1.0 - _MARGIN)))

@@ -159,6 +159,15 @@ def test_a_given_size_of_report_is_kept_and_k_is_chosen_for_it() -> None:
     assert SignDS(8.0, 0.2, dim_out=9).sized(66_404) == SignDS(8.0, 0.2, dim_out=9)
 
 
+@pytest.mark.parametrize("dimension", [1, 2, 5, 8, 9, 100])
+@pytest.mark.parametrize("epsilon", [5e-324, 1.0, 100.0])
+def test_a_given_size_is_kept_though_it_is_worth_nothing(dimension: int, epsilon: float) -> None:
+    for dim_out in {1, max(1, dimension - 1), dimension}:
+        open_ = SignDS(epsilon, dim_out=dim_out)
+        assert open_.plan(dimension).dim_out == dim_out
+        assert open_.sized(dimension).plan(dimension) == open_.plan(dimension)
+
+
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0, 8.0, 30.0, 100.0])
 def test_it_is_worth_more_than_the_published_rule(epsilon: float) -> None:
     assert SignDS(epsilon).plan(61_706).worth > SignDS(epsilon, 0.2).plan(61_706).worth
