@@ -304,6 +304,20 @@ def test_the_command_as_json() -> None:
     assert reuse["check"] == "three releases, fresh source each"
 
 
+def test_all_leaves_out_a_path_that_has_no_such_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
+    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd": PATHS["dpsgd"]})
+    done = run("all", "--epsilon", "100", "--draws", "100")
+    assert done.exit_code == 0
+    assert "magrr" in done.stdout
+    assert done.stderr == (
+        "warning: dpsgd is left out: dpsgd has no epsilon outside [0.01, 30], got 100\n"
+    )
+    alone = run("dpsgd", "--epsilon", "100")
+    assert alone.exit_code == 2
+    assert "dpsgd has no epsilon outside" in alone.stderr
+
+
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 
 
