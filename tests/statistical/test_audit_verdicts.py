@@ -105,6 +105,19 @@ def test_a_sign_that_follows_the_update_is_refuted(name: str) -> None:
     assert results[0].refuted
 
 
+def test_a_bit_that_shares_its_noise_with_the_sign_is_refuted() -> None:
+    # The server sees the sign, and so whether the bit was turned round.
+    case = BUILDERS["signds-magrr"](Settings())
+
+    def draw(update: np.ndarray, rng: RandomSource) -> Any:
+        report, _ = case.draw(update, rng)
+        below = np.array_equal(update, case.contrasts[0].pair[0])
+        return report, int(below) ^ int(report.sign < 0)
+
+    results = audit_case(replace(case, draw=draw), 2_000, sources=sources_seeded_from(11))
+    assert results[0].refuted
+
+
 def _with_the_sign_of_the_update(draw: Callable[..., Any]) -> Callable[..., Any]:
     def signed(update: np.ndarray, rng: RandomSource) -> Any:
         report = draw(update, rng)
