@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Mapping
 
 from flwr.app import Context, RecordDict
@@ -68,7 +68,7 @@ def run_in_process(
     """
     if not isinstance(server_app, ServerApp):
         raise TypeError(f"server_app must be a ServerApp, got {type(server_app).__name__}")
-    run_id = secrets.randbits(63) | 1
+    run_id = int.from_bytes(os.urandom(8), "big") >> 1 | 1  # Flower's are random too
     config = dict(run_config or {})
     nodes = Nodes(
         client_app, num_nodes, run_id, config, dict(node_config or {}), strict, keep_contexts
