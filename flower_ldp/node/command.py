@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from flower_ldp.node.log import keep_plain
 from flower_ldp.node.sandbox.settings import SandboxMissing, add_options
 
 if TYPE_CHECKING:
@@ -87,9 +88,11 @@ def main() -> None:
         print(parser.format_help())
     sys.argv = [PROGRAM, *rest]
     _log_to_stderr()
+    keep_plain()
     if options.ldp_policy is not None:
         _name_policy(options.ldp_policy)
 
+    from flower_ldp.node.calls import AppCalls
     from flower_ldp.node.channel import (
         FlowerChanged,
         check_flower,
@@ -100,17 +103,19 @@ def main() -> None:
     )
     from flower_ldp.node.peers import OwnUserWatch
 
+    calls = AppCalls()
     try:
         check_flower()
         arguments = flower_arguments()
         apps = _apps(options, arguments)
         if options.check:
             _check_only(options, apps, given_config(arguments), arguments)
+        wrap_runtime_api(calls.around)
         if apps is not None:
             sys.argv += apps.flower_options()
         elif not options.ldp_unsafe_app_user:
             wrap_runtime_api(lambda app: OwnUserWatch(app, _own_user))
-        run_supernode(lambda config: _setup(config, options, arguments, apps), _stop)
+        run_supernode(lambda config: _setup(config, options, arguments, apps), _stop, calls.opened)
     except (FlowerChanged, SandboxMissing) as error:
         _stop(str(error))
 

@@ -77,7 +77,7 @@ def test_a_node_ends_when_an_executor_of_its_own_user_calls(tmp_path: Path) -> N
                 timeout=60,
                 shown=(tmp_path / "log").read_text,
             )
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/docs", timeout=20):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20):
                 pass
             assert running.poll() is None  # who only looks is no app
             calling = subprocess.Popen(executor, env=environment, stdout=log, stderr=log)
