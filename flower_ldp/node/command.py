@@ -162,10 +162,13 @@ def _check_only(
 
 def _hidden(policy: SitePolicy | None, arguments: argparse.Namespace) -> dict[str, Path]:
     """Return what no app may see, by names for people."""
+    from flower_ldp.node.marks import KEY_SUFFIX
+
     home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
     found = {"the node's Flower folder": Path(home)}
     if policy is not None:
-        found |= {"the policy": policy.path, "the ledger": policy.ledger}
+        marks = policy.ledger.with_name(policy.ledger.name + KEY_SUFFIX)
+        found |= {"the policy": policy.path, "the ledger": policy.ledger, "its mark key": marks}
     if arguments.auth_supernode_private_key is not None:
         found["the node's key"] = Path(arguments.auth_supernode_private_key).expanduser()
     return found

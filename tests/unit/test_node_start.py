@@ -112,7 +112,13 @@ def test_key_policy_and_ledger_are_hidden(tmp_path: Path, monkeypatch: pytest.Mo
     options, arguments = given(monkeypatch, *words)
     policy = command._usable_policy(given_config(arguments), options)
     names = {path.name for path in command._hidden(policy, arguments).values()}
-    assert names == {"flower", "policy.yaml", "ledger.sqlite", "node-key"}
+    assert names == {
+        "flower",
+        "policy.yaml",
+        "ledger.sqlite",
+        "ledger.sqlite-mark-key",
+        "node-key",
+    }
 
 
 def spec(kind: TaskType) -> ExecutionSpec:
@@ -136,8 +142,8 @@ def test_an_app_gets_its_token_by_no_command_line(tmp_path: Path) -> None:
 
         executor = AppExecutor(start)
         assert executor.launch(spec(TaskType.CLIENT_APP)).status is LaunchResultStatus.ACCEPTED
-        (process,) = executor._processes
-        assert process.wait(60) == 0
+        (app,) = executor._processes
+        assert app.process.wait(60) == 0
     executor.reconcile()
     assert executor._processes == []
     first, _, rest = (tmp_path / "out").read_text().partition("\n")
@@ -145,6 +151,29 @@ def test_an_app_gets_its_token_by_no_command_line(tmp_path: Path) -> None:
     assert TOKEN not in rest
     assert not any(TOKEN in word for word in commands[0])
     assert commands[0] == command_of(spec(TaskType.CLIENT_APP))
+
+
+@pytest.mark.parametrize("stays", [None, 0.0, 600.0])
+def test_an_app_that_stays_is_ended_when_the_next_one_is_there(stays: float | None) -> None:
+    def start(words: list[str], token: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    executor = AppExecutor(start, stays=stays)
+    try:
+        executor.launch(spec(TaskType.CLIENT_APP))
+        executor.reconcile()
+        (first,) = executor._processes
+        assert first.process.poll() is None  # it is the only one
+        executor.launch(spec(TaskType.CLIENT_APP))
+        executor.reconcile()
+        if stays == 0.0:
+            assert first.process.wait(20) == -9
+        running = [one.process.poll() is None for one in executor._processes]
+        assert running == ([False, True] if stays == 0.0 else [True, True])
+    finally:
+        for one in executor._processes:
+            one.process.kill()
+            one.process.wait()
 
 
 def test_other_tasks_and_commands_that_cannot_start_fail() -> None:

@@ -150,6 +150,8 @@ def test_the_probe_finds_the_ways_open_where_there_is_no_sandbox(tmp_path: Path)
         "namespaces shared with the node",
         "processes but the sandbox's own",
         "typing into a terminal",
+        "a terminal's line discipline",
+        "another limit on core dumps",
         "sockets of any other family",
         "netlink but for routes",
         "rights by programs that give some",

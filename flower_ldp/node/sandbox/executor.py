@@ -27,6 +27,8 @@ from flower_ldp.node.sandbox.output import copy_output
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 
 _PR_SET_PDEATHSIG = 1
+#: Seconds in which an app that has answered may hand in its context and end.
+STAYS = 10.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def main() -> None:
             copy_output(process.stdout, log, of_all=allowance)  # type: ignore[arg-type]  # a binary file
         return process
 
-    use(AppExecutor(start, jail.close))
+    use(AppExecutor(start, jail.close, STAYS))
     run_executor(f"127.0.0.1:{orders.port}", orders.secret)
 
 
