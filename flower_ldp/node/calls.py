@@ -213,7 +213,8 @@ def _with_body(scope: Any, body: bytes) -> tuple[Any, Any]:
 
 
 async def _refuse(send: Send) -> None:
-    body = b'{"detail": "not permitted"}'
+    """Answer as if there were no such call: at "forbidden" Flower's client ends its process."""
+    body = b'{"detail": "no such call"}'
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.start", "status": 404, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 PROGRAM = "flower-ldp-supernode"
 OWN_USER = (
-    "apps would run under this node's own user: they could read its key, policy and ledger, and "
-    "open connections of their own. Start it with --sandbox (Linux), or with --isolation process "
-    "and flower-ldp-superexec as another user (docs/deployment.md). With --ldp-unsafe-app-user it "
-    "starts all the same"
+    "apps would run under this node's own user: they could read its key and policy, write to its "
+    "ledger and open connections of their own. Start it with --sandbox (Linux), or with "
+    "--isolation process and flower-ldp-superexec as another user (docs/deployment.md). With "
+    "--ldp-unsafe-app-user it starts all the same"
 )
 
 
@@ -52,9 +52,9 @@ def site_parser() -> argparse.ArgumentParser:
         "--ldp-gate",
         default="privatize",
         metavar="GATE",
-        help="'privatize' (default): replies are privatized here, whatever the app "
-        "does. 'reports': the app has the gate LdpMod; only reports that the site's ledger "
-        "holds leave. 'module:object': a mod of the site's own, for other releases.",
+        help="'privatize' (default): replies are privatized here. 'reports': the app has the gate "
+        "LdpMod; only reports that the site's ledger holds leave. 'module:object': a mod of the "
+        "site's own, for other releases.",
     )
     site.add_argument(
         "--ldp-hold-seconds",
@@ -66,8 +66,8 @@ def site_parser() -> argparse.ArgumentParser:
     site.add_argument(
         "--ldp-unsafe-app-user",
         action="store_true",
-        help="Start although apps run under this node's own user, so that they can read its key, "
-        "policy and ledger and open connections of their own.",
+        help="Start although apps run under this node's own user, so that they can read its key "
+        "and policy, write to its ledger and open connections of their own.",
     )
     site.add_argument(
         "--ldp-simulation",

@@ -186,7 +186,7 @@ def test_what_no_app_needs_is_refused(name: str, asked: Any, pair: tuple[Node, b
     node, guarded = pair
     node.receive()
     node.pull()
-    assert node.post(name, asked).status_code == (403 if guarded else 200)
+    assert node.post(name, asked).status_code == (404 if guarded else 200)
     tasks = len(node.state.get_tasks())
     assert tasks == 1 if guarded else tasks >= 1
 
@@ -212,7 +212,7 @@ def test_an_app_that_stays_gets_no_second_message_and_answers_none(
     node.receive()
     second, node.token = node.token, first
     found = node.pull()
-    assert node.push().status_code == (403 if guarded else 200)
+    assert node.push().status_code == (404 if guarded else 200)
     node.token = second
     if guarded:
         assert node.pull().is_success
@@ -240,7 +240,7 @@ def test_a_second_reply_is_refused(node: Node) -> None:
     node.pull()
     assert node.push().is_success
     node.reply = None  # another
-    assert node.push().status_code == 403
+    assert node.push().status_code == 404
     assert len(node.replies()) == 1
 
 
@@ -266,7 +266,7 @@ def test_a_reply_of_another_run_or_identity_is_refused(field: str, node: Node) -
     node.receive()
     node.pull()
     value: Any = OTHER_RUN if field == "run_id" else "canary\n"
-    assert node.push(lambda one: setattr(one.metadata, field, value)).status_code == 403
+    assert node.push(lambda one: setattr(one.metadata, field, value)).status_code == 404
     assert node.replies() == []
 
 
@@ -288,7 +288,7 @@ def test_a_task_is_not_done_before_its_reply(pair: tuple[Node, bool]) -> None:
     node, guarded = pair
     node.receive()
     node.pull()
-    assert node.end().status_code == (403 if guarded else 200)
+    assert node.end().status_code == (404 if guarded else 200)
     # Flower answers for an app that is gone, but not for one that said that it is done.
     assert (node.state.get_task_by_token(node.token) is not None) is guarded
     if guarded:
@@ -306,7 +306,7 @@ def test_what_is_no_call_is_refused(name: str, node: Node) -> None:
     headers = {TASK_TOKEN_HEADER: node.token, "content-type": "application/protobuf"}
     for content in (b"", b"\xff" * 50, b"x" * 70_000_000):
         found = node.client.request("POST", f"/v1/runtime/{name}", headers, content)
-        assert found.status_code == 403
+        assert found.status_code == 404
 
 
 def test_a_token_that_flower_does_not_know_is_remembered_by_nobody(node: Node) -> None:
@@ -326,14 +326,14 @@ def test_a_token_that_flower_does_not_know_is_remembered_by_nobody(node: Node) -
     [
         ("GET", "/health", 200),
         ("HEAD", "/health", 200),
-        ("POST", "/health", 403),
-        ("GET", "/docs", 403),
-        ("GET", "/openapi.json", 403),
-        ("GET", "/v1/runtime/push-object", 403),
-        ("POST", "/v1/runtime/responses", 403),
-        ("POST", "/v1/runtime//push-object", 403),
-        ("POST", "/v1/runtime/push-object/", 403),
-        ("POST", "push-object", 403),
+        ("POST", "/health", 404),
+        ("GET", "/docs", 404),
+        ("GET", "/openapi.json", 404),
+        ("GET", "/v1/runtime/push-object", 404),
+        ("POST", "/v1/runtime/responses", 404),
+        ("POST", "/v1/runtime//push-object", 404),
+        ("POST", "/v1/runtime/push-object/", 404),
+        ("POST", "push-object", 404),
     ],
 )
 def test_paths(method: str, path: str, status: int, node: Node) -> None:
