@@ -31,6 +31,12 @@ OWN_USER = (
     "--ldp-unsafe-app-user it starts all the same"
 )
 
+NO_SECRET = (
+    "without --superexec-auth-secret-file every program that reaches this node's runtime API, the "
+    "apps among them, can take messages in the executor's place"
+)
+_log = logging.getLogger("flower_ldp")
+
 
 def site_parser() -> argparse.ArgumentParser:
     """Return the parser of the options that this command adds to Flower's."""
@@ -133,6 +139,8 @@ def _apps(options: argparse.Namespace, arguments: argparse.Namespace) -> Sandbox
             raise SandboxMissing(OWN_USER)
         if options.check:
             raise SandboxMissing("--check is for --sandbox")
+        if arguments.isolation == "process" and arguments.superexec_auth_secret_file is None:
+            _log.warning(NO_SECRET)
         return None
     if sys.platform != "linux":
         raise SandboxMissing(f"--sandbox is for Linux, this is {sys.platform}")

@@ -74,7 +74,7 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
-            "PYTHONPATH": os.pathsep.join([str(HURRY), *_paths()]),
+            "PYTHONPATH": hurried(),
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
         }
@@ -218,9 +218,10 @@ class Federation:
         assert self.superlink.is_running, self.superlink.output[-4_000:]
 
 
-def _paths() -> list[str]:
-    """Return where this process's own environment has Python look for packages."""
-    return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+def hurried() -> str:
+    """Return where processes are to look for packages, so that Flower asks more often."""
+    own = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    return os.pathsep.join([str(HURRY), *own])
 
 
 def _toml(value: str | int | float | bool) -> str:

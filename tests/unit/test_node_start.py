@@ -49,6 +49,16 @@ def test_apps_under_the_nodes_own_user_are_refused(
     assert command._apps(*given(monkeypatch, "--isolation", "process")) is None
 
 
+def test_an_executor_without_a_secret_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = ("--isolation", "process", "--superexec-auth-secret-file", "secret")
+    assert command._apps(*given(monkeypatch, *words)) is None
+    assert caplog.records == []
+    assert command._apps(*given(monkeypatch, *words[:2])) is None
+    assert "superexec-auth-secret-file" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
