@@ -34,7 +34,6 @@ from flwr.app import Message, Metadata
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from flwr.supercore.constant import TASK_TOKEN_HEADER
-from google.protobuf.message import DecodeError
 
 _log = logging.getLogger("flower_ldp")
 
@@ -100,13 +99,13 @@ class AppCalls:
             name = _name(scope)
             if name in (_CONFIRM, _PUSH):
                 body = self._read(name, token, await _body(receive))
-                scope, receive = _with_body(scope, body)
+                scope, receive = _with_body(scope, receive, body)
             elif name == _OUTPUT:
                 self._check_answered(token)
             elif name == _PULL:
                 await self._pull(app, scope, receive, send, token)
                 return
-        except (_NotPermitted, DecodeError) as error:
+        except _NotPermitted as error:
             self._note(token, error)
             await _refuse(send)
             return
@@ -135,13 +134,15 @@ class AppCalls:
         if task is None or task.message is None:
             raise _NotPermitted(f"{name} before a message was given")
         if name == _CONFIRM:
-            asked = ConfirmMessageReceivedRequest.FromString(body)
-            if asked.message_object_id != task.message.message_id:
+            if (
+                _parsed(ConfirmMessageReceivedRequest, body).message_object_id
+                != task.message.message_id
+            ):
                 raise _NotPermitted("the confirmation of another message")
             return body
         if task.message is not self._open:
             raise _NotPermitted("a reply to a message that is closed")
-        return _own_reply(task, task.message, PushAppMessagesRequest.FromString(body))
+        return _own_reply(task, task.message, _parsed(PushAppMessagesRequest, body))
 
     def _check_answered(self, token: bytes) -> None:
         task = self._tasks.get(token)
@@ -174,7 +175,15 @@ def _own_reply(task: _Task, message: Metadata, asked: PushAppMessagesRequest) ->
     said.src_node_id, said.dst_node_id = message.dst_node_id, message.src_node_id
     said.ClearField("src_task_id")
     said.ClearField("dst_task_id")
-    return asked.SerializeToString()
+    written: bytes = asked.SerializeToString()
+    return written
+
+
+def _parsed(kind: Any, body: bytes) -> Any:
+    try:
+        return kind.FromString(body)
+    except Exception as error:  # the library's errors have no types
+        raise _NotPermitted("one that cannot be read") from error
 
 
 def _name(scope: Any) -> str:
@@ -200,16 +209,16 @@ async def _body(receive: Any) -> bytes:
     return b"".join(parts)
 
 
-def _with_body(scope: Any, body: bytes) -> tuple[Any, Any]:
+def _with_body(scope: Any, receive: Any, body: bytes) -> tuple[Any, Any]:
     """Return a call's scope and receiver for another body."""
     headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
     headers.append((b"content-length", str(len(body)).encode()))
     events = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def receive() -> dict[str, Any]:
-        return events.pop() if events else {"type": "http.disconnect"}
+    async def receive_body() -> Any:
+        return events.pop() if events else await receive()
 
-    return {**scope, "headers": headers}, receive
+    return {**scope, "headers": headers}, receive_body
 
 
 async def _refuse(send: Send) -> None:

@@ -299,6 +299,19 @@ def test_a_task_is_not_done_before_its_reply(pair: tuple[Node, bool]) -> None:
         assert node.post("push-task-output", context).is_success
 
 
+def test_an_object_that_belongs_to_no_reply_is_not_stored(node: Node) -> None:
+    node.receive()
+    node.pull()
+    content = b"data"
+    name = sha256(content).hexdigest()
+    asked = message_pb2.PushObjectRequest(run_id=RUN, object_id=name, object_content=content)
+    for session in ("", "made up"):
+        asked.session_id = session
+        found = node.post("push-object", asked).content
+        assert not message_pb2.PushObjectResponse.FromString(found).stored
+    assert node.state.object_store.get(name) is None
+
+
 @pytest.mark.parametrize("name", ["confirm-message-received", "push-messages"])
 def test_what_is_no_call_is_refused(name: str, node: Node) -> None:
     node.receive()
