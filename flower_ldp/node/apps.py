@@ -33,7 +33,7 @@ _INPUT = "/dev/fd/0"
 @dataclass
 class _App:
     process: subprocess.Popen[bytes]
-    until: float = math.inf
+    until: float
 
 
 class AppExecutor(SubprocessExecutor):
@@ -47,18 +47,22 @@ class AppExecutor(SubprocessExecutor):
         Is called when the executor ends.
     stays : float, optional
         Seconds for which an app may run on after the next one was started: a node handles one
-        message at a time, so its own is answered. If not given, for ever.
+        message at a time, so its own is answered. By default for ever.
+    longest : float, optional
+        Seconds for which an app may run at all.
     """
 
     def __init__(
         self,
         start: Starter,
         close: Callable[[], None] = lambda: None,
-        stays: float | None = None,
+        stays: float = math.inf,
+        longest: float = math.inf,
     ) -> None:
         self._start = start
         self._close = close
         self._stays = stays
+        self._longest = longest
         self._processes: list[_App] = []
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
@@ -70,10 +74,10 @@ class AppExecutor(SubprocessExecutor):
                 started = self._start(command_of(spec), file.fileno())
         except OSError as error:
             return LaunchResult.failed(f"the app's process cannot be started: {error}")
-        if self._stays is not None:
-            for one in self._processes:
-                one.until = min(one.until, time.monotonic() + self._stays)
-        self._processes.append(_App(started))
+        now = time.monotonic()
+        for one in self._processes:
+            one.until = min(one.until, now + self._stays)
+        self._processes.append(_App(started, now + self._longest))
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:

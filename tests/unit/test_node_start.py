@@ -163,23 +163,34 @@ def test_an_app_gets_its_token_by_no_command_line(tmp_path: Path) -> None:
     assert commands[0] == command_of(spec(TaskType.CLIENT_APP))
 
 
-@pytest.mark.parametrize("stays", [None, 0.0, 600.0])
-def test_an_app_that_stays_is_ended_when_the_next_one_is_there(stays: float | None) -> None:
+@pytest.mark.parametrize(
+    ("times", "ended"),
+    [
+        ({}, [False, False]),
+        ({"stays": 0.0}, [True, False]),
+        ({"stays": 600.0}, [False, False]),
+        ({"longest": 600.0}, [False, False]),
+        ({"longest": 0.0}, [True, True]),
+    ],
+)
+def test_an_app_is_ended_when_the_next_one_is_there_or_it_has_run_for_too_long(
+    times: dict[str, float], ended: list[bool]
+) -> None:
     def start(words: list[str], token: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 
-    executor = AppExecutor(start, stays=stays)
+    executor = AppExecutor(start, **times)
     try:
         executor.launch(spec(TaskType.CLIENT_APP))
-        executor.reconcile()
-        (first,) = executor._processes
-        assert first.process.poll() is None  # it is the only one
+        if "longest" not in times:
+            executor.reconcile()
         executor.launch(spec(TaskType.CLIENT_APP))
+        processes = [one.process for one in executor._processes]
         executor.reconcile()
-        if stays == 0.0:
-            assert first.process.wait(20) == -9
-        running = [one.process.poll() is None for one in executor._processes]
-        assert running == ([False, True] if stays == 0.0 else [True, True])
+        for process, is_ended in zip(processes, ended, strict=True):
+            assert (process.wait(20) if is_ended else process.poll()) == (-9 if is_ended else None)
+        executor.reconcile()
+        assert len(executor._processes) == ended.count(False)
     finally:
         for one in executor._processes:
             one.process.kill()

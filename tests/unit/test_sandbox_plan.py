@@ -33,13 +33,23 @@ def test_the_command_line_says_the_settings(tmp_path: Path) -> None:
     assert parsed() == Settings()
     words = ["--sandbox-data", str(tmp_path), "--sandbox-data", "b", "--sandbox-memory", "512M"]
     words += ["--sandbox-device", "/dev/null", "--sandbox-processes", "100", "--sandbox-files"]
-    found = parsed(*words, "99", "--sandbox-user", "who", "--sandbox-no-memory-limit")
+    words += ["99", "--sandbox-user", "who", "--sandbox-seconds", "60"]
+    found = parsed(*words, "--sandbox-no-memory-limit")
     data = (str(tmp_path), str(Path("b").absolute()))
-    assert found == Settings(data, ("/dev/null",), "who", 512 << 20, 100, 99, False)
+    assert found == Settings(data, ("/dev/null",), "who", 512 << 20, 100, 99, 60, False)
 
 
 @pytest.mark.parametrize(
-    "words", [("memory", "8"), ("memory", "8GB"), ("memory", "-1G"), ("files", "x"), ("files", "3")]
+    "words",
+    [
+        ("memory", "8"),
+        ("memory", "8GB"),
+        ("memory", "-1G"),
+        ("files", "x"),
+        ("files", "3"),
+        ("seconds", "0"),
+        ("seconds", "1.5"),
+    ],
 )
 def test_odd_sizes_are_refused(words: tuple[str, str]) -> None:
     with pytest.raises(SystemExit):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import signal
 import sys
@@ -99,7 +100,7 @@ def main() -> None:
             copy_output(process.stdout, log, of_all=allowance)  # type: ignore[arg-type]  # a binary file
         return process
 
-    use(AppExecutor(start, jail.close, STAYS))
+    use(AppExecutor(start, jail.close, STAYS, orders.settings.seconds or math.inf))
     run_executor(f"127.0.0.1:{orders.port}", orders.secret)
 
 
