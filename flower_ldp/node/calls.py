@@ -18,6 +18,7 @@ call                           is let through
                                are made anew from the message's own
 ``push-task-output``           after that reply
 any other                      never
+header ``traceparent``         of the executor alone
 =============================  ===================================================================
 """
 
@@ -42,12 +43,15 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _PREFIX = "/v1/runtime/"
+_ACQUIRE = "acquire-task"
 _PLAIN = frozenset(
-    ("acquire-task", "send-task-heartbeat", "pull-task-input", "pull-object", "push-object")
+    (_ACQUIRE, "send-task-heartbeat", "pull-task-input", "pull-object", "push-object")
 )
 _PULL, _CONFIRM, _PUSH = "pull-messages", "confirm-message-received", "push-messages"
 _OUTPUT = "push-task-output"
 _HEALTH = "/health"
+#: Where tracing is on, the name of a trace leaves for wherever traces are collected.
+_TRACE = b"traceparent"
 #: Bytes of a call that is read here: the names of a reply's objects.
 _LONGEST = 64 << 20
 #: Tokens that are remembered: there is one for each message, and one message at a time.
@@ -97,6 +101,8 @@ class AppCalls:
         token = dict(scope["headers"]).get(TASK_TOKEN_HEADER.lower().encode(), b"")
         try:
             name = _name(scope)
+            if name != _ACQUIRE:
+                scope = {**scope, "headers": [one for one in scope["headers"] if one[0] != _TRACE]}
             if name in (_CONFIRM, _PUSH):
                 body = self._read(name, token, await _body(receive))
                 scope, receive = _with_body(scope, receive, body)

@@ -353,6 +353,20 @@ def test_paths(method: str, path: str, status: int, node: Node) -> None:
     assert node.client.request(method, path).status_code == status
 
 
+@pytest.mark.parametrize(("name", "kept"), [("acquire-task", True), ("push-object", False)])
+def test_an_app_names_no_trace(name: str, kept: bool) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend(scope["headers"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    client = Client(AppCalls().around(app))
+    client.request("POST", f"/v1/runtime/{name}", {"Traceparent": "00-data-data-01"})
+    assert ((b"traceparent", b"00-data-data-01") in seen) is kept
+
+
 def test_what_an_app_tries_is_written_down_once(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
