@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 WAITING = ("test_slow_link.py", "test_faults.py")
 #: Folders whose files keep two cores busy: no more than two of these files run at once.
 ENGINES = ("simulation", "network")
+#: And files of other folders.
+MORE_ENGINES = ("test_guarded_app.py", "test_sandboxed_app.py")
 ENGINES_AT_ONCE = 2
 
 
@@ -35,7 +37,8 @@ def _turn_of(path: Path) -> tuple[bool, bool]:
 
 
 def _has_engine(path: Path) -> bool:
-    return path.parent.name in ENGINES and path.name not in WAITING
+    engine = path.parent.name in ENGINES or path.name in MORE_ENGINES
+    return engine and path.name not in WAITING
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
