@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,15 @@ from flower_ldp.accounting.ledger_types import NO_RUN
 from flower_ldp.cli.ledger_answers import accounts_of, look_into, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
-from flower_ldp.policy import BudgetLimit, Policy, load_policy
+from flower_ldp.policy import BudgetLimit, Policy, load_own_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 
 def answer(file: Path, report: Report) -> None:
     """Check everything about a policy file that can be checked before a run."""
-    policy = load_policy(file)
-    _rights(file, report)
+    policy, doubts = load_own_policy(file)
+    for doubt in doubts:
+        report.warn(doubt)
     report.facts.update(
         data_id=policy.data_id, mode=policy.mode, unlisted_messages=policy.unlisted_messages
     )
@@ -28,17 +28,6 @@ def answer(file: Path, report: Report) -> None:
     _messages(policy, report)
     _budgets(policy, report)
     _ledger(policy, report)
-
-
-def _rights(file: Path, report: Report) -> None:
-    for path, what in ((file, "the policy"), (file.absolute().parent, "its folder")):
-        mode = path.stat().st_mode
-        # In a folder with the sticky bit others cannot replace a file.
-        if mode & 0o022 and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
-            report.warn(
-                f"{what} {path} can be written by others (mode {stat.S_IMODE(mode):04o}), who "
-                "could raise the budgets: chmod go-w"
-            )
 
 
 def _messages(policy: Policy, report: Report) -> None:

@@ -120,14 +120,26 @@ def test_a_check_does_not_migrate_a_ledger(file: Path) -> None:
 
 
 def test_a_policy_that_others_can_write_is_said(file: Path) -> None:
+    file.with_name("ledger.sqlite").unlink()
+    file.write_text(POLICY.replace("deployment", "simulation"))
+    file.chmod(0o620)
+    done = flower_ldp("policy", "check", file)
+    assert (done.code, done.err) == (
+        0,
+        f"warning: policy {file} can be written by others (mode 0620): chmod go-w\n",
+    )
+    file.chmod(0o602)
+    assert flower_ldp("policy", "check", file).code == 1
+    file.write_text(POLICY)
     for mode in (0o620, 0o602):
         file.chmod(mode)
         done = flower_ldp("policy", "check", file)
-        assert done.code == 0
-        assert done.err.startswith(f"warning: the policy {file} can be written by others")
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith(f"error: policy {file} can be written by others")
+    Ledger.open(file.with_name("ledger.sqlite"), create=True).close()
     file.chmod(0o644)
     file.parent.chmod(0o777)
-    assert "its folder" in flower_ldp("policy", "check", file).err
+    assert f"error: folder {file.parent} can be" in flower_ldp("policy", "check", file).err
     file.parent.chmod(0o1777)
     assert flower_ldp("policy", "check", file).err == ""
 
