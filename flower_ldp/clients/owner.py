@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
+from flower_ldp.accounting.ledger_types import Kind
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.parts import account_name, charge_kept, kept
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
@@ -207,11 +208,9 @@ class LedgerPermit:
             ledger.seal(self.receipt, report)
 
 
-def _count(ledger: Ledger, account: str, kind: str, policy: Policy | None = None) -> None:
+def _count(ledger: Ledger, account: str, kind: Kind, policy: Policy | None = None) -> None:
     """Add one to a counter; with a policy, refuse where it would exceed the policy's number."""
-    count = getattr(ledger, "count", None)  # TEMPORARY: until the ledger's counters are merged
-    if count is not None:
-        count(account, kind, None if policy is None else policy.repeats)
+    ledger.count(account, kind, None if policy is None else policy.repeats)
 
 
 def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple[Receipt, str]:
