@@ -224,6 +224,29 @@ class Ledger:
             at = max(self._now(), head.latest)
             rows.write_report(db, number, at, receipt.chain, report)
 
+    def unsealed(self, charge: Charge) -> Receipt:
+        """Find a charge that has no report, so that it gets one after all.
+
+        For a program that is the only way out of the machine, and knows so that no report of it
+        has left. Nothing is charged.
+
+        Raises
+        ------
+        RefusalError
+            With code ``ldp:refused:repeat``, if there is no such charge, or it has a report.
+        LedgerError
+            If the file cannot be used.
+        """
+        with self._session.transaction(READ) as db:
+            head = self._session.head()
+            known = entries.find(db, head, charge)
+            if known is None:
+                raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} is not charged")
+            _check_same(known, charge)
+            if rows.read_report(db, known.number, known.chain) is not None:
+                raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} has a report")
+        return Receipt(known.number, known.chain)
+
     def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
         """Count what was answered or failed beside charges; on disk when this returns.
 
