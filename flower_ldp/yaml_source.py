@@ -130,6 +130,8 @@ class YamlFormat(Generic[SectionT]):
             return line, f"{name} is not a known field"
         if kind.startswith(("model", "mapping", "dict")):
             wanted = "must be a section of fields"
+        elif kind == "sequence_str":
+            wanted = "must be a list"
         got = "" if node is None else text[node.start_mark.index : node.end_mark.index]
         got = " ".join(got[:60].split()) + ("..." if len(got) > 60 else "")
         return line, f"{name} {wanted}, got {got or 'nothing'}"

@@ -21,6 +21,9 @@ ledger: ledger.sqlite
 mode: simulation
 messages: {}
 unlisted_messages: answer
+least_epsilon: 1.0e-9
+releases: {life: 1000000000}
+repeats: 1000000000
 budgets:
   client: {life: {epsilon: 1000000.0, delta: 0.5}}
   example: {life: {epsilon: 1000000.0, delta: 0.5}}

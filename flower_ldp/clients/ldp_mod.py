@@ -199,7 +199,7 @@ def _called(
     compute: Callable[[Context], bytes],
     instead: Callable[[], bytes],
 ) -> bytes:
-    """Call the app with a context of its own; where it may be left behind, with state of its own."""
+    """Call the app with a context of its own; if it may be left behind, with its own state too."""
     if call.handling.answer_after is None:
         with kept_node_config(context) as given:
             return call.run(lambda: compute(given), instead)
