@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def answer(file: Path, report: Report) -> None:
     report.line(f"{file}: a policy for {policy.data_id}, mode {policy.mode}")
     _messages(policy, report)
     _budgets(policy, report)
+    _numbers(policy, report)
     _ledger(policy, report)
 
 
@@ -108,6 +110,39 @@ def _budgets(policy: Policy, report: Report) -> None:
     report.facts["meaning"] = worth
     for name, words in worth.items():
         report.line(f"The budget per {name} for life: {words}")
+
+
+def _numbers(policy: Policy, report: Report) -> None:
+    """Say the least price, the largest numbers, when answers leave, and where the anchor is."""
+    limits = [str(limit) for limit in policy.numbers()]
+    moments = {name: float(seconds) for name, seconds in policy.answer_after.items()}
+    anchor = policy.anchor
+    report.facts.update(
+        least_epsilon=policy.least_epsilon,
+        releases=policy.releases.model_dump(),
+        repeats=policy.repeats,
+        answer_after=moments,
+        anchor=None if anchor is None else anchor.model_dump(mode="json"),
+    )
+    report.line(
+        f"A release costs an epsilon of at least {_cell(float(policy.least_epsilon))}; at most "
+        f"{' and '.join(limits)}, and {policy.repeats:,} answers that are none."
+    )
+    for name, seconds in moments.items():
+        report.line(f"{name}: answers leave after {seconds:g} s.")
+    if anchor is not None:
+        place = anchor.file if anchor.command is None else shlex.join(anchor.command)
+        report.line(f"The ledger's mark is kept by {place}.")
+    for message, allowances in policy.messages.items():
+        whole = dict.fromkeys(policy.budgets, 0.0)
+        for allowance in allowances.values():
+            whole[allowance.unit] += allowance.epsilon
+        for unit, epsilon in whole.items():
+            if 0.0 < epsilon < policy.least_epsilon:
+                report.warn(
+                    f"no {message} release per {unit} is allowed: its largest cost {epsilon:g} is "
+                    f"below least_epsilon {policy.least_epsilon:g}"
+                )
 
 
 def _fits(policy: Policy, message: str, limit: BudgetLimit) -> int | None:
