@@ -31,6 +31,7 @@ from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_file as file
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.anchor import Anchor
 from flower_ldp.accounting.books import Place, is_account
 from flower_ldp.accounting.ledger_limits import check_limits, check_numbers
 from flower_ldp.accounting.ledger_rows import Head
@@ -83,6 +84,7 @@ class Ledger:
         read_only: bool = False,
         at_least: Mark | None = None,
         durable: bool = True,
+        anchor: Anchor | None = None,
         timeout: float = 30.0,
         clock: Callable[[], int] = time.time_ns,
     ) -> Ledger:
@@ -102,6 +104,9 @@ class Ledger:
         durable : bool
             Whether charges and reports wait until they are on disk. **Never False for real
             data**: a power loss would forget what was spent. Simulations need not wait.
+        anchor : Anchor, optional
+            Where the ledger's mark is kept: compared now, and moved at every charge before
+            :meth:`charge` returns (:mod:`.anchor`). A missing file is then never made.
         timeout : float
             Seconds to wait for another process's transaction.
         clock : callable
@@ -115,7 +120,7 @@ class Ledger:
         path = Path(os.path.realpath(path))
         with file.understandable(path):
             if not path.exists():
-                if not create:
+                if not create or anchor is not None:
                     raise LedgerError(
                         f"ledger {path} does not exist: correct the path, restore a backup, or "
                         "create it if this data was never released from: flower-ldp ledger create "
@@ -123,7 +128,12 @@ class Ledger:
                     )
                 file.create(path, lambda db: rows.insert_empty(db, os.urandom(16).hex()))
         session = Session(
-            path, read_only=read_only, timeout=timeout, at_least=at_least, durable=durable
+            path,
+            read_only=read_only,
+            timeout=timeout,
+            at_least=at_least,
+            durable=durable,
+            anchor=anchor,
         )
         return cls(session, clock)
 
@@ -171,7 +181,7 @@ class Ledger:
         Returns
         -------
         Receipt
-            Once it is on disk. With a ``report``: send that one again.
+            Once it is on disk, and the anchor moved. With a ``report``: send that one again.
 
         Raises
         ------
@@ -185,6 +195,7 @@ class Ledger:
         """
         with self._session.transaction(WRITE) as db:
             head = self._session.head()
+            self._session.catch_up(head)
             known = entries.find(db, head, charge)
             if known is not None:
                 receipt = _repeated(db, known, charge)
@@ -197,6 +208,7 @@ class Ledger:
                 check_numbers(db, one, numbers, at)
                 head = entries.record(db, head, one, at)
         self._session.saw(head)
+        self._session.move_anchor()
         return Receipt(head.entries, head.chain)
 
     def seal(self, receipt: Receipt, report: bytes) -> None:
@@ -351,6 +363,23 @@ class Ledger:
         """Return the end of the chain: keep it elsewhere, and give it to :meth:`open`."""
         with self._session.transaction(READ):
             return mark_of(self._session.head())
+
+    def make_anchor(self, anchor: Anchor, *, replace: bool = False) -> Mark:
+        """Store the end of the chain in an anchor; its owner says that the ledger is the newest.
+
+        Parameters
+        ----------
+        anchor : Anchor
+            Where. What it holds must be in this ledger's history.
+        replace : bool
+            Give up what it holds, whatever it is.
+
+        Raises
+        ------
+        LedgerError
+            If it holds something else, or cannot be used.
+        """
+        return self._session.make_anchor(anchor, replace=replace)
 
     def verify(self) -> Verification:
         """Check the whole file; takes time in proportion to it and holds charges off.
