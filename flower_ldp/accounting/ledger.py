@@ -30,6 +30,7 @@ from flower_ldp.accounting import ledger_counts as counting
 from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_file as file
 from flower_ldp.accounting import ledger_rows as rows
+from flower_ldp.accounting import ledger_time as times
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.anchor import Anchor
 from flower_ldp.accounting.books import Place, is_account
@@ -37,9 +38,9 @@ from flower_ldp.accounting.ledger_limits import check_limits, check_numbers
 from flower_ldp.accounting.ledger_rows import Head
 from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger_sums import Snapshot
+from flower_ldp.accounting.ledger_time import Clock
 from flower_ldp.accounting.ledger_types import (
     MOST_REPORT,
-    MOST_TIME,
     Charge,
     Entry,
     ExactEvent,
@@ -126,7 +127,7 @@ class Ledger:
                         "create it if this data was never released from: flower-ldp ledger create "
                         f"{path}"
                     )
-                file.create(path, lambda db: rows.insert_empty(db, os.urandom(16).hex()))
+                file.create(path, _fill, durable=durable)
         session = Session(
             path,
             read_only=read_only,
@@ -202,7 +203,7 @@ class Ledger:
                 if repeats is not None:
                     counting.count(db, charge.data_id, "again", repeats)
                 return receipt
-            at = max(self._now(), head.latest)
+            at = self._clock_at(head).of_a_charge()
             for one in _unpaid(db, head, basis, charge):
                 check_limits(db, one, limits, at)
                 check_numbers(db, one, numbers, at)
@@ -233,7 +234,7 @@ class Ledger:
                 raise ValueError(f"receipt of entry {number} is not from this ledger")
             if rows.read_report(db, number, receipt.chain) is not None:
                 raise ValueError(f"entry {number} was sealed before: its report may not change")
-            at = max(self._now(), head.latest)
+            at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)
 
     def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
@@ -277,7 +278,7 @@ class Ledger:
         """Return how many releases of an account count towards a limit now."""
         check_name("data_id", data_id)
         with self._session.transaction(READ) as db:
-            at = max(self._now(), self._session.head().latest)
+            at = self._clock_at(self._session.head()).of_a_question()
             return Snapshot(db).number(limit, Place.of(data_id), at)
 
     def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
@@ -316,7 +317,7 @@ class Ledger:
         check_name("data_id", data_id)
         check_run(run_id)
         with self._session.transaction(READ) as db:
-            at = max(self._now(), self._session.head().latest)
+            at = self._clock_at(self._session.head()).of_a_question()
             return Snapshot(db).towards(limit, Place.of(data_id), run_id, at)
 
     def has_charge(self, data_id: str, run_id: int, message_id: str) -> bool:
@@ -394,11 +395,31 @@ class Ledger:
             head, sealed, totals = verify(db)
         return Verification(head.entries, sealed, totals, mark_of(head))
 
-    def _now(self) -> int:
-        now = self._clock() // 1_000
-        if not 0 <= now <= MOST_TIME:
-            raise LedgerError(f"the clock shows {now} microseconds since 1970: set it right")
-        return now
+    def clock(self) -> Clock:
+        """Return what the clock shows and what the ledger's time is."""
+        with self._session.transaction(READ):
+            return self._clock_at(self._session.head())
+
+    def accept_clock(self) -> Clock:
+        """Take the owner's word that the clock is right, and return what it was before.
+
+        Past a jump of more than 400 days charges go on, and what was charged before it has left
+        every window of that length. Where the ledger itself is ahead, since it was charged with
+        a wrong clock, its time goes on from its latest entry: nothing leaves a window early.
+        """
+        with self._session.transaction(WRITE) as db:
+            before = self._clock_at(self._session.head())
+            times.accept(db, before)
+        return before
+
+    def _clock_at(self, head: Head) -> Clock:
+        return times.read(self._session.db, head, self._clock() // 1_000)
+
+
+def _fill(db: sqlite3.Connection) -> None:
+    """Write what a new ledger begins with."""
+    rows.insert_empty(db, os.urandom(16).hex())
+    times.write(db)
 
 
 def _unpaid(

@@ -139,13 +139,14 @@ def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> bool:
     return dropped
 
 
-def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+def create(path: Path, fill: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> None:
     """Make a new ledger under its name, complete or not at all.
 
     It is built under another name with mode 0600 and then linked, so that no process ever
     sees half a ledger and two that create it at once end with the same one.
     """
-    if path.with_name(path.name + "-journal").exists():
+    checks.check_folder(path.parent, f"ledger {path}", lenient=not durable)
+    if os.path.lexists(path.with_name(path.name + "-journal")):
         raise LedgerError(
             f"ledger {path} is missing but its journal is there: it was moved or deleted. {_BACKUP}"
         )

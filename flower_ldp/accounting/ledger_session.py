@@ -73,7 +73,8 @@ class Session:
                         raise file.outdated(path)
                     with self.transaction(WRITE):
                         migrate(self.db)
-                with self.transaction(READ):
+                # Anchors are asked while no other process moves them.
+                with self.transaction(WRITE if anchor and not read_only else READ):
                     wrong = schema.complaint(self.db)
                     if wrong is not None:
                         raise DamageError(wrong)

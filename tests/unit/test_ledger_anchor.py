@@ -26,7 +26,7 @@ LIFE = [Limit(Unit.CLIENT, "life", 100.0)]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes and owners of POSIX")
 #: A counter on another machine: a file that only the command knows.
 STORE = """#!/bin/sh
-if [ "$1" = write ]; then cat > '{store}'; fi
+if [ "$1" = write ]; then cat > '{store}.new' && mv '{store}.new' '{store}'; fi
 if [ -e '{store}' ]; then cat '{store}'; fi
 """
 
