@@ -28,7 +28,7 @@ from typing import Protocol, TypeVar
 from flower_ldp.accounting.anchor_command import answer_of
 from flower_ldp.accounting.file_checks import check_folder, check_owned, sync_folder
 from flower_ldp.accounting.ledger_types import Mark
-from flower_ldp.errors import LdpError, LedgerError
+from flower_ldp.errors import LdpError, LedgerError, quoted
 
 _MARK = re.compile(r"([0-9a-f]{32}) (0|[1-9][0-9]{0,18}) ([0-9a-f]{64})")
 T = TypeVar("T")
@@ -203,7 +203,7 @@ def parse(text: str, source: str) -> Mark:
     """
     found = _MARK.fullmatch(text.removesuffix("\n"))
     if found is None:
-        raise LedgerError(f"{source} holds no mark: it says {text[:80]!r}")
+        raise LedgerError(f"{source} holds no mark: it says {quoted(text)}")
     return Mark(found[1], int(found[2]), found[3])
 
 

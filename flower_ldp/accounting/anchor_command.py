@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from flower_ldp.accounting.file_checks import mine
-from flower_ldp.errors import LedgerError
+from flower_ldp.errors import LedgerError, quoted
 
 _MOST = 1_024
 
@@ -47,7 +47,7 @@ def answer_of(argv: Sequence[str], given: str, timeout: float, name: str) -> str
     finally:
         _end(process)
     if len(content) > _MOST or not content.isascii():
-        raise LedgerError(f"{name} prints what is no mark: {content[:80]!r}")
+        raise LedgerError(f"{name} prints what is no mark: {quoted(content)}")
     if status != 0:
         raise LedgerError(f"{name} ended with status {status}")
     return content.decode("ascii")
