@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 
+from flower_ldp.accounting.anchor import FileAnchor
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
 from flower_ldp.clients.owner import END_SUPERLINK
@@ -263,3 +264,17 @@ def test_a_refusal_without_a_policy_says_what_ends_an_old_superlink(
     assert re.search(found[1], " ".join(commands[0]))
     for text in (caplog.text, NO_POLICY_HINT):
         assert END_SUPERLINK in text
+
+
+def test_a_ledger_that_was_set_back_behind_its_anchor_lets_nothing_leave(policy: Path) -> None:
+    policy.write_text(policy.read_text() + "anchor: {file: mark}\n")
+    ledger, mark = policy.parent / "spent.sqlite", policy.parent / "mark"
+    assert ask("m-0", never).error.reason == "ldp:refused:ledger"  # nobody has made it
+    with Ledger.open(ledger) as opened:
+        opened.make_anchor(FileAnchor(mark))
+    assert isinstance(payload(ask("m-1")), bytes)
+    older = ledger.read_bytes()
+    assert isinstance(payload(ask("m-2")), bytes)
+    ledger.write_bytes(older)
+    for name in ("m-1", "m-2", "m-3"):
+        assert ask(name, never).error.reason == "ldp:refused:ledger"
