@@ -440,3 +440,30 @@ def test_a_gate_that_answers_by_itself_is_not_waited_for(tmp_path: Path) -> None
     answer = nothing.admit()
     assert answer is not None
     assert answer.error.reason == "ldp:failed"
+
+
+def test_the_gates_own_records_are_kept_from_the_app(tmp_path: Path) -> None:
+    link, channel = node(tmp_path, hides=True)
+    one = ask()
+    one.content["config"] = ConfigRecord({"lr": 0.1})
+    link.waiting.append(one)
+    received = channel.receive()
+    assert received is not None
+    shown, tree = received
+    link.objects.clear()
+    contents = {name: channel.pull_object(3, name) for name in object_ids(tree)}
+    seen = unpack(tree, contents)
+    assert sorted(seen.content) == ["arrays", "config"]
+    assert b"ldp.proposal" not in b"".join(contents.values())
+    identity = seen.metadata.message_id
+    assert shown.metadata.message_id == tree.object_id == seen.object_id == identity
+    assert identity != one.metadata.message_id
+    assert seen.metadata.group_id == shown.metadata.group_id == one.metadata.group_id
+    # To the SuperLink it is the message that came.
+    channel.confirm_message_received(3, identity)
+    assert link.confirmed == [one.metadata.message_id]
+    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=seen))
+    (sent,) = link.sent
+    assert len(payload(sent)) == LENGTH
+    assert sent.metadata.reply_to_message_id == one.metadata.message_id
+    assert counted(tmp_path) == {}
