@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ from flwr.app import Context, Message, RecordDict
 
 from flower_ldp.accounting.anchor import FileAnchor
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.owner import END_SUPERLINK
+from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
 from flower_ldp.strategies.replies import NO_POLICY_HINT
@@ -124,6 +126,22 @@ def test_a_message_without_a_release_needs_a_policy_and_a_ledger(
     assert gate(sent, context(), never).error.reason == "ldp:refused:ledger"
     monkeypatch.delenv("FLOWER_LDP_POLICY")
     assert gate(sent, context(), never).error.reason == "ldp:refused:policy"
+
+
+def test_only_a_charge_without_a_report_is_gone_on_with(policy: Path) -> None:
+    opened = SignDSRelease().open(proposal(MODEL, SELECTION))
+    request = ReleaseRequest(3, "m-1", "train", opened.events, opened.terms)
+    owner = OwnerAdmission()
+    with pytest.raises(RefusalError, match="is not charged"):
+        owner.resume(request, context())
+    owner.admit(request, context())
+    with pytest.raises(RefusalError, match="for another request"):
+        owner.resume(replace(request, terms="{}"), context())
+    owner.resume(request, context()).seal(b"report")
+    assert spent(policy) == 4.0
+    with pytest.raises(RefusalError, match="has a report"):
+        owner.resume(request, context())
+    assert owner.admit(request, context()).stored == b"report"
 
 
 def test_a_larger_epsilon_than_allowed_is_refused_and_not_charged(policy: Path) -> None:
