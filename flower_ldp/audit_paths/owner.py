@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import Context, RecordDict
 
+from flower_ldp.clients import OwnerAdmission, Permit, ReleaseRequest
+from flower_ldp.clients.admission import Handling
 from flower_ldp.policy import Policy, load_policy
-from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY
+from flower_ldp.policy.files import NODE_CONFIG_KEY, no_environment
 
 _POLICY = """\
 data_id: audit
@@ -22,12 +24,52 @@ ledger: ledger.sqlite
 mode: simulation
 messages: {}
 unlisted_messages: answer
+least_epsilon: 1.0e-9
+releases: {life: 1000000000}
+repeats: 1000000000
 budgets:
   client: {life: {epsilon: 1000000.0, delta: 0.5}}
   example: {life: {epsilon: 1000000.0, delta: 0.5}}
   label: {life: {epsilon: 1000000.0, delta: 0.5}}
 """
 RUN, NODE = 1, 1
+
+
+@dataclass(frozen=True)
+class AsDeployed:
+    """The owner's admission, whose apps are answered for as in a deployment.
+
+    A simulation's ledger is quick, and a simulation tells of an app that fails: an audit wants
+    the one without the other.
+    """
+
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Admit as the owner does."""
+        return _Deployed(OwnerAdmission().admit(request, context))
+
+    def acknowledge(self, message_type: str, context: Context) -> Handling:
+        """Acknowledge as the owner does."""
+        return OwnerAdmission().acknowledge(message_type, context)
+
+
+@dataclass(frozen=True)
+class _Deployed:
+    permit: Permit
+    is_simulation: bool = False
+
+    @property
+    def stored(self) -> bytes | None:
+        return self.permit.stored
+
+    @property
+    def answer_after(self) -> float | None:
+        return self.permit.answer_after
+
+    def failed(self) -> None:
+        """Count nothing: an audit lets apps fail thousands of times."""
+
+    def seal(self, report: bytes) -> None:
+        self.permit.seal(report)
 
 
 class AuditOwner:
@@ -61,11 +103,9 @@ class AuditOwner:
         An audit makes apps fail on purpose, thousands of times.
         """
         log = logging.getLogger("flower_ldp")
-        named, was_disabled = os.environ.pop(ENVIRONMENT_VARIABLE, None), log.disabled
-        log.disabled = True
+        was_disabled, log.disabled = log.disabled, True
         try:
-            yield
+            with no_environment():
+                yield
         finally:
             log.disabled = was_disabled
-            if named is not None:
-                os.environ[ENVIRONMENT_VARIABLE] = named

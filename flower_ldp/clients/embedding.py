@@ -2,9 +2,12 @@
 
 The release is opened from public facts: the proposal, the ids, how the bottom came to be. The
 party's :class:`~flower_ldp.mechanisms.BottomClaim` decides under which names the cost goes on
-the ledger. The report of a block is kept under the proposal and the digest of the bottom's
-weights: while the bottom is unchanged, a block is drawn for once and given again, at no charge,
-in every epoch, run and process after that.
+the ledger. The report of a block is kept under the proposal, the digest of the bottom's weights
+and, where it takes gradients, its step: while the bottom is unchanged, a block is drawn for once
+and given again, at no charge, in every epoch, run and process after that.
+
+The claim is about single records, so what is invalid is neutral record by record. What is neutral
+as a whole, a reply without any array and one that is late, is covered by the claim for no record.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from numpy.typing import NDArray
 from flower_ldp.clients.admission import Basis
 from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.release import check_storable
-from flower_ldp.errors import RefusalError, WireError
+from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
@@ -79,7 +82,8 @@ class Party(Protocol):
     def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
         """Train the bottom on labels that went through ``response``, one for each own row.
 
-        Labels that it was trained on before change nothing.
+        Labels that it was trained on before change nothing. A training that fails leaves the
+        weights as they were and another digest, as one that does not would.
         """
 
     def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
@@ -91,6 +95,13 @@ class Party(Protocol):
         """Move the bottom by the gradient of a loss with respect to the bits of these rows.
 
         ``step`` names the step: one that was the last to be made is not made again.
+        """
+
+    def skip(self, step: str) -> None:
+        """Stand at the step without the bottom of it: what was to lead there failed or is late.
+
+        At which step a party stands is public, so it must not tell whether its app failed. What
+        is still under way must not move the party afterwards.
         """
 
 
@@ -127,7 +138,8 @@ class EmbeddingRelease:
         events = claim.events(proposal.mechanism.events())
         _log.info("epsilon is about %s", claim.covers)
         part = f"{self.party.tables.layout[:16]}/{proposal.terms.table}/{proposal.block}"
-        return OpenEmbedding(proposal, events, part, self.party.digest(), claim)
+        step = self.party.step if claim.kind == "conditional" else ""
+        return OpenEmbedding(proposal, events, part, self.party.digest(), claim, step)
 
 
 @dataclass(frozen=True)
@@ -146,6 +158,9 @@ class OpenEmbedding:
         Digest of the bottom's weights.
     claim : BottomClaim
         How the bottom came to be.
+    step : str
+        Where a bottom that takes gradients stands. It belongs to the question: a bottom that a
+        step did not move, because the app failed, must not be known by the same report.
     """
 
     proposal: EmbeddingProposal
@@ -153,6 +168,7 @@ class OpenEmbedding:
     part: str
     bottom: str
     claim: BottomClaim
+    step: str = ""
 
     @property
     def terms(self) -> str:
@@ -182,7 +198,8 @@ class OpenEmbedding:
         claim = self.claim
         fields = {"bottom": self.bottom, "claim": claim.kind, "covers": claim.covers}
         amounts = {"training-epsilon": claim.epsilon, "training-delta": claim.delta}
-        return {**fields, **(amounts if claim.kind == "dp" else {})}
+        stands = {"step": self.step} if self.step else {}
+        return {**fields, **stands, **(amounts if claim.kind == "dp" else {})}
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
@@ -214,13 +231,14 @@ def check_table(party: Party, terms: TableTerms) -> None:
     """
     own = party.tables.tables.get(terms.table)
     if own is None:
-        differs = (
-            f"the server asks for table {terms.table!r}; this party has {list(party.tables.tables)}"
-        )
+        asked, known = quoted(terms.table), list(party.tables.tables)
+        differs = f"the server asks for table {asked}; this party has {known}"
     elif len(own) != terms.records:
-        differs = f"table {terms.table!r}: {terms.records} records at the server, {len(own)} here"
+        differs = (
+            f"table {quoted(terms.table)}: {terms.records} records at the server, {len(own)} here"
+        )
     elif own.digest != terms.ids:
-        differs = f"table {terms.table!r}: as many records as the server has, but other ids"
+        differs = f"table {quoted(terms.table)}: as many records as the server has, but other ids"
     elif party.tables.block_size != terms.block_size:
         differs = f"blocks of {terms.block_size} at the server, of {party.tables.block_size} here"
     else:
@@ -248,6 +266,6 @@ def check_step(party: Party, content: RecordDict) -> None:
     if party.step not in (record["after"], record.get("step")):
         raise RefusalError(
             REFUSED_STEP,
-            f"the run is at step {record['after'] or 'none'!r}, the bottom at "
-            f"{party.step or 'none'!r}: one of them was restored, or moved by another run",
+            f"the run is at step {quoted(record['after'] or 'none')}, the bottom at "
+            f"{quoted(party.step or 'none')}: one of them was restored, or moved by another run",
         )

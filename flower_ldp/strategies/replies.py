@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from flower_ldp.errors import WireError
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -25,8 +25,9 @@ NO_POLICY_HINT = (
     "clients refuse with ldp:refused:policy: their policy does not allow this proposal, or none "
     "is named. Each node's operator names one by --node-config 'ldp-policy=\"FILE\"' or the "
     "variable FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
-    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts. The "
-    "client's log says which"
+    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts: the one that "
+    "'flwr run' starts by itself stays up with the environment of its first start, until it is "
+    "ended (pkill -f 'flower-superlink.*--port 39091'). The client's log says which"
 )
 #: Refusals that a gate sends before anything is charged.
 UNCHARGED = frozenset(
@@ -122,7 +123,9 @@ def payload_of(content: RecordDict) -> bytes:
     """
     record = content.get(REPORT_KEY)
     if len(content) != 1 or not isinstance(record, ConfigRecord):
-        raise WireError("record", f"expected one {REPORT_KEY!r} record, found {list(content)}")
+        raise WireError(
+            "record", f"expected one {REPORT_KEY!r} record, found {quoted(list(content))}"
+        )
     payload = record.get(PAYLOAD_KEY)
     if len(record) != 1 or not isinstance(payload, bytes):
         raise WireError("record", f"expected one bytes field {PAYLOAD_KEY!r}")
