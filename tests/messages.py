@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from flwr.app import (
@@ -72,10 +73,18 @@ def context() -> Context:
     )
 
 
+@dataclass
 class UnrecordedPermit:
     """Leave to send a report, for tests in which nothing is charged or kept."""
 
     stored: bytes | None = None
+    is_simulation: bool = False
+    answer_after: float | None = None
+    failures: int = 0
+
+    def failed(self) -> None:
+        """Count."""
+        self.failures += 1
 
     def seal(self, report: bytes) -> None:
         """Keep nothing."""

@@ -234,6 +234,24 @@ class Ledger:
             at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)
 
+    def unsealed(self, charge: Charge) -> Receipt:
+        """Find a charge that has no report, so that it gets one after all.
+
+        For a program that is the only way out of the machine, and knows so that no report of it
+        has left. Nothing is charged.
+
+        Raises
+        ------
+        RefusalError
+            With code ``ldp:refused:repeat``, if there is no such charge, or it has a report.
+        LedgerError
+            If the file cannot be used.
+        """
+        with self._session.transaction(WRITE) as db:
+            head = self._session.head()
+            self._session.catch_up(head)
+            return repeated.unsealed(db, head, charge)
+
     def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
         """Count what was answered or failed beside charges; on disk when this returns.
 

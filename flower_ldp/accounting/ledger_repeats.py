@@ -54,5 +54,16 @@ def answer(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
     return Receipt(known.number, known.chain, report)
 
 
+def unsealed(db: sqlite3.Connection, head: Head, charge: Charge) -> Receipt:
+    """Return the receipt of a charge that has no report, or refuse."""
+    known = entries.find(db, head, charge)
+    if known is None:
+        raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} is not charged")
+    _check_same(known, charge)
+    if rows.read_report(db, known.number, known.chain) is not None:
+        raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} has a report")
+    return Receipt(known.number, known.chain)
+
+
 def _costs(events: Sequence[ExactEvent]) -> list[ExactEvent]:
     return [replace(event, waived=()) for event in events]

@@ -193,7 +193,11 @@ def _setup(
     print(f"{PROGRAM}: gate {options.ldp_gate}, policy {policy.path}", file=sys.stderr, flush=True)
     return Setup(
         lambda inner: Guard(
-            inner, gate, gate_config, hold_seconds=options.ldp_hold_seconds
+            inner,
+            gate,
+            gate_config,
+            hold_seconds=options.ldp_hold_seconds,
+            hides=options.ldp_gate == "privatize",
         ).channel(),
         app_config,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest, SignDSRelease
+from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
@@ -93,9 +95,49 @@ def test_a_release_that_failed_stays_charged_and_is_not_drawn_again(policy: Path
     def broken(sent: Message, _: Context) -> Message:
         raise ValueError("secret")
 
-    assert ask("m-1", broken).error.reason == "ldp:failed"
+    reply = ask("m-1", broken)
     assert spent(policy) == 4.0
-    assert ask("m-1", never).error.reason == "ldp:refused:repeat"
+    if "mode: simulation" in policy.read_text():
+        assert reply.error.reason == "ldp:failed"
+        assert ask("m-1", never).error.reason == "ldp:refused:repeat"
+        assert counts(policy) == {}
+    else:
+        assert payload(ask("m-1", never)) == payload(reply)
+        assert counts(policy) == {"failed": 1, "again": 1}
+
+
+def counts(policy: Path) -> dict[str, int]:
+    with Ledger.open(policy.parent / "spent.sqlite") as ledger:
+        (name,) = ledger.data_ids()
+        return {kind: number for kind, number in ledger.counts(name).items() if number}
+
+
+def test_a_message_without_a_release_needs_a_policy_and_a_ledger(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = LdpMod(acknowledged=["train"])
+    sent = message(proposal(MODEL, SELECTION))
+    assert payload(gate(sent, context(), app)) == b""
+    (policy.parent / "spent.sqlite").write_bytes(b"not a database, by far")
+    assert gate(sent, context(), never).error.reason == "ldp:refused:ledger"
+    monkeypatch.delenv("FLOWER_LDP_POLICY")
+    assert gate(sent, context(), never).error.reason == "ldp:refused:policy"
+
+
+def test_only_a_charge_without_a_report_is_gone_on_with(policy: Path) -> None:
+    opened = SignDSRelease().open(proposal(MODEL, SELECTION))
+    request = ReleaseRequest(3, "m-1", "train", opened.events, opened.terms)
+    owner = OwnerAdmission()
+    with pytest.raises(RefusalError, match="is not charged"):
+        owner.resume(request, context())
+    owner.admit(request, context())
+    with pytest.raises(RefusalError, match="for another request"):
+        owner.resume(replace(request, terms="{}"), context())
+    owner.resume(request, context()).seal(b"report")
+    assert spent(policy) == 4.0
+    with pytest.raises(RefusalError, match="has a report"):
+        owner.resume(request, context())
+    assert owner.admit(request, context()).stored == b"report"
 
 
 def test_a_larger_epsilon_than_allowed_is_refused_and_not_charged(policy: Path) -> None:
