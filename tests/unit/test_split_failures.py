@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -265,17 +265,20 @@ def test_a_record_that_fails_changes_nothing_for_the_others(
 def test_a_late_step_is_acknowledged_at_the_moment_and_is_not_made_afterwards(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs, before = TorchParty._inputs, world.party().digest()
+    inputs, before, ended = TorchParty._inputs, world.party().digest(), threading.Event()
 
     def slow(self: TorchParty, table: str, rows: Any) -> Any:
-        time.sleep(0.6)
+        ended.wait(30)
         return inputs(self, table, rows)
 
     world.owner.permit = replace(world.owner.permit, answer_after=0.3)
     monkeypatch.setattr(TorchParty, "_inputs", slow)
     assert payload(world.backward("s-1")) == b""
     assert (world.party().step, world.owner.permit.failures) == ("s-1", 1)
-    time.sleep(0.6)
+    ended.set()
+    for thread in threading.enumerate():
+        if thread.name == "flower-ldp-app":
+            thread.join(30)
     assert (world.party().step, world.party().digest()) == ("s-1", before)
 
 
