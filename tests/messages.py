@@ -76,6 +76,13 @@ class UnrecordedPermit:
     """Leave to send a report, for tests in which nothing is charged or kept."""
 
     stored: bytes | None = None
+    is_simulation = False
+    answer_after: float | None = None
+    failures = 0
+
+    def failed(self) -> None:
+        """Count."""
+        self.failures += 1
 
     def seal(self, report: bytes) -> None:
         """Keep nothing."""

@@ -105,9 +105,17 @@ class Everything:
     """Admits all and keeps nothing, as a permit too."""
 
     stored: None = None
+    is_simulation: bool = True
+    answer_after: float | None = None
 
     def admit(self, request: ReleaseRequest, context: Context) -> Everything:
         return self
+
+    def acknowledge(self, message_type: str, context: Context) -> Everything:
+        return self
+
+    def failed(self) -> None:
+        pass
 
     def seal(self, report: bytes) -> None:
         pass

@@ -12,6 +12,7 @@ line                  content
 ``u silent``          number of releases that promise nothing for u, being about a finer unit
 ``u conditional``     number of releases that promise something under a condition only
 ``u waived``          number of releases that the owner declared post-processing for u
+``releases``          number of releases, whatever they are about
 ====================  ===================================================================
 
 **Parts.** A layout cuts the data into disjoint parts by index. A release about a part says
@@ -33,6 +34,7 @@ from flower_ldp.privacy import CONDITIONAL_SUFFIX, Unit
 DIRECT, COUNTED = "direct", "counted"
 SILENT, CONDITIONAL, WAIVED = "silent", "conditional", "waived"
 _NUMBERS = (SILENT, CONDITIONAL, WAIVED)
+RELEASES = "releases"
 
 Pair = tuple[int, int]
 """Epsilon and delta in exact units; of a number of releases: the number, and 0."""
@@ -69,9 +71,9 @@ class Book:
     lines: Mapping[str, Pair] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: Iterable[Booked]) -> Book:
-        """Return what events cost, about data that is not cut."""
-        lines: dict[str, Pair] = {}
+    def of(cls, events: Iterable[Booked], releases: int) -> Book:
+        """Return what events cost that leave in so many releases, about data that is not cut."""
+        lines: dict[str, Pair] = {RELEASES: (releases, 0)} if releases else {}
         for event in events:
             cost = (event.cost.epsilon * event.count, event.cost.delta * event.count)
             for name, pair in _lines(event, cost).items():
@@ -162,7 +164,7 @@ def _name(unit: Unit, kind: str) -> str:
 def adds_up(name: str) -> bool:
     """Return whether parts add up in a line, rather than the largest counting."""
     unit, _, kind = name.partition(" ")
-    return unit == Unit.CLIENT.value or kind in _NUMBERS
+    return unit in (Unit.CLIENT.value, RELEASES) or kind in _NUMBERS
 
 
 def larger(one: Pair, other: Pair) -> Pair:

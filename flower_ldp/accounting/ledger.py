@@ -26,12 +26,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from flower_ldp.accounting import ledger_counts as counting
 from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_file as file
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import Place, is_account
-from flower_ldp.accounting.ledger_limits import check_limits
+from flower_ldp.accounting.ledger_limits import check_limits, check_numbers
 from flower_ldp.accounting.ledger_rows import Head
 from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger_sums import Snapshot
@@ -41,8 +42,10 @@ from flower_ldp.accounting.ledger_types import (
     Charge,
     Entry,
     ExactEvent,
+    Kind,
     Limit,
     Mark,
+    NumberLimit,
     Receipt,
     UnitSpending,
     Verification,
@@ -54,7 +57,7 @@ from flower_ldp.accounting.ledger_verify import verify
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.privacy import Unit
 
-__all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "Receipt"]
+__all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "NumberLimit", "Receipt"]
 
 #: A message that came before, but as another request or without a report to give again.
 REFUSED_REPEAT = "ldp:refused:repeat"
@@ -140,7 +143,13 @@ class Ledger:
         self._session.close()
 
     def charge(
-        self, charge: Charge, limits: Sequence[Limit], *, basis: Charge | None = None
+        self,
+        charge: Charge,
+        limits: Sequence[Limit],
+        *,
+        basis: Charge | None = None,
+        numbers: Sequence[NumberLimit] = (),
+        repeats: int | None = None,
     ) -> Receipt:
         """Charge a release, or find that it was charged before.
 
@@ -153,6 +162,11 @@ class Ledger:
         basis : Charge, optional
             What the release rests on, which no message asks for by itself: charged with it in
             the same transaction, unless it was before. It has no report.
+        numbers : sequence of NumberLimit
+            All that hold for the number of releases of this data.
+        repeats : int, optional
+            Count a stored report that is given again, as :meth:`count` does ``"again"``, of at
+            most so many. Without it the report is not counted: for the owner's own use of it.
 
         Returns
         -------
@@ -162,7 +176,7 @@ class Ledger:
         Raises
         ------
         BudgetExhausted
-            If any limit would be exceeded; nothing was written.
+            If any limit would be exceeded, ``repeats`` too; nothing was written.
         RefusalError
             With code ``ldp:refused:repeat``: the same data, run and message were charged
             for another request, or no report was sealed.
@@ -173,10 +187,14 @@ class Ledger:
             head = self._session.head()
             known = entries.find(db, head, charge)
             if known is not None:
-                return _repeated(db, known, charge)
+                receipt = _repeated(db, known, charge)
+                if repeats is not None:
+                    counting.count(db, charge.data_id, "again", repeats)
+                return receipt
             at = max(self._now(), head.latest)
             for one in _unpaid(db, head, basis, charge):
                 check_limits(db, one, limits, at)
+                check_numbers(db, one, numbers, at)
                 head = entries.record(db, head, one, at)
         self._session.saw(head)
         return Receipt(head.entries, head.chain)
@@ -205,6 +223,73 @@ class Ledger:
                 raise ValueError(f"entry {number} was sealed before: its report may not change")
             at = max(self._now(), head.latest)
             rows.write_report(db, number, at, receipt.chain, report)
+
+    def unsealed(self, charge: Charge) -> Receipt:
+        """Find a charge that has no report, so that it gets one after all.
+
+        For a program that is the only way out of the machine, and knows so that no report of it
+        has left. Nothing is charged.
+
+        Raises
+        ------
+        RefusalError
+            With code ``ldp:refused:repeat``, if there is no such charge, or it has a report.
+        LedgerError
+            If the file cannot be used.
+        """
+        with self._session.transaction(READ) as db:
+            head = self._session.head()
+            known = entries.find(db, head, charge)
+            if known is None:
+                raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} is not charged")
+            _check_same(known, charge)
+            if rows.read_report(db, known.number, known.chain) is not None:
+                raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} has a report")
+        return Receipt(known.number, known.chain)
+
+    def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
+        """Count what was answered or failed beside charges; on disk when this returns.
+
+        Parameters
+        ----------
+        data_id : str
+            The account, or a part of it, which counts towards the account.
+        kind : str
+            ``"again"``: a stored report is sent again. ``"acknowledged"``: an answer with
+            nothing in it. ``"failed"``: the app failed after a charge.
+        most : int, optional
+            The largest number; of ``"again"`` and ``"acknowledged"`` together.
+
+        Returns
+        -------
+        int
+            The number of this kind.
+
+        Raises
+        ------
+        BudgetExhausted
+            If there would be more than ``most``; nothing was written.
+        LedgerError
+            If the file cannot be used.
+        """
+        check_name("data_id", data_id)
+        with self._session.transaction(WRITE) as db:
+            self._session.head()
+            return counting.count(db, data_id, kind, most)
+
+    def counts(self, data_id: str) -> dict[Kind, int]:
+        """Return what was counted for an account, by kind; see :meth:`count`."""
+        check_name("data_id", data_id)
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            return counting.counts(db, data_id)
+
+    def number(self, data_id: str, limit: NumberLimit) -> int:
+        """Return how many releases of an account count towards a limit now."""
+        check_name("data_id", data_id)
+        with self._session.transaction(READ) as db:
+            at = max(self._now(), self._session.head().latest)
+            return Snapshot(db).number(limit, Place.of(data_id), at)
 
     def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
         """Return what counts towards limits, in one run or in all: what records have spent.

@@ -18,16 +18,20 @@ from flower_ldp.privacy import Unit
 PAGE = 500
 _COLUMNS = (
     "id, at, data_id, run_id, message_id, message_type, fingerprint, parameters, chain,"
-    " (SELECT count(*) FROM report WHERE report.entry = entry.id)"
+    " (SELECT count(*) FROM report WHERE report.entry = entry.id),"
+    " coalesce((SELECT number FROM releases WHERE releases.entry = entry.id), 1)"
 )
 _EVENTS = "SELECT entry, position, mechanism, unit, epsilon, delta, count FROM event"
 _UNITS = [unit.value for unit in Unit]
 _WAIVERS = "SELECT entry, position, unit FROM waiver"
 
 
-def _chain(before: bytes, row: tuple[Any, ...], events: list[tuple[Any, ...]]) -> bytes:
-    # Events without a waiver as ledgers of version 1 have them: what they chained stays valid.
-    return digest("entry", before, *row, events)
+def _chain(
+    before: bytes, row: tuple[Any, ...], events: list[tuple[Any, ...]], releases: int
+) -> bytes:
+    # Events without a waiver, and one release, as ledgers of version 1 have them: what they
+    # chained stays valid.
+    return digest("entry", before, *row, events, *(() if releases == 1 else (releases,)))
 
 
 def _stored(event: ExactEvent) -> tuple[Any, ...]:
@@ -49,7 +53,7 @@ def append(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
         charge.fingerprint,
         charge.parameters,
     )
-    chain = _chain(head.chain, row, events)
+    chain = _chain(head.chain, row, events, charge.releases)
     db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, chain))
     db.executemany(
         "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -63,6 +67,8 @@ def append(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
             for unit in event.waived
         ],
     )
+    if charge.releases != 1:
+        db.execute("INSERT INTO releases VALUES (?, ?)", (number, charge.releases))
     return Head(head.ledger, number, at, chain)
 
 
@@ -118,7 +124,7 @@ def read(db: sqlite3.Connection, head: Head, first: int, last: int) -> Iterator[
             raise DamageError(f"of the entries {start} to {stop - 1} some are missing")
         for row in page:
             number, chain = row[0], row[8]
-            if _chain(before, row[:8], events[number]) != chain:
+            if _chain(before, row[:8], events[number], row[10]) != chain:
                 raise DamageError(f"entry {number} is not what was written")
             before = chain
             yield _entry(row, events[number])
@@ -159,4 +165,5 @@ def _entry(row: tuple[Any, ...], events: list[tuple[Any, ...]]) -> Entry:
         exact,
         row[8],
         bool(row[9]),
+        row[10],
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from flower_ldp.accounting.amounts import MOST, Amount
 from flower_ldp.accounting.books import COUNTED, Book, Place
 from flower_ldp.accounting.ledger_sums import Snapshot, Window
-from flower_ldp.accounting.ledger_types import Charge, Limit
+from flower_ldp.accounting.ledger_types import Charge, Limit, NumberLimit
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.privacy import Unit
 
@@ -45,6 +45,28 @@ def check_limits(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]
         if not _fits(life.amount(unit, COUNTED), asked, Amount(MOST, MOST)):
             raise BudgetExhausted(
                 f"{charge.data_id}: the ledger cannot count beyond {life.amount(unit, COUNTED)}"
+            )
+
+
+def check_numbers(
+    db: sqlite3.Connection, charge: Charge, limits: Sequence[NumberLimit], at: int
+) -> None:
+    """Return if so many releases fit everywhere at time ``at`` (microseconds).
+
+    Raises
+    ------
+    BudgetExhausted
+        Naming the first limit that they would exceed.
+    """
+    if not charge.releases:
+        return
+    place, sums = Place.of(charge.data_id), Snapshot(db)
+    for limit in limits:
+        made = sums.number(limit, place, at)
+        if made + charge.releases > limit.most:
+            raise BudgetExhausted(
+                f"{place.account}: {made:,} releases were made and {charge.releases:,} asked for, "
+                f"but the limit is {limit}"
             )
 
 

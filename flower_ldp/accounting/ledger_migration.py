@@ -76,7 +76,7 @@ def migrate(db: sqlite3.Connection) -> None:
     }
     for table in ("total", "course"):
         db.execute(f"DROP TABLE {table}")
-    for table in ("total", "course", "waiver"):
+    for table in ("total", "course", "waiver", "releases"):
         db.execute(schema.SCHEMA[table])
     sums: dict[str, dict[str, Book]] = {"": {}}
     again: Sums = {}
@@ -93,7 +93,7 @@ def migrate(db: sqlite3.Connection) -> None:
 
 def add(sums: dict[str, dict[str, Book]], entry: Entry) -> dict[str, Book]:
     """Add an entry to the sums, by run and name; return those over all runs that it raised."""
-    place, cost = Place.of(entry.data_id), Book.of(entry.events)
+    place, cost = Place.of(entry.data_id), entry.book
     new: dict[str, Book] = {}
     for run in (str(entry.run_id), ""):
         before = sums.setdefault(run, {})

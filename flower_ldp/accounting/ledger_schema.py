@@ -1,8 +1,8 @@
 """The ledger's tables, their versions, and the check that a file has exactly these.
 
-``entry``, ``event`` and ``waiver`` hold what was charged, ``report`` what was sealed; ``total``
-and ``course`` hold running sums, so that nothing is ever added up over all entries; ``head``
-has one row that ends the chain of entries. :mod:`.ledger_rows` says what the digests cover.
+``entry``, ``event``, ``waiver`` and ``releases`` hold what was charged, ``report`` what was sealed;
+``total`` and ``course`` hold running sums, so that nothing is ever added up over all entries;
+``head`` has one row that ends the chain of entries. :mod:`.ledger_rows` says what digests cover.
 """
 
 from __future__ import annotations
@@ -56,8 +56,12 @@ SCHEMA: dict[str, str] = {
     unit TEXT NOT NULL,        -- for which the owner declared it post-processing
     PRIMARY KEY (entry, position, unit)
 ) WITHOUT ROWID""",
+    "releases": """CREATE TABLE releases (
+    entry INTEGER PRIMARY KEY, -- only of entries that pay for more than one, or for none
+    number INTEGER NOT NULL
+)""",
     "total": """CREATE TABLE total (
-    run_id TEXT NOT NULL,     -- '' for the sums over all runs
+    run_id TEXT NOT NULL,     -- '' for the sums over all runs; 'counts' for what was not charged
     data_id TEXT NOT NULL,    -- an account; with a tab: sums over parts of its data
     successor TEXT,           -- key of the next row, so that a missing row is noticed
     book TEXT NOT NULL,       -- JSON: epsilon (1e-12) and delta (1e-18) by line

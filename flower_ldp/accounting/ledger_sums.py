@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.books import COUNTED, Book, Pair, Place, is_account, larger
+from flower_ldp.accounting.books import COUNTED, RELEASES, Book, Pair, Place, is_account, larger
 from flower_ldp.accounting.ledger_rows import DamageError
-from flower_ldp.accounting.ledger_types import NO_RUN, Limit
+from flower_ldp.accounting.ledger_types import NO_RUN, Limit, NumberLimit
 from flower_ldp.privacy import Unit
 
 
@@ -105,6 +105,12 @@ class Snapshot:
         runs = {str(run_id), str(NO_RUN)}
         return _sum([self.spent(run, place).pair(_line(limit.unit)) for run in runs])
 
+    def number(self, limit: NumberLimit, place: Place, at: int) -> int:
+        """Return how many releases of an account count towards a limit at time ``at``."""
+        if limit.microseconds is None:
+            return self.spent("", place).pair(RELEASES)[0]
+        return Window(self, place, at - limit.microseconds).number()
+
 
 def raise_all(sums: Snapshot, place: Place, run_id: str, cost: Book, at: int, entry: int) -> None:
     """Raise the sums of a run and those over all runs, and note these in the course."""
@@ -152,14 +158,22 @@ class Window:
         """Return what counts; looks at each part of all other layouts, if there are any."""
         name = _line(unit)
         if unit is Unit.CLIENT:
-            places = (self.place.account, self.place.all_layouts)
-            return _sum([self._since(account).pair(name) for account in places])
+            return _sum(self._added_up(name))
         most: dict[str, Pair] = {}
         for layout, part, life in self._others():
             had, ever = most.get(layout, (0, 0)), life.pair(name)
             if larger(had, ever) != had:  # else it cannot be the largest since then either
                 most[layout] = larger(had, self._since(part, life).pair(name))
         return _sum([*self._certain(name), *most.values()])
+
+    def number(self) -> int:
+        """Return the number of releases, of all parts together."""
+        return sum(pair[0] for pair in self._added_up(RELEASES))
+
+    def _added_up(self, name: str) -> list[Pair]:
+        """Return a line in which parts add up."""
+        places = (self.place.account, self.place.all_layouts)
+        return [self._since(account).pair(name) for account in places]
 
     def _certain(self, name: str) -> list[Pair]:
         accounts = {self.place.account, self.place.name}

@@ -15,6 +15,9 @@ from flower_ldp.accounting.books import CONDITIONAL, COUNTED, DIRECT, SILENT, WA
 from flower_ldp.privacy import PrivacyEvent, Unbounded, Unit
 
 Scope = Literal["run", "life", "window"]
+Kind = Literal["again", "acknowledged", "failed"]
+"""What is counted beside charges: a stored report that was sent again, a message that was
+acknowledged with nothing in it, an app that failed after a charge."""
 
 #: Longest name and longest parameters, in characters: the other side chooses some of them.
 MOST_NAME, MOST_PARAMETERS = 1_024, 65_536
@@ -22,6 +25,8 @@ MOST_REPORT = 2**28
 """Longest report that is stored, in bytes."""
 NO_RUN = 0
 """Run of releases whose reports answer messages of every run: limits of each run count them."""
+MOST_RELEASES = 2**32
+"""Largest number of releases of one charge."""
 MOST_TIME = 253_402_300_799_000_000
 """Latest time, in microseconds since 1970: the end of the year 9999."""
 
@@ -34,6 +39,20 @@ def check_name(name: str, value: str) -> None:
         raise ValueError(
             f"{name} must have 1 to {MOST_NAME} printable characters, got {value[:40]!r}"
         )
+
+
+def check_number(name: str, value: int, most: int) -> None:
+    """Refuse what is no whole number in [0, most]."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if not 0 <= value <= most:
+        raise ValueError(f"{name} must be in [0, {most}], got {value}")
+
+
+def check_window(seconds: float) -> None:
+    """Refuse what is no length of a window."""
+    if isinstance(seconds, bool) or not 0 < seconds <= 1e12:
+        raise ValueError(f"window_seconds must be in (0, 1e12], got {seconds}")
 
 
 def check_run(run_id: int) -> None:
@@ -74,6 +93,9 @@ class Charge:
     during : int, optional
         The run that asks, of a release in :data:`NO_RUN`, whose report may answer messages of
         every run and type: that run's limits count it too.
+    releases : int
+        Number of releases that this pays for, in [0, 2^32]: one, or the rounds of a plan that
+        is charged as a whole. 0 if nothing leaves on account of this charge alone.
 
     Raises
     ------
@@ -90,10 +112,12 @@ class Charge:
     parameters: str = "{}"
     waived: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
     during: int | None = None
+    releases: int = 1
 
     def __post_init__(self) -> None:
         for name in ("data_id", "message_id", "message_type"):
             check_name(name, getattr(self, name))
+        check_number("releases", self.releases, MOST_RELEASES)
         check_run(self.run_id)
         if self.during is not None:
             check_run(self.during)
@@ -134,7 +158,7 @@ class Charge:
     @cached_property
     def book(self) -> Book:
         """What the release costs."""
-        return Book.of(self.exact)
+        return Book.of(self.exact, self.releases)
 
     def _waived(self, event: PrivacyEvent) -> tuple[str, ...]:
         declared = self.waived.get(event.mechanism, ())
@@ -183,9 +207,7 @@ class Limit:
         if (self.window_seconds is None) == (self.scope == "window"):
             raise ValueError("window_seconds must be given for a window and only there")
         if self.window_seconds is not None:
-            seconds = self.window_seconds
-            if isinstance(seconds, bool) or not 0 < seconds <= 1e12:
-                raise ValueError(f"window_seconds must be in (0, 1e12], got {seconds}")
+            check_window(self.window_seconds)
 
     @property
     def allowed(self) -> Amount:
@@ -200,6 +222,38 @@ class Limit:
     def __str__(self) -> str:
         scope = f"{self.window_seconds:g} s" if self.window_seconds else self.scope
         return f"{self.allowed} per {self.unit.value} and {scope}"
+
+
+@dataclass(frozen=True)
+class NumberLimit:
+    """The most releases of an account, whatever they cost; those of all its parts together.
+
+    Parameters
+    ----------
+    most : int
+        At least 0.
+    window_seconds : float, optional
+        Length of the period that it holds for, positive; for life if it is left out.
+    """
+
+    most: int
+    window_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check_number("most", self.most, 2**63 - 1)
+        if self.window_seconds is not None:
+            check_window(self.window_seconds)
+
+    @property
+    def microseconds(self) -> int | None:
+        """Length of the window, rounded up; None for life."""
+        if self.window_seconds is None:
+            return None
+        return math.ceil(self.window_seconds * 1_000_000)
+
+    def __str__(self) -> str:
+        scope = "life" if self.window_seconds is None else f"{self.window_seconds:g} s"
+        return f"{self.most:,} releases per {scope}"
 
 
 @dataclass(frozen=True)
@@ -284,6 +338,8 @@ class Entry:
         Chain value, 32 bytes.
     sealed : bool
         Whether a report was stored; if not, none has left.
+    releases : int
+        As in :class:`Charge`.
     """
 
     number: int
@@ -297,6 +353,12 @@ class Entry:
     events: tuple[ExactEvent, ...]
     chain: bytes
     sealed: bool
+    releases: int
+
+    @property
+    def book(self) -> Book:
+        """What it cost."""
+        return Book.of(self.events, self.releases)
 
     def rows(self) -> list[dict[str, object]]:
         """Return one flat row for each event, ready for JSON or CSV; amounts are exact."""
@@ -310,6 +372,7 @@ class Entry:
             "fingerprint": self.fingerprint.hex(),
             "parameters": self.parameters,
             "sealed": self.sealed,
+            "releases": self.releases,
         }
         return [
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from operator import itemgetter
 
+from flower_ldp.accounting import ledger_counts as counts
 from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.books import Book
@@ -25,13 +26,14 @@ def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
         raise DamageError(f"SQLite's own check says: {'; '.join(map(str, verdict))}")
     head = rows.read_head(db)
     sums: dict[str, dict[str, Book]] = {}
-    latest, points, events, waivers = 0, 0, 0, 0
+    latest, points, events, waivers, several = 0, 0, 0, 0, 0
     for entry in entries.read(db, head, 1, head.entries):
         if entry.at < latest:
             raise DamageError(f"the time of entry {entry.number} is before that of the last")
         latest = entry.at
         events += len(entry.events)
         waivers += sum(len(event.waived) for event in entry.events)
+        several += entry.releases != 1
         for name, book in add(sums, entry).items():
             points += 1
             found = rows.point_of_course(db, name, entry.at, entry.number)
@@ -41,8 +43,9 @@ def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
                 )
     if latest != head.latest:
         raise DamageError("the head's time is not that of the last entry")
+    _check_count(db, "releases", several)
     flat = {(run, name): book for run, named in sums.items() for name, book in named.items()}
-    _check_totals(db, flat)
+    _check_totals(db, {**flat, **counts.every(db)})
     _check_count(db, "course", points)
     _check_count(db, "event", events)
     _check_count(db, "waiver", waivers)

@@ -25,6 +25,7 @@ COLUMNS = (
     "fingerprint",
     "parameters",
     "sealed",
+    "releases",
     "mechanism",
     "unit",
     "epsilon",

@@ -71,7 +71,22 @@ class ReleaseRequest:
     basis: Basis | None = None
 
 
-class Permit(Protocol):
+class Handling(Protocol):
+    """The owner's word on how the app's answer to a message leaves, whatever it is."""
+
+    @property
+    def is_simulation(self) -> bool:
+        """Whether neither data nor budget is real: then a failing app is answered by an error."""
+
+    @property
+    def answer_after(self) -> float | None:
+        """Seconds from the message's arrival at which the answer leaves; None for no such time."""
+
+    def failed(self) -> None:
+        """Count, for the owner alone, that the app failed. Raises nothing."""
+
+
+class Permit(Handling, Protocol):
     """Leave to send one report that has been paid for."""
 
     @property
@@ -87,6 +102,15 @@ class Admission(Protocol):
 
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         """Charge the release and return the permit for it.
+
+        Raises
+        ------
+        RefusalError
+            If it may not.
+        """
+
+    def acknowledge(self, message_type: str, context: Context) -> Handling:
+        """Let a message be answered without a release: the answer holds public facts or nothing.
 
         Raises
         ------

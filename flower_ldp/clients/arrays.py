@@ -27,11 +27,17 @@ def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
     records: list[ArrayRecord] = list(content.array_records.values())
     if len(records) != 1:
         raise WireError("record", f"expected one ArrayRecord, found {len(records)}")
-    return {name: _opened(array) for name, array in records[0].items()}
+    return {name: open_array(array) for name, array in records[0].items()}
 
 
-def _opened(array: Array) -> NDArray[Any]:
-    """Return an array of a record; raise WireError if its bytes are anything else."""
+def open_array(array: Array) -> NDArray[Any]:
+    """Return an array of a record.
+
+    Raises
+    ------
+    WireError
+        If its bytes are anything else.
+    """
     try:
         found: object = array.numpy()
     except Exception as error:  # by no type of its own: of archives, headers, memory, pickles
@@ -91,7 +97,7 @@ def read_array(reply: RecordDict) -> NDArray[Any] | None:
     """
     try:
         (array,) = (array for record in reply.array_records.values() for array in record.values())
-        return _opened(array)
+        return open_array(array)
     except Exception:
         _log.warning("the app's reply does not hold one array", exc_info=True)
         return None

@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 
+from flower_ldp.clients.calling import cut
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import Release
 from flower_ldp.errors import RefusalError
@@ -55,10 +56,11 @@ def checked_rehearsal(given: Rehearsal | None) -> Rehearsal:
 def log_refusal(run_id: int, refusal: RefusalError) -> None:
     """Warn of a refusal, once per run, process and code; what is like it is logged as INFO."""
     key = (run_id, refusal.code)
+    text = cut(str(refusal))
     if key in _said:
-        _log.info("refused: %s", refusal)
+        _log.info("refused: %s", text)
         return
     _said[key] = None
     while len(_said) > _MOST_REMEMBERED:
         _said.popitem(last=False)
-    _log.warning("refused: %s (refusals like it in this run are logged as INFO)", refusal)
+    _log.warning("refused: %s (refusals like it in this run are logged as INFO)", text)

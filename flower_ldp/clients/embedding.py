@@ -79,7 +79,8 @@ class Party(Protocol):
     def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
         """Train the bottom on labels that went through ``response``, one for each own row.
 
-        Labels that it was trained on before change nothing.
+        Labels that it was trained on before change nothing. A training that fails leaves the
+        weights as they were and another digest, as one that does not would.
         """
 
     def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
@@ -91,6 +92,13 @@ class Party(Protocol):
         """Move the bottom by the gradient of a loss with respect to the bits of these rows.
 
         ``step`` names the step: one that was the last to be made is not made again.
+        """
+
+    def skip(self, step: str) -> None:
+        """Stand at the step without the bottom of it: what was to lead there failed or is late.
+
+        At which step a party stands is public, so it must not tell whether its app failed. What
+        is still under way must not move the party afterwards.
         """
 
 
@@ -127,7 +135,8 @@ class EmbeddingRelease:
         events = claim.events(proposal.mechanism.events())
         _log.info("epsilon is about %s", claim.covers)
         part = f"{self.party.tables.layout[:16]}/{proposal.terms.table}/{proposal.block}"
-        return OpenEmbedding(proposal, events, part, self.party.digest(), claim)
+        step = self.party.step if claim.kind == "conditional" else ""
+        return OpenEmbedding(proposal, events, part, self.party.digest(), claim, step)
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,9 @@ class OpenEmbedding:
         Digest of the bottom's weights.
     claim : BottomClaim
         How the bottom came to be.
+    step : str
+        Where a bottom that takes gradients stands. It belongs to the question: a bottom that a
+        step did not move, because the app failed, must not be known by the same report.
     """
 
     proposal: EmbeddingProposal
@@ -153,6 +165,7 @@ class OpenEmbedding:
     part: str
     bottom: str
     claim: BottomClaim
+    step: str = ""
 
     @property
     def terms(self) -> str:
@@ -182,7 +195,8 @@ class OpenEmbedding:
         claim = self.claim
         fields = {"bottom": self.bottom, "claim": claim.kind, "covers": claim.covers}
         amounts = {"training-epsilon": claim.epsilon, "training-delta": claim.delta}
-        return {**fields, **(amounts if claim.kind == "dp" else {})}
+        stands = {"step": self.step} if self.step else {}
+        return {**fields, **stands, **(amounts if claim.kind == "dp" else {})}
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.

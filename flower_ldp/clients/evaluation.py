@@ -34,11 +34,14 @@ class LaplaceEvalRelease:
     that it brings along.
 
     The app's reply must hold one ArrayRecord with one array: rows of class probabilities,
-    floats of shape (at least the proposed number of rows, classes), as softmax gives them.
-    With more rows, as many as proposed are chosen at random, so that their number is public.
+    floats of shape (rows, classes), as softmax gives them. The proposal says how many rows leave.
+    With more, as many as proposed are chosen at random; with fewer, the rows are taken again, as
+    often as it needs. So the number of a client's examples does not show in rows that are
+    neutral, and that is sound because the claim is about the client, whatever its rows are.
     Metrics leave if the proposal names them, each through a mechanism of its own; they must then
-    be in the reply's MetricRecord. Rows and metrics that are missing or cannot be read are
-    answered by the neutral law, each by itself. What else the app replies is dropped.
+    be in the reply's MetricRecord. Rows that cannot be read, all rows where there is none, and
+    metrics that are missing or no numbers are answered by the neutral law, each by itself. What
+    else the app replies is dropped.
     """
 
     def open(self, content: RecordDict) -> OpenEvaluation:
@@ -82,8 +85,8 @@ class OpenEvaluation:
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
 
-        Neutral in each row that the app's reply lacks or that is off the simplex, and in each
-        metric that was asked for and is no number there.
+        Neutral in each row that is off the simplex, in all of them if the app's reply has none,
+        and in each metric that was asked for and is no number there.
         """
         mechanism = self.proposal.mechanism
         rows = _chosen(read_array(reply), (mechanism.rows, mechanism.classes), rng)
@@ -143,15 +146,20 @@ class OpenEvaluation:
 def _chosen(
     rows: NDArray[Any] | None, shape: tuple[int, int], rng: RandomSource
 ) -> NDArray[Any] | None:
-    """Return as many rows as asked for: at random, without replacement, or NaN for missing ones."""
+    """Return as many rows as asked for, or None for no rows: too few are taken again and again.
+
+    What is missing after that, and what is too much, is chosen at random without replacement.
+    """
     count, classes = shape
     if rows is None or rows.ndim != 2 or rows.shape[1] != classes or rows.dtype.kind not in "biuf":
         return None
-    if len(rows) >= count:
-        return rows if len(rows) == count else rows[uniform_subset(rng, len(rows), count)]
-    filled = np.full(shape, np.nan, dtype=np.result_type(rows.dtype, np.float64))
-    filled[: len(rows)] = rows
-    return filled
+    if not len(rows):
+        return None
+    whole, more = divmod(count, len(rows))
+    places = [np.arange(len(rows))] * whole
+    if more:
+        places.append(uniform_subset(rng, len(rows), more))
+    return rows[np.concatenate(places)]
 
 
 def _metrics(reply: RecordDict) -> dict[str, object]:

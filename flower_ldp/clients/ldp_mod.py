@@ -4,7 +4,16 @@
 message's type, (2) reads the server's proposal, (3) asks its admission, all three from
 public data; then it (4) lets the app compute, (5) has the permit keep the release's private
 report, and (6) builds a new reply from it. The app's own reply never leaves, not in part;
-nor does what an exception says. Anything unexpected ends in one of a few constant errors:
+nor does what an exception says.
+
+**Once the app was called, the answer has one form.** An app that raises, exits, answers with an
+error, gives no message or another one, or is late, leaves as a report by the neutral law
+(:mod:`flower_ldp.mechanisms.base`), kept and sent as any report; what it failed of stays in the
+client's log and in the owner's counter. An acknowledgement is empty, whatever the app did. Only a
+policy with ``mode: simulation`` makes an error of it, since nothing is protected there and whoever
+writes an app has to see it fail. ``KeyboardInterrupt`` is a killed process: there is no answer.
+
+All else ends in one of a few constant errors:
 
 =========================  ==============================================================
 reason                     meaning
@@ -13,39 +22,43 @@ reason                     meaning
 ``ldp:refused:proposal``   the server's proposal is missing, malformed or out of range
 ``ldp:refused:rehearsal``  the app failed on its own public sample data; its text follows
 ``ldp:refused:<other>``    the admission refused
-``ldp:failed``             the app failed, or its reply could not be privatized
+``ldp:failed``             the message could not be judged, or the ledger could not keep the
+                           report; in a simulation, the app failed
 =========================  ==============================================================
 
-The refusals depend on public state alone. ``ldp:failed`` may depend on private data (an
-app that crashes on some inputs tells that it crashed): one constant for every cause keeps
-that to a single bit.
+They depend on public state alone. Messages are judged before the app is called, and all reports
+to one proposal have one length, so that whether a report can be kept does not depend on it.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
+from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.answers import ERROR_CODE, FAILED, constant, for_app, report
+from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
-from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
+from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.mechanisms._inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+
+__all__ = ["ERROR_CODE", "FAILED", "REFUSED_MESSAGE", "REFUSED_PROPOSAL", "LdpMod"]
 
 _log = logging.getLogger("flower_ldp")
 
-#: Code of every error that this package sends; the reason tells them apart.
-ERROR_CODE = 1_000
 REFUSED_MESSAGE = "ldp:refused:message"
 REFUSED_PROPOSAL = "ldp:refused:proposal"
-FAILED = "ldp:failed"
 
 
 class LdpMod:
@@ -67,8 +80,8 @@ class LdpMod:
     actions : mapping of str to Release, optional
         The same for types of message with an action, as ``"train.forward"``.
     acknowledged : collection of str
-        Types of message whose reply is empty whatever the app returns: the app takes what the
-        server sends, and nothing is released.
+        Types of message whose reply is empty whatever the app does: the app takes what the
+        server sends, and nothing is released. The admission is asked for these too.
     rehearsal : Rehearsal, optional
         The app's work on public sample data, called before the first charge of a run; what it
         raises is public, and is answered in words.
@@ -112,28 +125,23 @@ class LdpMod:
         self._admission: Admission = OwnerAdmission() if admission is None else admission
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Answer one message with a private report or a constant error."""
-        if message.metadata.message_type in self._acknowledged:
-            return _acknowledge(message, context, call_next)
+        """Answer one message with a private report, an empty one, or a constant error."""
+        arrived = time.monotonic()
         try:
+            if message.metadata.message_type in self._acknowledged:
+                return self._acknowledge(message, context, call_next, arrived)
             opened, permit = self._admitted(message, context)
+            return self._release(message, context, call_next, arrived, opened, permit)
         except RefusalError as refusal:
             log_refusal(message.metadata.run_id, refusal)
-            return _constant(refusal.code, message)
-        except Exception:
-            _log.exception("no report leaves: the request could not be judged")
-            return _constant(FAILED, message)
-        # From here on private data may be read, and every failure looks the same.
-        try:
-            payload = permit.stored
-            if payload is None:
-                payload = _private_report(opened, message, context, call_next)
-                permit.seal(payload)
-            return _report(payload, message)
-        except (Exception, SystemExit):
-            # The text may hold private data: it goes to this client's log and no further.
-            _log.exception("no report leaves: the app or the release failed")
-            return _constant(FAILED, message)
+            return constant(refusal.code, message)
+        except AppFailedError:
+            return constant(FAILED, message)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            _log.error("no report leaves\n%s", cause_of(error))
+            return constant(FAILED, message)
 
     def _admitted(self, message: Message, context: Context) -> tuple[OpenRelease, Permit]:
         """Judge the request by public facts, and charge it."""
@@ -158,35 +166,91 @@ class LdpMod:
         )
         return opened, self._admission.admit(request, context)
 
+    def _release(
+        self,
+        message: Message,
+        context: Context,
+        call_next: ClientAppCallable,
+        arrived: float,
+        opened: OpenRelease,
+        permit: Permit,
+    ) -> Message:
+        """Answer with the report that the message got before, or with a new one."""
+        payload = permit.stored
+        if payload is None:
+            payload = _called(
+                AppCall(permit, arrived),
+                context,
+                lambda own: _private_report(
+                    opened, permit, lambda: call_next(for_app(message, released=True), own)
+                ),
+                lambda: _neutral(opened),
+            )
+            permit.seal(payload)
+        return report(payload, message)
 
-def _private_report(
-    opened: OpenRelease, message: Message, context: Context, call_next: ClientAppCallable
+    def _acknowledge(
+        self, message: Message, context: Context, call_next: ClientAppCallable, arrived: float
+    ) -> Message:
+        """Let the app take a message in, and say no more than that it came."""
+        handling = self._admission.acknowledge(message.metadata.message_type, context)
+
+        def taken(own: Context) -> bytes:
+            _content(call_next(for_app(message, released=False), own))
+            return b""
+
+        return report(_called(AppCall(handling, arrived), context, taken, lambda: b""), message)
+
+
+def _called(
+    call: AppCall,
+    context: Context,
+    compute: Callable[[Context], bytes],
+    instead: Callable[[], bytes],
 ) -> bytes:
-    reply = call_next(message, context)
+    """Call the app with Flower's context, or with one of its own where it may be left behind."""
+    if call.handling.answer_after is None:
+        return call.run(lambda: compute(context), instead)
+    own = replace(context)
+    for name in ("node_config", "state", "run_config"):
+        setattr(own, name, copy.deepcopy(getattr(context, name)))
+
+    def computed() -> tuple[bytes, Context | None]:
+        return compute(own), own
+
+    payload, found = call.run(computed, lambda: (instead(), None))
+    if found is not None:
+        context.state = found.state
+    return payload
+
+
+def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Message]) -> bytes:
+    try:
+        content = _content(ask())
+    except IncompleteError as error:
+        if permit.is_simulation:
+            raise
+        _log.error("the app failed in a part\n%s", cause_of(error))
+        permit.failed()
+        content = error.content
+    # What the app told numpy to do about floating-point errors must not decide what leaves.
+    with np.errstate(all="ignore"), noted() as unread:
+        # A fresh key for each reply: simulation resets a mod's attributes at every call.
+        payload = opened.privatize(content, RandomSource.from_os())
+    if unread:
+        permit.failed()
+    return payload
+
+
+def _neutral(opened: OpenRelease) -> bytes:
+    with np.errstate(all="ignore"):
+        return opened.neutral(RandomSource.from_os())
+
+
+def _content(reply: object) -> RecordDict:
+    """Return what the app answered; raise ReleaseError if that is nothing, or an error."""
+    if not isinstance(reply, Message):
+        raise ReleaseError(f"the app answered with a {type(reply).__name__}, not a message")
     if reply.has_error():
         raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
-    # What the app told numpy to do about floating-point errors must not decide what leaves.
-    with np.errstate(all="ignore"):
-        # A fresh key for each reply: simulation resets a mod's attributes at every call.
-        return opened.privatize(reply.content, RandomSource.from_os())
-
-
-def _acknowledge(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Let the app take a message in, and say no more than whether it did."""
-    try:
-        reply = call_next(message, context)
-        if reply.has_error():
-            raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
-        return _report(b"", message)
-    except (Exception, SystemExit):
-        _log.exception("nothing was acknowledged: the app failed")
-        return _constant(FAILED, message)
-
-
-def _report(payload: bytes, message: Message) -> Message:
-    record = ConfigRecord({PAYLOAD_KEY: payload})
-    return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
-
-
-def _constant(reason: str, message: Message) -> Message:
-    return Message(Error(code=ERROR_CODE, reason=reason), reply_to=message)
+    return reply.content

@@ -27,7 +27,8 @@ from dataclasses import dataclass, replace
 from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
-from flower_ldp.clients.admission import Basis, Permit, ReleaseRequest
+from flower_ldp.accounting.ledger_types import Kind
+from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.parts import account_name, charge_kept, kept
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
 from flower_ldp.policy import REFUSED_POLICY, Policy, find_policy
@@ -79,7 +80,43 @@ class OwnerAdmission:
             account,
             ", ".join(map(_line, request.events)),
         )
-        return LedgerPermit(policy, receipt)
+        return _permit(policy, receipt, request, context)
+
+    def resume(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Return the permit of a request that was charged and whose report was never sealed.
+
+        For the one way out of the machine alone, which knows that none of it has left.
+
+        Raises
+        ------
+        RefusalError
+            With one of the codes above; ``ldp:refused:repeat`` if there is no such charge.
+        """
+        policy = policy_of(context)
+        charge = _charge(policy, request, account_of(policy, context))
+        try:
+            with ledger_of(policy) as ledger:
+                receipt = ledger.unsealed(charge)
+        except LedgerError as error:
+            raise RefusalError(REFUSED_LEDGER, str(error)) from error
+        return _permit(policy, receipt, request, context)
+
+    def acknowledge(self, message_type: str, context: Context) -> Handling:
+        """Count a message that is answered without a release, as long as there may be more.
+
+        Raises
+        ------
+        RefusalError
+            With one of the codes above: without a policy and a ledger nothing is answered.
+        """
+        policy = policy_of(context)
+        account = account_of(policy, context)
+        try:
+            with ledger_of(policy) as ledger:
+                _count(ledger, account, "acknowledged", policy)
+        except LedgerError as error:
+            raise RefusalError(REFUSED_LEDGER, str(error)) from error
+        return OwnerHandling(policy, account, message_type)
 
 
 def _line(event: PrivacyEvent) -> str:
@@ -89,24 +126,75 @@ def _line(event: PrivacyEvent) -> str:
 
 
 @dataclass(frozen=True)
-class LedgerPermit:
-    """A release that the ledger has charged.
+class OwnerHandling:
+    """What the owner's policy says about answers to one type of message.
 
     Parameters
     ----------
     policy : Policy
         It names the ledger.
+    account : str
+        Where failures are counted.
+    message_type : str
+        As ``"train"``.
+    """
+
+    policy: Policy
+    account: str
+    message_type: str
+
+    @property
+    def is_simulation(self) -> bool:
+        """Whether neither data nor budget is real."""
+        return self.policy.is_simulation
+
+    @property
+    def answer_after(self) -> float | None:
+        """The policy's fixed moment for this type of message, in seconds."""
+        return self.policy.answer_after.get(self.message_type)
+
+    def failed(self) -> None:
+        """Count a failure of the app in the ledger; where that cannot be, the log says so."""
+        try:
+            with ledger_of(self.policy) as ledger:
+                _count(ledger, self.account, "failed")
+        except Exception:
+            _log.exception("a failure of the app could not be counted")
+
+
+@dataclass(frozen=True)
+class LedgerPermit:
+    """A release that the ledger has charged.
+
+    Parameters
+    ----------
+    handling : OwnerHandling
+        What the policy says about the answer.
     receipt : Receipt
         Proof of the charge, with the report of an earlier delivery if there was one.
     """
 
-    policy: Policy
+    handling: OwnerHandling
     receipt: Receipt
 
     @property
     def stored(self) -> bytes | None:
         """The report that this message got before."""
         return self.receipt.report
+
+    @property
+    def is_simulation(self) -> bool:
+        """Whether neither data nor budget is real."""
+        return self.handling.is_simulation
+
+    @property
+    def answer_after(self) -> float | None:
+        """The policy's fixed moment for this type of message, in seconds."""
+        return self.handling.answer_after
+
+    def failed(self) -> None:
+        """Count a failure of the app."""
+        self.handling.failed()
 
     def seal(self, report: bytes) -> None:
         """Store the report; when this returns it is on disk.
@@ -116,8 +204,13 @@ class LedgerPermit:
         LedgerError
             If it cannot be stored. The report must not leave.
         """
-        with ledger_of(self.policy) as ledger:
+        with ledger_of(self.handling.policy) as ledger:
             ledger.seal(self.receipt, report)
+
+
+def _count(ledger: Ledger, account: str, kind: Kind, policy: Policy | None = None) -> None:
+    """Add one to a counter; with a policy, refuse where it would exceed the policy's number."""
+    ledger.count(account, kind, None if policy is None else policy.repeats)
 
 
 def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple[Receipt, str]:
@@ -125,7 +218,21 @@ def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple
     basis = request.basis
     policy.check(request.message_type, (*request.events, *(basis.events if basis else ())))
     account = account_of(policy, context)
-    charge = Charge(
+    charge = _charge(policy, request, account)
+    limits = limits_of(policy)
+    try:
+        with ledger_of(policy) as ledger:
+            rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
+            receipt = charge_kept(ledger, charge, limits, request.memo, rests)
+            if receipt.report is not None:
+                _count(ledger, account, "again", policy)
+            return receipt, charge.data_id
+    except LedgerError as error:
+        raise RefusalError(REFUSED_LEDGER, str(error)) from error
+
+
+def _charge(policy: Policy, request: ReleaseRequest, account: str) -> Charge:
+    return Charge(
         data_id=account_name(account, request.part),
         run_id=request.run_id,
         message_id=request.message_id,
@@ -135,13 +242,13 @@ def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple
         parameters=request.terms,
         waived=policy.waived(request.message_type),
     )
-    limits = limits_of(policy)
-    try:
-        with ledger_of(policy) as ledger:
-            rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
-            return charge_kept(ledger, charge, limits, request.memo, rests), charge.data_id
-    except LedgerError as error:
-        raise RefusalError(REFUSED_LEDGER, str(error)) from error
+
+
+def _permit(
+    policy: Policy, receipt: Receipt, request: ReleaseRequest, context: Context
+) -> LedgerPermit:
+    handling = OwnerHandling(policy, account_of(policy, context), request.message_type)
+    return LedgerPermit(handling, receipt)
 
 
 def _rests(charge: Charge, basis: Basis) -> Charge:

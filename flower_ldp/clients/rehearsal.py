@@ -24,14 +24,14 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, MessageType, Metadata, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
+from flower_ldp.clients.answers import for_app
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError
-from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 __all__ = ["MARK", "REFUSED_REHEARSAL", "Rehearsal"]
 
@@ -148,7 +148,7 @@ def _failure(
 ) -> str | None:
     """Call the app on its sample, and return in words what went wrong; None if nothing did."""
     try:
-        reply = handler(_copied(message), _stage(context))
+        reply = handler(for_app(copy.deepcopy(message), released=True), _stage(context))
         if reply.has_error():
             return _public(f"the app answered with an error: {reply.error.reason}")
         if not isinstance(opened, _Judging):
@@ -161,15 +161,6 @@ def _failure(
     except BaseException as error:
         _log.warning("the app failed its rehearsal on public sample data", exc_info=True)
         return _public(f"{type(error).__name__}: {error}")
-
-
-def _copied(message: Message) -> Message:
-    """Return a message of its own, without what is the gate's."""
-    content = copy.deepcopy(message.content)
-    content.pop(PROPOSAL_KEY, None)
-    make = cast(Callable[..., Message], Message)  # its annotated forms cannot copy one
-    metadata: Metadata = copy.deepcopy(message.metadata)
-    return make(content=content, metadata=metadata)
 
 
 def _stage(context: Context) -> Context:

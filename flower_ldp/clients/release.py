@@ -8,6 +8,11 @@ report. The gate alone puts these bytes into a reply, so a release cannot add a 
 A report is always made. A refusal here would depend on private data and would be an outcome that
 no epsilon counts, so what cannot be read is answered by the neutral law of each mechanism
 (:mod:`flower_ldp.mechanisms.base`), in the shape that the proposal gives.
+
+A neutral draw for the whole reply is within epsilon where that is about the client: then the
+reply as a whole is the private value. Where it is about an example or a label, one record that
+cannot be read must not change what leaves for the others, so ``privatize`` answers neutrally
+record by record, and an app that fails for some records says so (:class:`IncompleteError`).
 """
 
 from __future__ import annotations
@@ -18,8 +23,25 @@ from flwr.app import RecordDict
 
 from flower_ldp.accounting.ledger_types import MOST_REPORT
 from flower_ldp.clients.admission import Basis
+from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+
+
+class IncompleteError(ReleaseError):
+    """The app failed for some records; the others are answered for.
+
+    Parameters
+    ----------
+    detail : str
+        What failed, for the client's log.
+    content : RecordDict
+        The reply, with NaN for each record that failed.
+    """
+
+    def __init__(self, detail: str, content: RecordDict) -> None:
+        super().__init__(detail)
+        self.content = content
 
 
 class OpenRelease(Protocol):
@@ -34,7 +56,7 @@ class OpenRelease(Protocol):
         """The proposal in full, as canonical JSON."""
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the private report, packed, whatever the app replied."""
+        """Return the private report, packed, whatever the app replied; always of one length."""
 
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a report by the neutral law, packed: what stands for a reply without content."""

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import logging
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,8 +32,28 @@ INVALID = -1
 LabelT = TypeVar("LabelT", bound=np.signedinteger[Any])
 
 
+_notes: ContextVar[list[str] | None] = ContextVar("flower_ldp_notes", default=None)
+
+
+@contextmanager
+def noted() -> Iterator[list[str]]:
+    """Collect the names of mechanisms that answer by the neutral law meanwhile, in this thread.
+
+    For the client's own count of failures: the names must not leave.
+    """
+    found: list[str] = []
+    token = _notes.set(found)
+    try:
+        yield found
+    finally:
+        _notes.reset(token)
+
+
 def note(mechanism: str, why: str) -> None:
     """Tell the client's own log that a value was answered by the neutral law, and why."""
+    notes = _notes.get()
+    if notes is not None:
+        notes.append(mechanism)
     _log.warning("%s: %s; a neutral report takes the place of it", mechanism, why)
 
 

@@ -2,9 +2,10 @@
 
 Nothing that the app produced is sent. What the SuperNode wants to send is collected here;
 its content is given to the gate; the gate's answer, a new message built from the server's
-own, is sent in its place. The run time is sent as zero. A reply to no open message is
-dropped, and a message that got no reply is answered with the constant failure, so each
-message gets one answer.
+own, is sent in its place. The run time is sent as zero. Each message gets one answer: a reply to
+no open message is dropped, and for a message that got none the gate answers as for an app that
+failed, with a report of the same form. It does so while the app still runs, where the policy sets
+a fixed moment; the app's reply is then one to no open message.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import Mod
 
-from flower_ldp.clients.ldp_mod import ERROR_CODE
+from flower_ldp.clients.answers import ERROR_CODE
+from flower_ldp.clients.calling import cause_of
 from flower_ldp.node.channel import (
     Channel,
     NodeConfig,
@@ -76,6 +78,8 @@ class Guard:
         self._node_config = node_config
         self._hold_seconds = hold_seconds
         self._lock = threading.Lock()
+        # Answers leave one at a time: at a fixed moment it is the gate's thread that sends.
+        self._sending = threading.Lock()
         self._open: dict[str, _Open] = {}
         self._incoming: dict[str, bytes] = {}
         self._outgoing: dict[str, _Outgoing] = {}
@@ -101,21 +105,26 @@ class Guard:
         since = time.monotonic()
         try:
             contents = pull_contents(self._inner, run_id, tree)
-            held = self._hold(unpack(tree, contents))
+            held = self._hold(message_id, unpack(tree, contents))
+            with self._lock:  # before the gate calls the app, since it may answer by itself then
+                self._open[message_id] = _Open(held, since)
             answer = held.admit()
             if answer is None:
                 self._incoming.update(contents)
-                self._open[message_id] = _Open(held, since)
                 return received
+            with self._lock:
+                self._open.pop(message_id, None)
             self._inner.confirm_message_received(run_id, message_id)
-            transmit(self._inner, answer)
+            self._transmit(answer)
         except Exception:
             # A run that was stopped, a broken connection, a message that is none: the server
             # gets no answer, and the node goes on with the next message.
             _log.exception("message %s could not be received or refused", message_id)
+            with self._lock:
+                self._open.pop(message_id, None)
         return None
 
-    def _hold(self, message: Message) -> HeldMessage:
+    def _hold(self, message_id: str, message: Message) -> HeldMessage:
         context = Context(
             run_id=message.metadata.run_id,
             node_id=self._inner.node_id,
@@ -123,7 +132,15 @@ class Guard:
             state=RecordDict(),
             run_config={},
         )
-        return HeldMessage(self._gate, message, context)
+        return HeldMessage(self._gate, message, context, lambda: self._due(message_id))
+
+    def _due(self, message_id: str) -> None:
+        """Send the gate's answer if no reply of the app's has led to it."""
+        with self._lock:
+            found = self._open.pop(message_id, None)
+        if found is not None:
+            _log.warning("the app is late: the answer leaves without it")
+            self._answer_without(found)
 
     def _pull_object(self, run_id: int, object_id: str) -> bytes:
         kept = self._incoming.get(object_id)
@@ -162,9 +179,10 @@ class Guard:
             left, self._open = list(self._open.values()), {}
             self._outgoing.clear()
         for one in left:
-            self._fail(one)
+            self._answer_without(one)
 
-    def _fail(self, found: _Open) -> None:
+    def _answer_without(self, found: _Open) -> None:
+        """Answer for an app that gave no reply."""
         try:
             self._answer(found, None)
         except Exception:
@@ -181,15 +199,19 @@ class Guard:
             _log.warning("an answer leaves %.1f s after the time it should be held to", -wait)
         if self._hold_seconds:  # its metadata holds the time at which it was made
             answer = _made_now(answer, found.held.message)
-        transmit(self._inner, answer)
+        self._transmit(answer)
+
+    def _transmit(self, answer: Message) -> None:
+        with self._sending:
+            transmit(self._inner, answer)
 
 
 def _readable(outgoing: _Outgoing) -> Message | None:
     """Return the app's reply, or None if its objects are no message."""
     try:
         return unpack(outgoing.tree, outgoing.contents)
-    except Exception:
-        _log.exception("the app's reply cannot be read")
+    except Exception as error:
+        _log.error("the app's reply cannot be read\n%s", cause_of(error))
         return None
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from flwr.app import Context
 
 from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
-from flower_ldp.clients.admission import Permit
+from flower_ldp.clients.admission import Handling, Permit
 from flower_ldp.clients.owner import REFUSED_LEDGER, policy_of
 from flower_ldp.errors import RefusalError
 
@@ -64,6 +64,10 @@ class MarkedAdmission:
             stored = unmarked(key, request, stored)
         return _MarkedPermit(permit, key, request, stored)
 
+    def acknowledge(self, message_type: str, context: Context) -> Handling:
+        """Let a message be answered without a release, as the admission does."""
+        return self.admission.acknowledge(message_type, context)
+
 
 @dataclass(frozen=True)
 class _MarkedPermit:
@@ -71,6 +75,20 @@ class _MarkedPermit:
     key: bytes
     request: ReleaseRequest
     stored: bytes | None
+
+    @property
+    def is_simulation(self) -> bool:
+        """As the admission's permit."""
+        return self.permit.is_simulation
+
+    @property
+    def answer_after(self) -> float | None:
+        """As the admission's permit."""
+        return self.permit.answer_after
+
+    def failed(self) -> None:
+        """Count as the admission's permit does."""
+        self.permit.failed()
 
     def seal(self, report: bytes) -> None:
         """Keep a report with its mark before it leaves."""

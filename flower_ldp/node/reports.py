@@ -2,7 +2,9 @@
 
 The app's own gate draws the report, charges the site's ledger and seals the report there.
 This gate, in the SuperNode's process, lets out the bytes that the ledger holds for the very
-message and proposal, if they are a well-formed report, and nothing else.
+message and proposal, if they are a well-formed report, and nothing else. Where the ledger holds
+none, because the app failed, died or did not charge, this gate answers as any gate does for an app
+that failed: it draws a neutral report itself, seals it and sends it.
 
 This trusts the app for the noise, as ``LdpMod`` in the app does: an app that can write to
 the ledger can seal a report that it made up, of the form and the length of an honest one. That
@@ -15,35 +17,54 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients import Admission, OwnerAdmission, Release, ReleaseRequest
-from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
+from flower_ldp.accounting.ledger import REFUSED_REPEAT
+from flower_ldp.clients import Admission, OwnerAdmission, Permit, Release, ReleaseRequest
+from flower_ldp.clients.answers import FAILED, constant, report
+from flower_ldp.clients.calling import cause_of, cut
+from flower_ldp.clients.ldp_mod import REFUSED_MESSAGE, REFUSED_PROPOSAL
+from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.releases import check_form, node_releases
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 
 
+class SiteAdmission(Admission, Protocol):
+    """An admission that can go on with what the app's gate began."""
+
+    def resume(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Return the permit of a request that was charged and has no report.
+
+        Raises
+        ------
+        RefusalError
+            If there is no such charge.
+        """
+
+
 @dataclass(frozen=True)
 class PaidReports:
-    """Lets a reply out if it is a report that the ledger holds.
+    """Lets a report out that the ledger holds, or a neutral one where it holds none.
 
     Every message that the app saw is charged when this returns, also if the app did not
     charge it. Types of message without a release here are refused before the app sees them.
 
     Parameters
     ----------
-    admission : Admission
+    admission : SiteAdmission
         Finds the charge and the sealed report of a message.
     releases : mapping of str to Release
         Read the proposals, by type of message.
     """
 
-    admission: Admission = field(default_factory=OwnerAdmission)
+    admission: SiteAdmission = field(default_factory=OwnerAdmission)
     releases: Mapping[str, Release] = field(default_factory=node_releases)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -51,13 +72,12 @@ class PaidReports:
         try:
             payload = self._sealed(message, context, call_next)
         except RefusalError as refusal:
-            _log.warning("refused: %s", refusal)
-            return Message(Error(code=ERROR_CODE, reason=refusal.code), reply_to=message)
-        except Exception:
-            _log.exception("no report leaves")
-            return Message(Error(code=ERROR_CODE, reason=FAILED), reply_to=message)
-        record = ConfigRecord({PAYLOAD_KEY: payload})
-        return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
+            _log.warning("refused: %s", cut(str(refusal)))
+            return constant(refusal.code, message)
+        except Exception as error:
+            _log.error("no report leaves\n%s", cause_of(error))
+            return constant(FAILED, message)
+        return report(payload, message)
 
     def _sealed(self, message: Message, context: Context, call_next: ClientAppCallable) -> bytes:
         metadata = message.metadata
@@ -68,7 +88,7 @@ class PaidReports:
             opened = release.open(message.content)
         except (WireError, ValueError) as error:
             raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
-        reply = call_next(message, context)
+        replied = _replied(message, context, call_next)
         request = ReleaseRequest(
             run_id=metadata.run_id,
             message_id=metadata.message_id,
@@ -77,13 +97,53 @@ class PaidReports:
             terms=opened.terms,
         )
         # First the charge: if the app was refused, so is this, with the same constant.
-        stored = self.admission.admit(request, context).stored
+        permit = self._permit(request, context)
+        stored = permit.stored
+        if stored is not None and _has_form(opened, stored):
+            if replied != stored:
+                _log.warning("the app's reply is not the report that the ledger holds")
+            return stored
+        _log.error("the ledger holds no report of the app's")
+        if permit.is_simulation:
+            raise ReleaseError("simulation: the app failed, or did not charge its report")
+        permit.failed()
+        payload = opened.neutral(RandomSource.from_os())
         if stored is None:
-            raise ReleaseError("the app did not charge its report to the site's ledger")
-        if reply.has_error() or report_of(reply.content) != stored:
-            raise ReleaseError("the app's reply is not the report that the ledger holds")
+            permit.seal(payload)
+        return payload
+
+    def _permit(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Find or make the charge; one that the app's gate left without a report is gone on with.
+
+        An app that is killed would be seen by its refusal otherwise. Nothing that it drew has left.
+        """
+        try:
+            return self.admission.admit(request, context)
+        except RefusalError as refusal:
+            if refusal.code != REFUSED_REPEAT:
+                raise
+        return self.admission.resume(request, context)
+
+
+def _replied(message: Message, context: Context, call_next: ClientAppCallable) -> bytes | None:
+    """Return the report that the app replied with, or None if it gave none; the log says why."""
+    try:
+        reply = call_next(message, context)
+        if reply.has_error():
+            raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
+        return report_of(reply.content)
+    except Exception as error:
+        _log.warning("the app gave no report\n%s", cause_of(error))
+        return None
+
+
+def _has_form(opened: OpenRelease, stored: bytes) -> bool:
+    try:
         check_form(opened, stored)
-        return stored
+    except WireError as error:
+        _log.error("the ledger holds what is no report: %s", error)
+        return False
+    return True
 
 
 def report_of(content: RecordDict) -> bytes:

@@ -79,6 +79,8 @@ class Policy(Section):
     messages: Mapping[MessageName, Mapping[Name, Allowance]]
     budgets: Mapping[UnitName, Budget]
     unlisted_messages: Literal["refuse", "answer"] = "refuse"
+    repeats: int = 100_000
+    answer_after: Mapping[str, float] = {}
 
     @model_validator(mode="after")
     def _allowances_have_budgets(self) -> Policy:

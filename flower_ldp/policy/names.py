@@ -63,13 +63,13 @@ def mechanism_name(value: str) -> str:
 
 def _meant(name: str) -> str | None:
     """Return the known name that a name is, or is nearly; None if it is like none."""
+    plain = _plain(name)
+    if plain in _OTHER_NAMES:
+        return _OTHER_NAMES[plain]
     for known in MECHANISMS:
         rest = name.removeprefix(known)
         if rest != name and not rest[:1].isalpha():
             return known if not rest else None  # a variant with a name of its own, as laplace_2
-    plain = _plain(name)
-    if plain in _OTHER_NAMES:
-        return _OTHER_NAMES[plain]
     known_names = {_plain(one): one for one in MECHANISMS}
     near = get_close_matches(plain, known_names, n=1, cutoff=_NEAR)
     return known_names[near[0]] if near else None

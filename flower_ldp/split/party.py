@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ class TorchParty:
         self._optimizer = optimizer(bottom.parameters()) if learns else None
         self._train = train
         self._save_every, self._unsaved = save_every, 0
-        self._last = self._saved = self._prepared = ""
+        self._last = self._saved = self._prepared = self._failed = ""
         if self._path.exists() or self._previous.exists():
             # Only the previous one: killed while the files were replaced, so before the answer.
             self._load(self._path if self._path.exists() else self._previous)
@@ -129,8 +130,14 @@ class TorchParty:
         raise ValueError(f"{self._path.parent} has no bottom of step {step or 'none'}")
 
     def digest(self) -> str:
-        """Return the SHA-256 of the bottom's weights: names, types, shapes and bytes."""
-        return weights_digest(self.bottom.state_dict())
+        """Return the SHA-256 of the bottom's weights: names, types, shapes and bytes.
+
+        Another one since a training on labels failed: who asks before and after it must not see
+        by the same report that nothing was learned.
+        """
+        weights = weights_digest(self.bottom.state_dict())
+        failed = f"{weights}|{self._failed}".encode()
+        return hashlib.sha256(failed).hexdigest() if self._failed else weights
 
     def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
         """Train the bottom on randomized labels, unless it was trained on the same before.
@@ -149,12 +156,20 @@ class TorchParty:
             return
         if self._prepared and self.claim.kind == "dp":
             raise ValueError("a bottom is trained once at its epsilon; use another folder")
-        features = self._table(table)
+        before = deepcopy(self.bottom.state_dict())
         self.bottom.train()
-        self._train(self.bottom, features, torch.from_numpy(labels), ForwardCorrected(response))
-        self.bottom.eval()
-        self._prepared = digest
-        self.save()
+        try:
+            features, told = self._table(table), torch.from_numpy(labels)
+            self._train(self.bottom, features, told, ForwardCorrected(response))
+        except BaseException:
+            self.bottom.load_state_dict(before)  # half a training would be continued by the next
+            self._failed = digest
+            raise
+        else:
+            self._prepared, self._failed = digest, ""
+        finally:
+            self.bottom.eval()
+            self.save()
 
     def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the bottom's outputs for these rows, shape (rows, width)."""
@@ -176,14 +191,21 @@ class TorchParty:
         """
         if self._optimizer is None:
             raise ValueError(f"the bottom is frozen: its claim is {self.claim.kind!r}")
-        if step == self._last:
+        last = self._last
+        if step == last:
             return
         h = self.bottom(self._inputs(table, rows))
         if h.shape != gradient.shape:
             raise ValueError(f"gradient must have shape {tuple(h.shape)}, got {gradient.shape}")
         self._optimizer.zero_grad()
         h.backward(torch.tensor(gradient).to(h) * (h.detach().abs() <= 1))
+        if self._last != last:  # skipped in the meantime, by another thread
+            return
         self._optimizer.step()
+        self.skip(step)
+
+    def skip(self, step: str) -> None:
+        """Stand at the step with the bottom as it is."""
         self._last = step
         self._unsaved += 1
         if self._unsaved >= self._save_every:
@@ -203,6 +225,7 @@ class TorchParty:
             "optimizer": optimizer,
             "last": self._last,
             "prepared": self._prepared,
+            "failed": self._failed,
         }
         with new.open("wb") as file:
             torch.save(state, file)
@@ -227,6 +250,7 @@ class TorchParty:
         except RuntimeError as error:
             raise ValueError(f"{path} holds another bottom: {error}") from error
         self._last, self._prepared = state["last"], state["prepared"]
+        self._failed = state.get("failed", "")
 
     def _inputs(self, table: str, rows: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(np.asarray(self._table(table)[rows], dtype=np.float32))

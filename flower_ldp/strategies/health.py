@@ -206,7 +206,9 @@ def _is_too_large(health: Health, ones: int, reports: int) -> bool:
 def _binomial(count: int, chance: float) -> NDArray[np.float64]:
     """Return the chance of each number of ones, from 0 to ``count``."""
     if chance in (0.0, 1.0):  # of a bit that never flips, in doubles
-        return np.eye(count + 1)[count if chance else 0]
+        sure = np.zeros(count + 1)
+        sure[count if chance else 0] = 1.0
+        return sure
     ways = [math.lgamma(count + 1) - math.lgamma(i + 1) - math.lgamma(count - i + 1)
             for i in range(count + 1)]  # fmt: skip
     ones = np.arange(count + 1)

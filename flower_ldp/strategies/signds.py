@@ -242,8 +242,10 @@ class SignDSStrategy(FedAvg):
         return MetricRecord(values)  # type: ignore[arg-type]
 
     def _proposal(self, mechanism: SignDS, question: Question | None) -> SignDSProposal:
-        asked = (None, None) if question is None else (question.epsilon, question.threshold)
-        return SignDSProposal(mechanism, *asked, health_epsilon=self._health.epsilon)
+        health = self._health.epsilon
+        if question is None:
+            return SignDSProposal(mechanism, health_epsilon=health)
+        return SignDSProposal(mechanism, question.epsilon, question.threshold, health)
 
     def _warn_once(self, dimension: int) -> None:
         """Say that the top set is small, by the mechanism as it was given, not at every round."""

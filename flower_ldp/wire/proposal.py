@@ -120,16 +120,16 @@ class SignDSProposal:
         if not isinstance(dim_out, int) or isinstance(dim_out, bool):
             raise WireError("fields", f"dim-out must be an integer, got {dim_out!r}")
         try:
-            return cls(
-                SignDS(
-                    epsilon=float_field(fields, "epsilon"),
-                    k=float_field(fields, "k"),
-                    threshold_ratio=float_field(fields, "threshold-ratio"),
-                    dim_out=dim_out,
-                ),
-                *(float_field(fields, name) for name in sorted(_MAGNITUDE & names)),
-                health_epsilon=health,
+            selection = SignDS(
+                epsilon=float_field(fields, "epsilon"),
+                k=float_field(fields, "k"),
+                threshold_ratio=float_field(fields, "threshold-ratio"),
+                dim_out=dim_out,
             )
+            if not names >= _MAGNITUDE:
+                return cls(selection, health_epsilon=health)
+            epsilon, threshold = (float_field(fields, name) for name in sorted(_MAGNITUDE))
+            return cls(selection, epsilon, threshold, health)
         except WireError:
             raise
         except ValueError as error:

@@ -84,6 +84,7 @@ def test_charge_seal_and_read_back(ledger: Ledger, tmp_path: Path) -> None:
                 "fingerprint": b"request".hex(),
                 "parameters": '{"h": 3}',
                 "sealed": True,
+                "releases": 1,
                 "mechanism": "signds",
                 "unit": "client",
                 "epsilon": "0.1",

@@ -103,7 +103,7 @@ def as_version_1(path: Path, charges: list[Charge], monkeypatch: pytest.MonkeyPa
                 key = (run, charge.data_id, event.unit)
                 old[key] = old.get(key, 0) + event.cost.epsilon
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        for table in ("total", "course", "waiver"):
+        for table in ("total", "course", "waiver", "releases"):
             db.execute(f"DROP TABLE {table}")
         for table in ("total", "course"):
             db.execute(ledger_migration.SCHEMA_1[table])

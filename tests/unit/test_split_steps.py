@@ -21,7 +21,7 @@ CONDITIONAL = BottomClaim("conditional")
 BLOCK = 750  # so that an epoch has two steps
 
 
-class Killed(BaseException):
+class Killed(KeyboardInterrupt):
     """Nothing in the process goes on after this."""
 
 
