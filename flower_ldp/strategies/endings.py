@@ -78,6 +78,9 @@ def check_result(result: Result, asked: Mapping[str, int]) -> None:
     """
     trains, evaluates = asked.get(MessageType.TRAIN, 0), asked.get(MessageType.EVALUATE, 0)
     silent = evaluates and not _usable(result.evaluate_metrics_clientapp)
+    rejected = _rejected(result)
+    if rejected:
+        _log.warning("replies rejected in this run: %s", _listed(rejected))
     if trains and not result.arrays:
         causes = _causes(result.train_metrics_clientapp)
         raise RunStopped(f"no round gave a model, and there is none to save. {causes}")
@@ -96,13 +99,26 @@ def _usable(rounds: Mapping[int, MetricRecord]) -> bool:
 
 def _causes(rounds: Mapping[int, MetricRecord]) -> str:
     """Return how often replies were rejected, by reason, and what each may mean."""
+    found = _counts(rounds)
+    if not found:
+        return f"In {len(rounds)} rounds no reply was rejected, and none was of use."
+    hints = [HINTS[reason] for reason, _ in found.most_common() if reason in HINTS]
+    return ". ".join([f"Replies rejected: {_listed(found)}", *hints])
+
+
+def _rejected(result: Result) -> Counter[str]:
+    return _counts(result.train_metrics_clientapp) + _counts(result.evaluate_metrics_clientapp)
+
+
+def _counts(rounds: Mapping[int, MetricRecord]) -> Counter[str]:
+    """Return how many replies of some rounds were rejected, by reason."""
     found: Counter[str] = Counter()
     for metrics in rounds.values():
         for name, count in metrics.items():
             if name.startswith(_REJECTED) and isinstance(count, int | float):
                 found[name.removeprefix(_REJECTED)] += int(count)
-    if not found:
-        return f"In {len(rounds)} rounds no reply was rejected, and none was of use."
-    listed = ", ".join(f"{reason} {count:,} times" for reason, count in found.most_common())
-    hints = [HINTS[reason] for reason, _ in found.most_common() if reason in HINTS]
-    return ". ".join([f"Replies rejected: {listed}", *hints])
+    return found
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{reason} {count:,} times" for reason, count in counts.most_common())

@@ -164,19 +164,14 @@ class ReplyFilter:
             raise self._error(node, reply.error.reason or "")
         if len(reply.content) and REPORT_KEY not in reply.content:
             self.raw.append(node)
-            raise WireError(
-                "record",
-                f"a raw reply, {_quoted(list(reply.content))}: its app has no LdpMod "
-                "(mods=[LdpMod(...)]), so nothing of it is private",
-            )
         return decoder(payload_of(reply.content))
 
     def _error(self, node: int, text: str) -> WireError:
         """Return the error for a client's error reply, whose text is anything."""
         reason, detail = text, text
         if text.startswith(f"{REFUSED_REHEARSAL}:"):
-            reason, detail = REFUSED_REHEARSAL, text.removeprefix(f"{REFUSED_REHEARSAL}:")
-            self.rehearsed = self.rehearsed or _quoted(detail.strip())
+            reason, detail = REFUSED_REHEARSAL, text.removeprefix(f"{REFUSED_REHEARSAL}:").strip()
+            self.rehearsed = self.rehearsed or _quoted(detail)
         if reason in UNCHARGED:
             self.uncharged.append(node)
         return WireError(reason if reason in _KNOWN_REASONS else "error", _quoted(detail))
@@ -211,6 +206,12 @@ def payload_of(content: RecordDict) -> bytes:
     WireError
         ``"record"`` if there is anything else.
     """
+    if len(content) and REPORT_KEY not in content:
+        raise WireError(
+            "record",
+            f"a raw reply, {_quoted(list(content))}: its app has no LdpMod (mods=[LdpMod(...)]), "
+            "so nothing of it is private",
+        )
     record = content.get(REPORT_KEY)
     if len(content) != 1 or not isinstance(record, ConfigRecord):
         raise WireError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -507,3 +508,14 @@ def test_the_gaussian_report_before_the_bit_is_that_of_the_mechanism() -> None:
     report, bit = split_health(payload, asked=True)
     decode_gaussian(report, dimension=D, largest=Gaussian(1.0, 1e-5).largest)
     assert bit == 1
+
+
+def test_the_page_gives_the_standard_errors() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "failures.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
+    assert len(rows) == 4
+    for epsilon, *errors in rows:
+        response = Health(float(epsilon)).response
+        for clients, error in zip((20, 100, 1_000), errors, strict=True):
+            exact = response.standard_deviation(clients) / clients
+            assert float(error) == pytest.approx(exact, rel=0.03)

@@ -157,6 +157,7 @@ def test_a_client_without_a_gate_is_named_left_out_and_asked_no_more(
     grid = LocalGrid(GATE, nodes=4, others=no_gate, different=1)
     with caplog.at_level(logging.WARNING):
         result = start(strategy, grid, rounds=3)
+    assert "replies rejected in this run: record 1 times" in caplog.text
     assert [metrics["accepted"] for metrics in result.train_metrics_clientapp.values()] == [3] * 3
     assert [node for node, _ in grid.asked].count(100) == 1
     assert "clients 100 has no LdpMod" in caplog.text
