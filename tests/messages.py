@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from flwr.app import (
@@ -72,13 +73,14 @@ def context() -> Context:
     )
 
 
+@dataclass
 class UnrecordedPermit:
     """Leave to send a report, for tests in which nothing is charged or kept."""
 
     stored: bytes | None = None
-    is_simulation = False
+    is_simulation: bool = False
     answer_after: float | None = None
-    failures = 0
+    failures: int = 0
 
     def failed(self) -> None:
         """Count."""

@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.clients.calling import cause_of
 from flower_ldp.errors import WireError
 from flower_ldp.wire.layout import ModelLayout
 
@@ -71,8 +72,8 @@ def read_update(
     """
     try:
         return layout.difference(single_model(reply), sent)
-    except Exception:
-        _log.warning("the app's reply holds no model like the one sent", exc_info=True)
+    except Exception as error:
+        _log.warning("the app's reply holds no model like the one sent\n%s", cause_of(error))
         return None
 
 
@@ -98,6 +99,6 @@ def read_array(reply: RecordDict) -> NDArray[Any] | None:
     try:
         (array,) = (array for record in reply.array_records.values() for array in record.values())
         return open_array(array)
-    except Exception:
-        _log.warning("the app's reply does not hold one array", exc_info=True)
+    except Exception as error:
+        _log.warning("the app's reply does not hold one array\n%s", cause_of(error))
         return None

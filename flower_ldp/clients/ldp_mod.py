@@ -46,6 +46,7 @@ from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseReq
 from flower_ldp.clients.answers import ERROR_CODE, FAILED, constant, for_app, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
+from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
@@ -208,9 +209,10 @@ def _called(
     compute: Callable[[Context], bytes],
     instead: Callable[[], bytes],
 ) -> bytes:
-    """Call the app with Flower's context, or with one of its own where it may be left behind."""
+    """Call the app with a context of its own; if it may be left behind, with its own state too."""
     if call.handling.answer_after is None:
-        return call.run(lambda: compute(context), instead)
+        with kept_node_config(context) as given:
+            return call.run(lambda: compute(given), instead)
     own = replace(context)
     for name in ("node_config", "state", "run_config"):
         setattr(own, name, copy.deepcopy(getattr(context, name)))

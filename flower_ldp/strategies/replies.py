@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from flower_ldp.errors import WireError
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -29,8 +29,9 @@ NO_POLICY_HINT = (
     "clients refuse with ldp:refused:policy: their policy does not allow this proposal, or none "
     "is named. Each node's operator names one by --node-config 'ldp-policy=\"FILE\"' or the "
     "variable FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
-    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts. The "
-    "client's log says which"
+    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts: the one that "
+    "'flwr run' starts by itself stays up with the environment of its first start, until it is "
+    "ended (pkill -f 'flower-superlink.*--port 39091'). The client's log says which"
 )
 #: What replies that were rejected for a reason may mean, for who runs the server.
 HINTS: Mapping[str, str] = MappingProxyType(
@@ -157,7 +158,7 @@ class ReplyFilter:
         node = reply.metadata.src_node_id
         if node not in self._waiting:
             if reply.has_error():  # the SuperLink answers so, in its own name, for a lost node
-                raise WireError("error", _quoted(reply.error.reason or ""))
+                raise WireError("error", _one_line(reply.error.reason or ""))
             raise WireError("sender", "not asked this round, or has answered before")
         self._waiting.discard(node)
         if reply.has_error():
@@ -171,15 +172,14 @@ class ReplyFilter:
         reason, detail = text, text
         if text.startswith(f"{REFUSED_REHEARSAL}:"):
             reason, detail = REFUSED_REHEARSAL, text.removeprefix(f"{REFUSED_REHEARSAL}:").strip()
-            self.rehearsed = self.rehearsed or _quoted(detail)
+            self.rehearsed = self.rehearsed or _one_line(detail)
         if reason in UNCHARGED:
             self.uncharged.append(node)
-        return WireError(reason if reason in _KNOWN_REASONS else "error", _quoted(detail))
+        return WireError(reason if reason in _KNOWN_REASONS else "error", _one_line(detail))
 
 
-def _quoted(value: object) -> str:
+def _one_line(text: str) -> str:
     """Return what a client sent, cut and in one line."""
-    text = value if isinstance(value, str) else str(value)
     text = "".join(c if c.isprintable() else " " for c in text[: _MOST_QUOTED + 1])
     return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
 
@@ -209,14 +209,14 @@ def payload_of(content: RecordDict) -> bytes:
     if len(content) and REPORT_KEY not in content:
         raise WireError(
             "record",
-            f"a raw reply, {_quoted(list(content))}: its app has no LdpMod (mods=[LdpMod(...)]), "
+            f"a raw reply, {quoted(list(content))}: its app has no LdpMod (mods=[LdpMod(...)]), "
             "so nothing of it is private",
         )
     record = content.get(REPORT_KEY)
     if len(content) != 1 or not isinstance(record, ConfigRecord):
         raise WireError(
             "record",
-            f"expected one {REPORT_KEY!r} record and no other, found {_quoted(list(content))}: "
+            f"expected one {REPORT_KEY!r} record and no other, found {quoted(list(content))}: "
             "LdpMod must be the first of the app's mods",
         )
     payload = record.get(PAYLOAD_KEY)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flower_ldp.errors import WireError
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 
@@ -58,7 +58,7 @@ def without_health(fields: Mapping[str, object]) -> tuple[dict[str, object], flo
         return others, None
     epsilon = others.pop(HEALTH_FIELD)
     if not isinstance(epsilon, float):
-        raise WireError("fields", f"{HEALTH_FIELD} must be a float, got {str(epsilon)[:50]!r}")
+        raise WireError("fields", f"{HEALTH_FIELD} must be a float, got {quoted(epsilon)}")
     return others, epsilon
 
 

@@ -186,27 +186,29 @@ def test_read_only_file_system(small_disk: Path) -> None:
 
 
 @pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that any user can reach."""
+def reachable_folder() -> Iterator[Path]:
+    """A folder that any user can reach, of the user who does the work."""
     folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o777)
+    if os.geteuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)
+    folder.chmod(0o755)
     yield folder
     folder.chmod(0o700)
     shutil.rmtree(folder)
 
 
-def test_read_only_folder(open_folder: Path) -> None:
+def test_read_only_folder(reachable_folder: Path) -> None:
     # A folder's mode does not bind root: then the work is done as another user.
     user = ("--user", NOBODY) if os.geteuid() == 0 else ()
-    path = open_folder / "ledger.sqlite"
+    path = reachable_folder / "ledger.sqlite"
     assert result(start("once", path, "0", *user)) == "released"
     Path(f"{path}-journal").unlink(missing_ok=True)
-    open_folder.chmod(0o555)
+    reachable_folder.chmod(0o555)
     answer = str(result(start("once", path, "1", *user)))
     assert "folder must be writable" in answer
     assert "cannot be written" in answer
-    assert "cannot be used" in str(result(start("once", open_folder / "new", "1", *user)))
-    open_folder.chmod(0o777)
+    assert "cannot be used" in str(result(start("once", reachable_folder / "new", "1", *user)))
+    reachable_folder.chmod(0o755)
     assert result(start("once", path, "2", *user)) == "released"
     with Ledger.open(path, read_only=True) as ledger:
         assert [entry.message_id for entry in ledger.entries()] == ["0", "2"]

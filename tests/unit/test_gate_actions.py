@@ -50,7 +50,7 @@ def complain(sent: Message, _: Context) -> Message:
 
 
 @pytest.mark.parametrize("app", [crash, complain])
-def test_a_failure_to_take_something_in_is_a_constant(app: object) -> None:
+def test_in_a_simulation_a_failure_to_take_something_in_is_a_constant(app: object) -> None:
     gate = LdpMod(acknowledged=("train.take",))
     reply = gate(message(RecordDict(), kind="train.take"), context(), app)  # type: ignore[arg-type]
     assert reply.error.reason == "ldp:failed"

@@ -19,6 +19,7 @@ from flower_ldp.node.guard import Guard
 from flower_ldp.node.held import HeldMessage
 from flower_ldp.node.reports import PaidReports
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.signds_report import report_length
 from tests.messages import message, proposal, record
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}
@@ -104,6 +105,23 @@ def reply(channel: Channel, one: Message) -> None:
         channel.push_object(one.metadata.run_id, session, name, objects[name])
 
 
+#: Of every report that answers :func:`ask`.
+LENGTH = report_length(dimension=600, dim_out=SignDS(epsilon=2.0, k=0.2).plan(600).dim_out)
+
+
+def payload(sent: Message) -> bytes:
+    assert list(sent.content) == [REPORT_KEY]
+    assert list(sent.content.config_records[REPORT_KEY]) == [PAYLOAD_KEY]
+    found = sent.content.config_records[REPORT_KEY][PAYLOAD_KEY]
+    assert isinstance(found, bytes)
+    return found
+
+
+def counted(tmp_path: Path) -> dict[str, int]:
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        return {kind: number for kind, number in ledger.counts("ward-7").items() if number}
+
+
 def entries(tmp_path: Path) -> int:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         return ledger.verify().entries
@@ -166,7 +184,9 @@ def test_a_message_delivered_again_gets_the_same_report_without_the_app(tmp_path
     assert entries(tmp_path) == 1
 
 
-def test_a_message_without_an_answer_fails_when_the_next_is_fetched(tmp_path: Path) -> None:
+def test_a_message_without_an_answer_gets_a_neutral_report_when_the_next_is_fetched(
+    tmp_path: Path,
+) -> None:
     link, channel = node(tmp_path)
     link.waiting.append(ask())
     received = channel.receive()
@@ -177,14 +197,15 @@ def test_a_message_without_an_answer_fails_when_the_next_is_fetched(tmp_path: Pa
     assert link.sent == []
     assert channel.receive() is None
     (sent,) = link.sent
-    assert sent.error.reason == "ldp:failed"
+    assert len(payload(sent)) == LENGTH
+    assert counted(tmp_path) == {"failed": 1}
     assert sent.metadata.reply_to_message_id == received[0].metadata.message_id
     # A reply that comes after that, or a second one, is dropped.
     reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
     assert len(link.sent) == 1
 
 
-def test_a_reply_that_is_no_message_fails(tmp_path: Path) -> None:
+def test_a_reply_that_is_no_message_leaves_as_a_neutral_report(tmp_path: Path) -> None:
     link, channel = node(tmp_path)
     link.waiting.append(ask())
     received = channel.receive()
@@ -194,7 +215,8 @@ def test_a_reply_that_is_no_message_fails(tmp_path: Path) -> None:
     wanted, session = channel.send(answer, tree, 0.1)
     for name in wanted:
         channel.push_object(3, session, name, b"secret")
-    assert link.sent[0].error.reason == "ldp:failed"
+    assert len(payload(link.sent[0])) == LENGTH
+    assert counted(tmp_path) == {"failed": 1}
 
 
 def test_the_log_says_what_to_do_about_an_app_with_a_gate_of_its_own(
@@ -246,6 +268,11 @@ def test_only_the_report_that_the_ledger_holds_leaves(tmp_path: Path) -> None:
     assert entries(tmp_path) == 1
 
 
+def app_report(one: Message, context: Context) -> bytes:
+    """The report that the app's gate sealed for the message."""
+    return payload(app_with_gate(one, context))
+
+
 @pytest.mark.parametrize("kind", ["raw", "other report", "not charged", "error", "extra record"])
 def test_what_the_ledger_does_not_hold_does_not_leave(kind: str, tmp_path: Path) -> None:
     link, channel = node(tmp_path, PaidReports())
@@ -265,8 +292,12 @@ def test_what_the_ledger_does_not_hold_does_not_leave(kind: str, tmp_path: Path)
     elif kind == "extra record" and answer is not None:
         answer.content["more"] = ConfigRecord({"secret": 1})
     assert answer is not None
+    sealed = None if kind == "not charged" else app_report(one, context)
     reply(channel, answer)
-    assert link.sent[0].error.reason == "ldp:failed"
+    sent = payload(link.sent[0])
+    assert len(sent) == LENGTH
+    assert sent != b"\x01\x01secret"
+    assert sealed in (None, sent)
     assert entries(tmp_path) == 1
 
 

@@ -28,7 +28,7 @@ from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import RandomSource, SignDS
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.signds_report import decode_report, report_length
-from tests.messages import Arrays, context, message, proposal, record
+from tests.messages import Arrays, UnrecordedPermit, context, message, proposal, record
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
 
@@ -190,12 +190,13 @@ def raising(error: BaseException) -> App:
         RecursionError(CANARY),
     ],
 )
-def test_what_an_exception_says_stays_on_the_client(
+def test_in_a_simulation_a_failing_app_is_loud_and_its_text_stays_on_the_client(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="flower_ldp"):
         reply = answer(raising(error))
     assert_error(reply, FAILED)
+    assert "Traceback" in caplog.text
     assert CANARY not in everything_in(reply)
     assert CANARY in caplog.text
 
@@ -358,6 +359,9 @@ class Recording:
             raise RefusalError(self.refuse, "private or not, this stays here: " + CANARY)
         return Keeping()
 
+    def acknowledge(self, message_type: str, context: Context) -> Permit:
+        raise AssertionError("nothing is acknowledged")
+
 
 def test_admission_is_asked_with_public_facts_before_the_app() -> None:
     admission = Recording()
@@ -397,6 +401,9 @@ def test_an_admission_that_breaks_lets_nothing_out() -> None:
         def admit(self, request: ReleaseRequest, context: Context) -> Permit:
             raise OSError("unreadable ledger " + CANARY)
 
+        def acknowledge(self, message_type: str, context: Context) -> Permit:
+            raise AssertionError("nothing is acknowledged")
+
     reply = answer(never, mod=LdpMod(train=SignDSRelease(), admission=Broken()))
     assert_error(reply, FAILED)
 
@@ -407,14 +414,17 @@ def test_context_state_is_not_used_for_anything_that_leaves() -> None:
     assert json.dumps(list(ctx.state)) == "[]"
 
 
-class Keeping:
+class Keeping(UnrecordedPermit):
     """An admission that keeps one report, as a ledger does; it is its own permit."""
 
     def __init__(self, *, breaks: bool = False) -> None:
-        self.stored: bytes | None = None
+        super().__init__()
         self.breaks = breaks
 
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+        return self
+
+    def acknowledge(self, message_type: str, context: Context) -> Permit:
         return self
 
     def seal(self, report: bytes) -> None:

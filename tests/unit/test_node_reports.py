@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest
-from flower_ldp.errors import WireError
+from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms import (
     BoundedMean,
     CodebookResponse,
@@ -201,7 +201,8 @@ def test_a_report_of_a_wrong_form_stays_even_if_the_ledger_holds_it(
         with pytest.raises(WireError):
             check_form(opened, made_up)
     answer = named_gate("reports")(asked(kind), site, sealing_app(kind, kind.malformed[0]))
-    assert answer.error.reason == "ldp:failed"
+    check_form(opened, payload(answer))
+    assert payload(answer) != kind.malformed[0]
     assert accounts(tmp_path) == (1, 1)
 
 
@@ -216,11 +217,36 @@ def test_what_was_not_sealed_for_this_message_stays_and_is_charged(
         gated_app(kind)(one, context)
         return not_charging(one, context)
 
-    assert named_gate("reports")(asked(kind), site, exchanging).error.reason == "ldp:failed"
+    # The report that was paid for leaves, whatever the app replies instead.
+    first = payload(named_gate("reports")(asked(kind), site, exchanging))
+    assert first == payload(gated_app(kind)(asked(kind), site))
     assert accounts(tmp_path) == (1, 1)
-    answer = named_gate("reports")(_named(asked(kind), "m-2"), site, not_charging)
-    assert answer.error.reason == "ldp:failed"
-    assert accounts(tmp_path) == (2, 1)
+    # Where there is none, the node draws a neutral one, and gives that again.
+    second = named_gate("reports")(_named(asked(kind), "m-2"), site, not_charging)
+    check_form(node_releases()[kind.type].open(asked(kind).content), payload(second))
+    assert payload(second) != b"\x01" + bytes(kind.length - 1)
+    again = named_gate("reports")(_named(asked(kind), "m-2"), site, not_charging)
+    assert payload(again) == payload(second)
+    assert accounts(tmp_path) == (2, 2)
+
+
+@EVERY_KIND
+def test_an_app_that_is_killed_after_its_charge_is_answered_for(
+    kind: Kind, site: Context, tmp_path: Path
+) -> None:
+    def killed(one: Message, context: Context) -> Message:
+        opened = node_releases()[kind.type].open(one.content)
+        metadata = one.metadata
+        request = ReleaseRequest(
+            metadata.run_id, metadata.message_id, kind.type, opened.events, opened.terms
+        )
+        OwnerAdmission().admit(request, context)
+        raise ReleaseError("the app gave no readable reply")
+
+    first = payload(named_gate("reports")(asked(kind), site, killed))
+    check_form(node_releases()[kind.type].open(asked(kind).content), first)
+    assert accounts(tmp_path) == (1, 1)
+    assert payload(named_gate("reports")(asked(kind), site, gated_app(kind))) == first
 
 
 @EVERY_KIND
@@ -230,13 +256,13 @@ def test_an_app_with_a_gate_of_its_own_makes_no_report_where_the_site_privatizes
     """Its report is no raw reply, so it counts as none; and it is told of no policy."""
     node = named_gate("privatize")
     answer = node(asked(kind), site, lambda one, _: gated_app(kind)(one, _without_policy()))
-    assert answer.error.reason == "ldp:failed"
+    check_form(node_releases()[kind.type].open(asked(kind).content), payload(answer))
     made_up = reply_of(b"\x01" + bytes(kind.length - 1), asked(kind))
     answer = node(_named(asked(kind), "m-2"), site, lambda *_: made_up)
     sent = payload(answer)
     assert len(sent) == kind.length
     assert sent != payload(made_up)
-    assert accounts(tmp_path) == (2, 1)
+    assert accounts(tmp_path) == (2, 2)
 
 
 def _without_policy() -> Context:

@@ -255,7 +255,7 @@ def test_malformed_labels_are_refused(change: str, tmp_path: Path) -> None:
     else:
         private = replace(good, mechanism=KaryResponse(4.0, 5))
     bad = ToldLabels(private)
-    with pytest.raises(PartyError, match="ldp:failed"):
+    with pytest.raises(PartyError, match="ldp:refused:proposal"):
         tell(exchange, [aligned], terms, records, bad)
     assert party(None).digest() == before  # type: ignore[arg-type]
 

@@ -209,7 +209,7 @@ def test_an_unknown_step_cannot_be_gone_back_to(tmp_path: Path) -> None:
     before = world.party(0).digest()
     content = RecordDict({STEP_KEY: ConfigRecord({"after": "elsewhere-1"})})
     (reply,) = world.exchange().ask(REWIND, {0: content}).values()
-    assert reply.error.reason == "ldp:failed"
+    assert reply.error.reason == "ldp:refused:step"
     assert world.party(0).digest() == before
     frozen = local({1: Side("left", tmp_path / "p", BottomClaim("public"))}, Everything())
     (reply,) = frozen.ask(REWIND, {1: content}).values()
