@@ -113,7 +113,9 @@ class LocalGrid:
         return reply
 
 
-GATE = LdpMod(train=SignDSRelease(), evaluate=LaplaceEvalRelease())
+def gate() -> LdpMod:
+    """Return a new gate: one keeps to the first policy that it was named."""
+    return LdpMod(train=SignDSRelease(), evaluate=LaplaceEvalRelease())
 
 
 def signds() -> SignDSStrategy:
@@ -154,7 +156,7 @@ def test_a_client_without_a_gate_is_named_left_out_and_asked_no_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     strategy = signds()
-    grid = LocalGrid(GATE, nodes=4, others=no_gate, different=1)
+    grid = LocalGrid(gate(), nodes=4, others=no_gate, different=1)
     with caplog.at_level(logging.WARNING):
         result = start(strategy, grid, rounds=3)
     assert "replies rejected in this run: record 1 times" in caplog.text
@@ -168,8 +170,10 @@ def test_a_client_without_a_gate_is_named_left_out_and_asked_no_more(
 
 
 def test_what_a_mod_outside_the_gate_adds_is_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+    guarded = gate()
+
     def adding(asked: Message, own: Context, call_next: Any) -> Message:
-        reply = GATE(asked, own, call_next)
+        reply = guarded(asked, own, call_next)
         reply.content["more"] = MetricRecord({"loss": 0.1})
         return reply
 
@@ -215,13 +219,13 @@ def test_a_run_that_trained_and_could_not_evaluate_keeps_its_model(
 
 
 def test_a_run_of_no_rounds_or_of_one_good_round_is_none_in_vain() -> None:
-    assert not start(signds(), LocalGrid(GATE), rounds=0).arrays
-    gate = LdpMod(train=GaussianRelease())
-    assert start(GaussianStrategy(Gaussian(8.0, 1e-5)), LocalGrid(gate), rounds=1).arrays
+    assert not start(signds(), LocalGrid(gate()), rounds=0).arrays
+    private = LdpMod(train=GaussianRelease())
+    assert start(GaussianStrategy(Gaussian(8.0, 1e-5)), LocalGrid(private), rounds=1).arrays
 
 
 def test_evaluation_around_a_strategy_of_another_package_still_runs() -> None:
-    found = start(strategies()["around FedAvg"], LocalGrid(GATE), rounds=1)
+    found = start(strategies()["around FedAvg"], LocalGrid(gate()), rounds=1)
     assert found.evaluate_metrics_clientapp[1]["accepted"] == 4
 
 
@@ -269,7 +273,7 @@ def test_a_small_top_set_is_warned_of_once_with_advice_that_can_be_followed(
 ) -> None:
     small: Arrays = {"w": np.zeros(weights, dtype=np.float32)}
     strategy = SignDSStrategy(SignDS(8.0, k), FixedStep(0.5))
-    grid = LocalGrid(GATE)
+    grid = LocalGrid(gate())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         strategy.start(cast(Grid, grid), record(small), num_rounds=3, timeout=60)
