@@ -30,6 +30,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from flower_ldp.clients.answers import for_app
+from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError
 
@@ -159,8 +160,8 @@ def _failure(
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        _log.warning("the app failed its rehearsal on public sample data", exc_info=True)
-        return _public(f"{type(error).__name__}: {error}")
+        _log.warning("the app failed its rehearsal on public sample data\n%s", cause_of(error))
+        return _public(f"{type(error).__name__}: {_said(error)}")
 
 
 def _stage(context: Context) -> Context:
@@ -172,6 +173,13 @@ def _stage(context: Context) -> Context:
         state=RecordDict(),
         run_config=dict(context.run_config),
     )
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # an app may raise what fails when it is asked what it says
+        return "without a text"
 
 
 def _public(text: str) -> str:

@@ -519,3 +519,29 @@ def test_the_page_gives_the_standard_errors() -> None:
         for clients, error in zip((20, 100, 1_000), errors, strict=True):
             exact = response.standard_deviation(clients) / clients
             assert float(error) == pytest.approx(exact, rel=0.03)
+
+
+def test_an_app_that_fails_at_every_site_stops_the_run_after_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deployments, real gates: every report is neutral and paid for, and the bits tell."""
+    monkeypatch.delenv("FLOWER_LDP_POLICY")
+    strategy = strategy_of("signds", Health(4.0))
+    messages = list(strategy.configure_train(1, record(MODEL), ConfigRecord(), Nodes(12)))
+    deployment = (POLICY % ", health: {epsilon: 4.0}").replace("simulation", "deployment")
+    replies = []
+
+    def failing(asked: Message, _: Context) -> Message:
+        raise ValueError("a bug")
+
+    for sent in messages:
+        site = tmp_path / str(sent.metadata.dst_node_id)
+        site.mkdir(mode=0o755)
+        (site / "policy.yaml").write_text(deployment, encoding="utf-8")
+        (site / "policy.yaml").chmod(0o644)
+        Ledger.open(site / "health.sqlite", create=True).close()
+        own = Context(3, 7, {"ldp-policy": str(site / "policy.yaml")}, RecordDict(), {})
+        replies.append(LdpMod(train=SignDSRelease())(sent, own, failing))
+    assert not any(reply.has_error() for reply in replies)
+    with pytest.raises(RunStopped, match="of 12 reports"):
+        strategy.aggregate_train(1, replies)

@@ -73,12 +73,20 @@ def never(message: Message, context: Context) -> Message:
     raise AssertionError("the app was asked")
 
 
+class Unspeakable(Exception):  # noqa: N818
+    """Fails when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no")
+
+
 @pytest.mark.parametrize(
     ("app", "text"),
     [
         (raising(ValueError("Expected 64 channels, got 3")), "ValueError: Expected 64 channels"),
         (raising(SystemExit(3)), "SystemExit: 3"),
         (raising(GeneratorExit()), "GeneratorExit"),
+        (raising(Unspeakable()), "Unspeakable: without a text"),
         (raising(ImportError("No module named 'timm'")), "No module named 'timm'"),
         (replying(RecordDict()), "expected one ArrayRecord, found 0"),
         (replying(RecordDict({"a": record({"v": MODEL["w"]})})), "no model like the one sent"),
