@@ -297,6 +297,12 @@ class Ledger:
             self._session.head()
             return counting.counts(db, data_id)
 
+    def counted(self) -> dict[str, dict[Kind, int]]:
+        """Return what was counted for all accounts of which anything was, sorted by name."""
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            return {account: counting.counts(db, account) for _, account in counting.every(db)}
+
     def number(self, data_id: str, limit: NumberLimit) -> int:
         """Return how many releases of an account count towards a limit now."""
         check_name("data_id", data_id)

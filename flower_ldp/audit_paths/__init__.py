@@ -8,7 +8,7 @@ training. They draw from the operating system's entropy, as those do.
 from __future__ import annotations
 
 from flower_ldp.audit_paths.builders import PATHS
-from flower_ldp.audit_paths.gate import CLAIMED, NOT_CLAIMED, gate
+from flower_ldp.audit_paths.gate import CLAIMED, gate
 from flower_ldp.audit_paths.labels import labels
 
-__all__ = ["CLAIMED", "NOT_CLAIMED", "PATHS", "gate", "labels"]
+__all__ = ["CLAIMED", "PATHS", "gate", "labels"]

@@ -2,9 +2,9 @@
 
 A client's data decides what its app does: what it trains, whether it fails. So the inputs here
 are two data sets, and the outcome is the whole of what a server gets: a report, or an error
-with its code and its reason. An event may be that an error came at all.
-Everything between is as in a deployment: a ``ClientApp`` behind ``LdpMod``, the owner's policy
-and ledger, the packed report, and the server's strict decoding of it.
+with its code and its reason. An event may be that an error came at all, which an app that raises
+must not lead to. Everything between is as in a deployment: a ``ClientApp`` behind ``LdpMod``, the
+owner's policy and ledger, the packed report, and the server's strict decoding of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.audit.cases import Case, Contrast, claim
 from flower_ldp.audit.selection_cases import signds_magrr
-from flower_ldp.audit_paths.owner import NODE, RUN, AuditOwner
+from flower_ldp.audit_paths.owner import NODE, RUN, AsDeployed, AuditOwner
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import MagRR, Selection, SignDS
@@ -40,9 +40,12 @@ Outcome = tuple[str, Hashable]
 #: Entries of the model.
 DIMENSION = 300
 #: Pairs of data sets for which the package claims the epsilon of the proposal.
-CLAIMED = ("opposite data", "data that is not finite", "another model")
-#: Pairs that only show what threat_model.md grants: an app that raises is seen to have failed.
-NOT_CLAIMED = ("data that makes the app raise",)
+CLAIMED = (
+    "opposite data",
+    "data that is not finite",
+    "another model",
+    "data that makes the app raise",
+)
 # Above every score of a report. Errors of other content get other scores.
 _NO_REPORT = 1e6
 
@@ -61,9 +64,9 @@ def gate(
     selection, magnitude : SignDS and MagRR
         What the server proposes; their sum is the claim.
     mod : Flower mod, optional
-        What guards the app; :class:`~flower_ldp.clients.LdpMod` if left out.
+        What guards the app; :class:`~flower_ldp.clients.LdpMod`, as in a deployment, if left out.
     checks : sequence of str
-        Names of pairs, of :data:`CLAIMED` and :data:`NOT_CLAIMED`.
+        Names of pairs, of :data:`CLAIMED`.
     """
     sampled = signds_magrr(selection, magnitude, DIMENSION).contrasts[0]
     slope, steeper = sampled.pair
@@ -80,7 +83,7 @@ def gate(
     if unknown or not checks:
         raise ValueError(f"checks must be some of {sorted(pairs)}, got {list(checks)}")
     proposal = SignDSProposal(selection, magnitude.epsilon, _threshold(selection, slope))
-    served = _Round(proposal, mod or LdpMod(train=SignDSRelease()))
+    served = _Round(proposal, mod or LdpMod(train=SignDSRelease(), admission=AsDeployed()))
     score = _scores(sampled.statistic)
     return Case(
         f"gate (ClientApp, LdpMod, ledger, wire; signds {selection.epsilon:g} + magrr "

@@ -8,10 +8,13 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import Context, RecordDict
 
+from flower_ldp.clients import OwnerAdmission, Permit, ReleaseRequest
+from flower_ldp.clients.admission import Handling
 from flower_ldp.policy import Policy, load_policy
 from flower_ldp.policy.files import NODE_CONFIG_KEY, no_environment
 
@@ -30,6 +33,43 @@ budgets:
   label: {life: {epsilon: 1000000.0, delta: 0.5}}
 """
 RUN, NODE = 1, 1
+
+
+@dataclass(frozen=True)
+class AsDeployed:
+    """The owner's admission, whose apps are answered for as in a deployment.
+
+    A simulation's ledger is quick, and a simulation tells of an app that fails: an audit wants
+    the one without the other.
+    """
+
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Admit as the owner does."""
+        return _Deployed(OwnerAdmission().admit(request, context))
+
+    def acknowledge(self, message_type: str, context: Context) -> Handling:
+        """Acknowledge as the owner does."""
+        return OwnerAdmission().acknowledge(message_type, context)
+
+
+@dataclass(frozen=True)
+class _Deployed:
+    permit: Permit
+    is_simulation: bool = False
+
+    @property
+    def stored(self) -> bytes | None:
+        return self.permit.stored
+
+    @property
+    def answer_after(self) -> float | None:
+        return self.permit.answer_after
+
+    def failed(self) -> None:
+        """Count nothing: an audit lets apps fail thousands of times."""
+
+    def seal(self, report: bytes) -> None:
+        self.permit.seal(report)
 
 
 class AuditOwner:

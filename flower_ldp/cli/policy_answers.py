@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.anchor import anchor_of
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger_types import NO_RUN
 from flower_ldp.cli.ledger_answers import accounts_of, look_into, over
@@ -176,7 +177,9 @@ def _ledger(policy: Policy, report: Report) -> None:
     try:
         look_into(path).close()  # an older version is refused here: a check does not migrate
         # As a client opens it: owner, rights, version and content are checked.
-        with Ledger.open(path) as ledger:
+        place = policy.anchor
+        anchor = None if place is None else anchor_of(place.file, place.command)
+        with Ledger.open(path, anchor=anchor) as ledger:
             mark = ledger.mark()
             over_limits(ledger, policy, report)
     except LedgerError as error:

@@ -2,9 +2,12 @@
 
 The release is opened from public facts: the proposal, the ids, how the bottom came to be. The
 party's :class:`~flower_ldp.mechanisms.BottomClaim` decides under which names the cost goes on
-the ledger. The report of a block is kept under the proposal and the digest of the bottom's
-weights: while the bottom is unchanged, a block is drawn for once and given again, at no charge,
-in every epoch, run and process after that.
+the ledger. The report of a block is kept under the proposal, the digest of the bottom's weights
+and, where it takes gradients, its step: while the bottom is unchanged, a block is drawn for once
+and given again, at no charge, in every epoch, run and process after that.
+
+The claim is about single records, so what is invalid is neutral record by record. What is neutral
+as a whole, a reply without any array and one that is late, is covered by the claim for no record.
 """
 
 from __future__ import annotations

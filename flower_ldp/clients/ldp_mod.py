@@ -35,6 +35,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -245,7 +246,8 @@ def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Mes
 
 
 def _neutral(opened: OpenRelease) -> bytes:
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an app may have made errors of them
         return opened.neutral(RandomSource.from_os())
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
+from flower_ldp.accounting.anchor import anchor_of
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
 from flower_ldp.accounting.ledger_types import Kind
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
@@ -281,9 +282,16 @@ def limits_of(policy: Policy) -> list[Limit]:
 
 
 def ledger_of(policy: Policy) -> Ledger:
-    """Open the policy's ledger: on disk at every step, unless nothing of it is real."""
-    simulation = policy.is_simulation
-    return Ledger.open(policy.ledger, create=simulation, durable=not simulation)
+    """Open the policy's ledger: on disk at every step, unless nothing of it is real.
+
+    Raises
+    ------
+    LedgerError
+        If it cannot be used, or the policy's anchor says that it was set back.
+    """
+    simulation, place = policy.is_simulation, policy.anchor
+    anchor = None if place is None else anchor_of(place.file, place.command)
+    return Ledger.open(policy.ledger, create=simulation, durable=not simulation, anchor=anchor)
 
 
 def policy_of(context: Context, names: FirstNames | None = None) -> Policy:

@@ -17,6 +17,7 @@ import importlib.metadata
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -210,16 +211,28 @@ def unpack(tree: Any, contents: dict[str, bytes]) -> Message:
     return message
 
 
+def pack(message: Message) -> tuple[Any, dict[str, bytes]]:
+    """Return a message's tree and its objects; its identity becomes that of its contents."""
+    message.metadata.__dict__["_message_id"] = message.object_id
+    with no_object_id_recompute():
+        objects = get_all_nested_objects(message).items()
+        return get_object_tree(message), {name: one.deflate() for name, one in objects}
+
+
+def under_identity(message: Message, other: Message) -> Message:
+    """Return a message as it is announced, without content, under another one's metadata."""
+    found = copy(message)
+    found.__dict__["_metadata"] = other.metadata
+    return found
+
+
 def transmit(channel: Channel, message: Message) -> None:
     """Send a whole message to the SuperLink, with a run time of zero."""
-    message.metadata.__dict__["_message_id"] = message.object_id
-    run_id = message.metadata.run_id
+    tree, objects = pack(message)
     with no_object_id_recompute():
-        tree = get_object_tree(message)
-        objects = {name: one.deflate() for name, one in get_all_nested_objects(message).items()}
         wanted, session = channel.send(message, tree, 0.0)
-        for name in sorted(wanted):
-            channel.push_object(run_id, session, name, objects[name])
+    for name in sorted(wanted):
+        channel.push_object(message.metadata.run_id, session, name, objects[name])
 
 
 def _dotted(version: tuple[int, ...]) -> str:

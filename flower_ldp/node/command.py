@@ -193,7 +193,11 @@ def _setup(
     print(f"{PROGRAM}: gate {options.ldp_gate}, policy {policy.path}", file=sys.stderr, flush=True)
     return Setup(
         lambda inner: Guard(
-            inner, gate, gate_config, hold_seconds=options.ldp_hold_seconds
+            inner,
+            gate,
+            gate_config,
+            hold_seconds=options.ldp_hold_seconds,
+            hides=options.ldp_gate == "privatize",
         ).channel(),
         app_config,
     )
@@ -208,7 +212,7 @@ class SitePolicy(NamedTuple):
 
 def _usable_policy(node_config: NodeConfig, options: argparse.Namespace) -> SitePolicy:
     """Return where the site's policy is, once it and its ledger have been opened."""
-    from flower_ldp.accounting.ledger import Ledger
+    from flower_ldp.clients.owner import ledger_of
     from flower_ldp.errors import ConfigError
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY, find_policy
 
@@ -220,7 +224,7 @@ def _usable_policy(node_config: NodeConfig, options: argparse.Namespace) -> Site
             "the policy says mode: simulation, in which nothing is protected: use one of mode "
             "deployment, or give --ldp-simulation"
         )
-    Ledger.open(policy.ledger, create=policy.is_simulation).close()
+    ledger_of(policy).close()
     named = node_config.get(NODE_CONFIG_KEY) or os.environ[ENVIRONMENT_VARIABLE]
     return SitePolicy(Path(os.path.abspath(str(named))), Path(policy.ledger))
 

@@ -6,6 +6,9 @@ own, is sent in its place. The run time is sent as zero. Each message gets one a
 no open message is dropped, and for a message that got none the gate answers as for an app that
 failed, with a report of the same form. It does so while the app still runs, where the policy sets
 a fixed moment; the app's reply is then one to no open message.
+
+Where the gate privatizes here, the app gets the message without the records that are the gate's:
+another message, with an identity of its own, which the SuperNode handles in the place of the first.
 """
 
 from __future__ import annotations
@@ -19,14 +22,16 @@ from typing import Any
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import Mod
 
-from flower_ldp.clients.answers import ERROR_CODE
+from flower_ldp.clients.answers import ERROR_CODE, for_app
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.node.channel import (
     Channel,
     NodeConfig,
     object_ids,
+    pack,
     pull_contents,
     transmit,
+    under_identity,
     unpack,
 )
 from flower_ldp.node.held import HeldMessage, failure
@@ -68,19 +73,30 @@ class Guard:
     hold_seconds : float
         An answer to an admitted message leaves at the earliest this long after the message
         came, so that the time of an answer tells less about the app's work.
+    hides : bool
+        Whether the records of the message that are the gate's are kept from the app.
     """
 
     def __init__(
-        self, inner: Channel, gate: Mod, node_config: NodeConfig, *, hold_seconds: float = 0.0
+        self,
+        inner: Channel,
+        gate: Mod,
+        node_config: NodeConfig,
+        *,
+        hold_seconds: float = 0.0,
+        hides: bool = False,
     ) -> None:
         self._inner = inner
         self._gate = gate
         self._node_config = node_config
         self._hold_seconds = hold_seconds
+        self._hides = hides
         self._lock = threading.Lock()
         # Answers leave one at a time: at a fixed moment it is the gate's thread that sends.
         self._sending = threading.Lock()
         self._open: dict[str, _Open] = {}
+        # The server's identities of messages by those that the app knows.
+        self._originals: dict[str, str] = {}
         self._incoming: dict[str, bytes] = {}
         self._outgoing: dict[str, _Outgoing] = {}
 
@@ -110,8 +126,9 @@ class Guard:
                 self._open[message_id] = _Open(held, since)
             answer = held.admit()
             if answer is None:
-                self._incoming.update(contents)
-                return received
+                shown = self._without_ours(message, held.message) if self._hides else None
+                self._incoming.update(contents if shown is None else shown[2])
+                return received if shown is None else shown[:2]
             with self._lock:
                 self._open.pop(message_id, None)
             self._inner.confirm_message_received(run_id, message_id)
@@ -123,6 +140,16 @@ class Guard:
             with self._lock:
                 self._open.pop(message_id, None)
         return None
+
+    def _without_ours(
+        self, announced: Message, whole: Message
+    ) -> tuple[Message, Any, dict[str, bytes]]:
+        """Return the message as the app is to see it, its tree and its objects."""
+        seen = for_app(whole, released=True)
+        tree, contents = pack(seen)
+        with self._lock:
+            self._originals[seen.metadata.message_id] = whole.metadata.message_id
+        return under_identity(announced, seen), tree, contents
 
     def _hold(self, message_id: str, message: Message) -> HeldMessage:
         context = Context(
@@ -148,7 +175,9 @@ class Guard:
 
     def _confirm(self, run_id: int, object_id: str) -> None:
         self._incoming.clear()
-        self._inner.confirm_message_received(run_id, object_id)
+        with self._lock:
+            original = self._originals.get(object_id, object_id)
+        self._inner.confirm_message_received(run_id, original)
 
     def _send(self, message: Message, object_tree: Any, _: float) -> tuple[set[str], str]:
         """Ask the SuperNode for all objects of a reply; send nothing yet."""
@@ -166,7 +195,8 @@ class Guard:
             if outgoing.missing:
                 return
             del self._outgoing[session_id]
-            found = self._open.pop(outgoing.reply_to, None)
+            reply_to = self._originals.get(outgoing.reply_to, outgoing.reply_to)
+            found = self._open.pop(reply_to, None)
         if found is None:
             _log.warning("a reply to no open message was dropped")
             return
@@ -178,6 +208,7 @@ class Guard:
         with self._lock:
             left, self._open = list(self._open.values()), {}
             self._outgoing.clear()
+            self._originals.clear()
         for one in left:
             self._answer_without(one)
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 import pytest
 
 from flower_ldp.audit import AuditResult, Case, audit, audit_reuse, nested_units, signds_long
-from flower_ldp.audit_paths import CLAIMED, NOT_CLAIMED, gate, labels
+from flower_ldp.audit_paths import CLAIMED, gate, labels
 from flower_ldp.audit_paths.dpsgd import dpsgd
+from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding, MagRR, RandomSource, SignDS
 from flower_ldp.privacy import Unit
 from tests.broken import each_unit_by_itself, signds_counting_equals_twice
@@ -93,12 +94,15 @@ def test_a_gate_that_seeds_itself_alike_is_refuted(monkeypatch: pytest.MonkeyPat
     assert repeated(gate(SELECTION, MAGNITUDE)).refuted
 
 
-def test_that_an_app_raised_is_seen_at_the_server() -> None:
-    """What threat_model.md grants: one bit, whether the app failed. It is in no claim."""
-    case = gate(SELECTION, MAGNITUDE, checks=NOT_CLAIMED)
-    (found,) = tried(case)
-    assert found.check == "data that makes the app raise"
+def test_that_an_app_raised_is_seen_in_a_simulation_alone() -> None:
+    """A simulation's gate tells of it, and serves as the broken one; a deployment's does not."""
+    (raises,) = (name for name in CLAIMED if "raise" in name)
+    told = gate(SELECTION, MAGNITUDE, mod=LdpMod(train=SignDSRelease()), checks=(raises,))
+    (found,) = tried(told)
     assert found.refuted
+    assert "or an error" in found.event
+    (hidden,) = tried(gate(SELECTION, MAGNITUDE, checks=(raises,)))
+    assert not hidden.refuted
 
 
 def test_a_store_that_repeats_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.node.channel import Channel, object_ids, unpack
 from flower_ldp.node.guard import Guard
@@ -323,3 +327,143 @@ def test_answers_are_held_back(tmp_path: Path) -> None:
     came = received[0].metadata.created_at
     reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
     assert link.sent[0].metadata.created_at - came >= 0.3
+
+
+AFTER = 0.4
+
+
+def late_node(tmp_path: Path) -> tuple[Link, Channel]:
+    """Return a node whose policy sets a fixed moment."""
+    link, channel = node(tmp_path)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(policy.read_text() + f"answer_after: {{train: {AFTER}}}\n")
+    return link, channel
+
+
+def waited_for(link: Link, number: int) -> None:
+    for _ in range(100):
+        if len(link.sent) >= number:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{len(link.sent)} of {number} answers left")
+
+
+def test_at_the_fixed_moment_the_answer_leaves_although_the_app_still_runs(tmp_path: Path) -> None:
+    link, channel = late_node(tmp_path)
+    one = ask()
+    link.waiting.append(one)
+    began = time.monotonic()
+    received = channel.receive()
+    assert received is not None
+    waited_for(link, 1)
+    assert AFTER <= time.monotonic() - began < 3 * AFTER
+    assert len(payload(link.sent[0])) == LENGTH
+    assert counted(tmp_path) == {"failed": 1}
+    # What the app replies afterwards is dropped, and the node takes the next message.
+    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
+    assert channel.receive() is None
+    assert len(link.sent) == 1
+    # The same message gets the same report.
+    link.waiting.append(one)
+    assert channel.receive() is None
+    assert payload(link.sent[1]) == payload(link.sent[0])
+    assert link.run_times == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", ["report", "error", "none"])
+def test_an_answer_that_is_early_leaves_at_the_fixed_moment(kind: str, tmp_path: Path) -> None:
+    link, channel = late_node(tmp_path)
+    link.waiting.append(ask())
+    began = time.monotonic()
+    received = channel.receive()
+    assert received is not None
+    if kind == "report":
+        reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
+    elif kind == "error":
+        reply(channel, Message(Error(code=1, reason="secret"), reply_to=received[0]))
+    else:
+        assert channel.receive() is None  # the SuperNode is done with it
+    assert AFTER <= time.monotonic() - began < 3 * AFTER
+    assert [len(payload(sent)) for sent in link.sent] == [LENGTH]
+    assert counted(tmp_path) == ({} if kind == "report" else {"failed": 1})
+
+
+@pytest.mark.parametrize("kind", ["no message", "error", "nothing"])
+def test_an_app_that_fails_cannot_be_told_from_one_that_answers(kind: str, tmp_path: Path) -> None:
+    link, channel = node(tmp_path)
+    seen = []
+    for number in range(2):
+        one = message(proposal(MODEL, SignDS(epsilon=2.0, k=0.2)), message_id=f"m-{number}")
+        one.metadata.ttl = 3_600.0 + number  # another identity: it is a digest
+        link.waiting.append(one)
+        received = channel.receive()
+        assert received is not None
+        if not number:
+            reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
+        elif kind == "error":
+            reply(channel, Message(Error(code=1, reason="secret"), reply_to=received[0]))
+        elif kind == "no message":
+            stray = Message(RecordDict({"a": record({})}), reply_to=received[0])
+            reply(channel, stray)
+        else:
+            assert channel.receive() is None
+        fields = dict(vars(link.sent[number].metadata))
+        assert fields.pop("_reply_to_message_id") == received[0].metadata.message_id
+        for name in ("_message_id", "_created_at", "_ttl"):
+            fields.pop(name)
+        seen.append((fields, len(payload(link.sent[number]))))
+    assert seen[0] == seen[1]
+    assert entries(tmp_path) == 2
+
+
+def test_a_gate_that_answers_by_itself_is_not_waited_for(tmp_path: Path) -> None:
+    """The moment may come before the app has the message."""
+    told = []
+
+    def hasty(one: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        def call() -> None:
+            with suppress(ReleaseError):
+                call_next(one, context)
+
+        threading.Thread(target=call, daemon=True).start()
+        time.sleep(0.1)
+        return Message(RecordDict(), reply_to=one)
+
+    held = HeldMessage(hasty, ask(), _context(tmp_path), lambda: told.append(1))
+    assert held.admit() is None
+    assert held.finish(None).has_content()
+    time.sleep(0.1)
+    assert told == [1]
+    at_once = HeldMessage(lambda one, *_: Message(RecordDict(), reply_to=one), ask(), held._context)
+    assert at_once.admit() is not None
+    nothing = HeldMessage(lambda *_: None, ask(), held._context)  # type: ignore[arg-type,return-value]
+    answer = nothing.admit()
+    assert answer is not None
+    assert answer.error.reason == "ldp:failed"
+
+
+def test_the_gates_own_records_are_kept_from_the_app(tmp_path: Path) -> None:
+    link, channel = node(tmp_path, hides=True)
+    one = ask()
+    one.content["config"] = ConfigRecord({"lr": 0.1})
+    link.waiting.append(one)
+    received = channel.receive()
+    assert received is not None
+    shown, tree = received
+    link.objects.clear()
+    contents = {name: channel.pull_object(3, name) for name in object_ids(tree)}
+    seen = unpack(tree, contents)
+    assert sorted(seen.content) == ["arrays", "config"]
+    assert b"ldp.proposal" not in b"".join(contents.values())
+    identity = seen.metadata.message_id
+    assert shown.metadata.message_id == tree.object_id == seen.object_id == identity
+    assert identity != one.metadata.message_id
+    assert seen.metadata.group_id == shown.metadata.group_id == one.metadata.group_id
+    # To the SuperLink it is the message that came.
+    channel.confirm_message_received(3, identity)
+    assert link.confirmed == [one.metadata.message_id]
+    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=seen))
+    (sent,) = link.sent
+    assert len(payload(sent)) == LENGTH
+    assert sent.metadata.reply_to_message_id == one.metadata.message_id
+    assert counted(tmp_path) == {}

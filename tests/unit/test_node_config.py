@@ -110,17 +110,22 @@ def stored(given: Context) -> Context:
     return context_from_proto(context_to_proto(given))
 
 
-def test_the_next_message_is_judged_by_the_operators_policy(own: str, theirs: str) -> None:
+@pytest.mark.parametrize("more", ["", "answer_after: {train: 0.3}\n"])
+def test_the_next_message_is_judged_by_the_operators_policy(
+    own: str, theirs: str, more: str
+) -> None:
+    with Path(own).open("a") as file:
+        file.write(more)
     given = on(own)
     for number in range(3):
         # Flower starts a process for each message, so each has a gate that has seen nothing.
         gate = LdpMod(train=SignDSRelease())
-        app = hostile_app([gate, behind], name_another(theirs))
+        app = hostile_app([gate], name_another(theirs))
         assert not app(asked(number), given).has_error()
         assert given.node_config == {KEY: own, "partition-id": 0}
         assert given.node_id == context().node_id
         given = stored(given)
-    dear = hostile_app([LdpMod(train=SignDSRelease()), behind], lambda _: None)
+    dear = hostile_app([LdpMod(train=SignDSRelease())], lambda _: None)
     assert dear(asked(9, 100.0), given).error.reason == "ldp:refused:policy"
     assert (spent(own), spent(theirs)) == (12.0, 0.0)
 
@@ -131,7 +136,7 @@ def test_another_configuration_in_place_of_the_first_is_not_kept(own: str, their
     def change(inner: Context) -> None:
         inner.node_config = {KEY: theirs}
 
-    app = hostile_app([LdpMod(train=SignDSRelease()), behind], change)
+    app = hostile_app([LdpMod(train=SignDSRelease())], change)
     assert not app(asked(1), given).has_error()
     assert given.node_config == {KEY: own, "partition-id": 0}
 
@@ -139,7 +144,7 @@ def test_another_configuration_in_place_of_the_first_is_not_kept(own: str, their
 def test_what_an_app_does_to_its_context_later_changes_nothing(own: str, theirs: str) -> None:
     given = on(own)
     left: list[Context] = []
-    app = hostile_app([LdpMod(train=SignDSRelease()), behind], left.append)
+    app = hostile_app([LdpMod(train=SignDSRelease())], left.append)
     app(asked(1), given)
     name_another(theirs)(left[0])
     assert (given.node_config[KEY], given.node_id) == (own, context().node_id)

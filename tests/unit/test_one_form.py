@@ -11,6 +11,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import fixedclipping_mod
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod
@@ -185,6 +187,16 @@ def test_the_gates_own_records_are_not_in_the_message_that_the_app_sees(
     payload(gate()(one, site, app))
     assert seen == ["arrays", "config"]
     assert PROPOSAL_KEY in one.content
+
+
+def test_flowers_own_mod_for_clipping_works_behind_the_gate(site: Context, tmp_path: Path) -> None:
+    kind = KINDS["gaussian"]
+    one = asked(kind)
+    one.content["config"] = ConfigRecord({"clipping_norm": 1.0})
+    app = ClientApp(mods=[gate(), fixedclipping_mod])
+    app.train()(raw_app(kind))
+    assert len(payload(app(one, site))) == kind.length
+    assert counts(tmp_path) == {}
 
 
 def test_a_keyboard_interrupt_of_the_app_is_a_killed_process(site: Context) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 
+from flower_ldp.accounting.anchor import FileAnchor
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.owner import END_SUPERLINK
+from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
 from flower_ldp.strategies.replies import NO_POLICY_HINT
@@ -123,6 +126,22 @@ def test_a_message_without_a_release_needs_a_policy_and_a_ledger(
     assert gate(sent, context(), never).error.reason == "ldp:refused:ledger"
     monkeypatch.delenv("FLOWER_LDP_POLICY")
     assert gate(sent, context(), never).error.reason == "ldp:refused:policy"
+
+
+def test_only_a_charge_without_a_report_is_gone_on_with(policy: Path) -> None:
+    opened = SignDSRelease().open(proposal(MODEL, SELECTION))
+    request = ReleaseRequest(3, "m-1", "train", opened.events, opened.terms)
+    owner = OwnerAdmission()
+    with pytest.raises(RefusalError, match="is not charged"):
+        owner.resume(request, context())
+    owner.admit(request, context())
+    with pytest.raises(RefusalError, match="for another request"):
+        owner.resume(replace(request, terms="{}"), context())
+    owner.resume(request, context()).seal(b"report")
+    assert spent(policy) == 4.0
+    with pytest.raises(RefusalError, match="has a report"):
+        owner.resume(request, context())
+    assert owner.admit(request, context()).stored == b"report"
 
 
 def test_a_larger_epsilon_than_allowed_is_refused_and_not_charged(policy: Path) -> None:
@@ -263,3 +282,17 @@ def test_a_refusal_without_a_policy_says_what_ends_an_old_superlink(
     assert re.search(found[1], " ".join(commands[0]))
     for text in (caplog.text, NO_POLICY_HINT):
         assert END_SUPERLINK in text
+
+
+def test_a_ledger_that_was_set_back_behind_its_anchor_lets_nothing_leave(policy: Path) -> None:
+    policy.write_text(policy.read_text() + "anchor: {file: mark}\n")
+    ledger, mark = policy.parent / "spent.sqlite", policy.parent / "mark"
+    assert ask("m-0", never).error.reason == "ldp:refused:ledger"  # nobody has made it
+    with Ledger.open(ledger) as opened:
+        opened.make_anchor(FileAnchor(mark))
+    assert isinstance(payload(ask("m-1")), bytes)
+    older = ledger.read_bytes()
+    assert isinstance(payload(ask("m-2")), bytes)
+    ledger.write_bytes(older)
+    for name in ("m-1", "m-2", "m-3"):
+        assert ask(name, never).error.reason == "ldp:refused:ledger"
