@@ -15,6 +15,7 @@ from flower_ldp.config import (
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
 from flower_ldp.strategies import LearnedStep
+from flower_ldp.wire.health import health_events
 
 _OFTEN = 0.9
 
@@ -27,9 +28,9 @@ def encrypt(file: Path, report: Report) -> None:
     report.facts["privacy_eval_type"] = chosen.privacy_eval_type
     report.line(f"{file}: {chosen.encrypt_train_type}")
     if chosen.encrypt_train_type == "DP_ENCRYPT" and chosen.dp_encrypt is not None:
-        _gaussian(chosen.dp_encrypt, report)
+        _gaussian(chosen, chosen.dp_encrypt, report)
     elif chosen.encrypt_train_type == "SIGNDS" or "signds" in chosen.model_fields_set:
-        _signds(chosen.signds, report)
+        _signds(chosen, chosen.signds, report)
     else:
         report.facts["mechanism"] = None
     if chosen.encrypt_train_type == "NOT_ENCRYPT":
@@ -40,10 +41,11 @@ def encrypt(file: Path, report: Report) -> None:
         _evaluation(chosen, config.unsupervised, report)
 
 
-def _signds(signds: SignDSConfig, report: Report) -> None:
+def _signds(chosen: EncryptConfig, signds: SignDSConfig, report: Report) -> None:
     mechanism, step, optimizer = signds.mechanism(), signds.step(), signds.server_optimizer()
     learned = isinstance(step, LearnedStep)
-    events = mechanism.events() + (step.magnitude.events() if isinstance(step, LearnedStep) else ())
+    magnitude = step.magnitude.events() if isinstance(step, LearnedStep) else ()
+    events = (*mechanism.events(), *magnitude, *health_events(chosen.health_eps))
     spent = compose(events)[Unit.CLIENT]
     below = f", below {signds.sign_min_participation:.0%} of the clients fixed" if learned else ""
     size = "learned by MagRR" if learned else "fixed"
@@ -76,9 +78,11 @@ def _signds(signds: SignDSConfig, report: Report) -> None:
     report.line(f"One round: {meaning(spent)}")
 
 
-def _gaussian(chosen: DPEncryptConfig, report: Report) -> None:
+def _gaussian(whole: EncryptConfig, chosen: DPEncryptConfig, report: Report) -> None:
     mechanism = chosen.mechanism()
-    spent = compose(mechanism.events())[Unit.CLIENT]
+    events = (*mechanism.events(), *health_events(whole.health_eps))
+    spent = compose(events)[Unit.CLIENT]
+    parts = f" ({_parts(events)})" if len(events) > 1 else ""
     report.facts.update(
         mechanism="gaussian",
         parameters=chosen.model_dump(),
@@ -92,7 +96,8 @@ def _gaussian(chosen: DPEncryptConfig, report: Report) -> None:
             ("noise", f"deviation {number(mechanism.deviation)} for each weight"),
             (
                 "epsilon a round",
-                f"{spent.epsilon:.15g}, delta {spent.delta:g}, per client; rounds add up, both",
+                f"{spent.epsilon:.15g}, delta {spent.delta:g}, per client{parts}; rounds add up, "
+                "both",
             ),
         ]
     )
@@ -105,7 +110,8 @@ def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report
     plan = LaplacePlan(laplace.epsilon)
     metrics = laplace.metric_mechanisms()
     rows = PrivacyEvent("laplace", plan.epsilon, count=laplace.rows)
-    events = (rows, *(event for metric in metrics.values() for event in metric.events()))
+    scalars = (event for metric in metrics.values() for event in metric.events())
+    events = (rows, *scalars, *health_events(chosen.health_eps))
     spent = compose(events)[Unit.CLIENT]
     report.facts["evaluation"] = {
         "parameters": laplace.model_dump(),

@@ -88,6 +88,13 @@ def signds(
             "no bit is asked for."
         ),
     ] = None,
+    health_epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Of the health bit, per round and client, in [0.01, 100]; without it no bit is "
+            "asked for."
+        ),
+    ] = None,
     delta: Annotated[
         float, typer.Option(help="Of the bound by privacy loss distributions, in (0, 1).")
     ] = 1e-5,
@@ -111,6 +118,7 @@ def signds(
         threshold_ratio=threshold_ratio,
         dim_out=dim_out,
         magnitude_epsilon=magnitude_epsilon,
+        health_epsilon=health_epsilon,
         delta=delta,
     )
     with reporting(as_json) as report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import typer
@@ -13,9 +14,12 @@ from flower_ldp.cli import signds_numbers as numbers
 from flower_ldp.cli.costs import Cost, check_count, check_delta, wrong
 from flower_ldp.cli.output import Report, number
 from flower_ldp.mechanisms.magrr import MagRR
+from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.strategies import Health
+from flower_ldp.wire.health import health_length
 from flower_ldp.wire.signds_report import report_length
 
 _LARGEST_EPSILON = 100.0
@@ -35,6 +39,7 @@ class Wishes:
     threshold_ratio: float
     dim_out: int
     magnitude_epsilon: float | None
+    health_epsilon: float | None
     delta: float
 
     def __post_init__(self) -> None:
@@ -64,15 +69,15 @@ def answer(wishes: Wishes, report: Report) -> None:
     """Answer all that was asked."""
     report.facts["mechanism"] = "signds"
     report.facts["parameters"] = asdict(wishes)
-    bit = _magnitude(wishes)
+    bits = _bits(wishes)
     if wishes.epsilon is None:
-        epsilon = _affordable(wishes, report)
+        epsilon = _affordable(wishes, bits, report)
         if epsilon is None:
             return
     else:
         epsilon = wishes.epsilon
     mechanism = _mechanism(wishes, epsilon)
-    events = mechanism.events() + (() if bit is None else bit.events())
+    events = (*mechanism.events(), *bits)
     if wishes.params is not None:
         plan = _plan(mechanism, wishes.params, report)
         rows = _selection(wishes, plan, report)
@@ -85,13 +90,22 @@ def answer(wishes: Wishes, report: Report) -> None:
         _fit(wishes, wishes.total_epsilon, events, report)
 
 
-def _magnitude(wishes: Wishes) -> MagRR | None:
-    if wishes.magnitude_epsilon is None:
-        return None
+def _bits(wishes: Wishes) -> tuple[PrivacyEvent, ...]:
+    """Return what the bits cost that are asked for besides the selection."""
+    magnitude = _bit("--magnitude-epsilon", wishes.magnitude_epsilon, MagRR)
+    return (
+        *magnitude,
+        *_bit("--health-epsilon", wishes.health_epsilon, lambda asked: Health(asked).response),
+    )
+
+
+def _bit(
+    option: str, epsilon: float | None, make: Callable[[float], MagRR | BinaryResponse]
+) -> tuple[PrivacyEvent, ...]:
     try:
-        return MagRR(wishes.magnitude_epsilon)
+        return () if epsilon is None else make(epsilon).events()
     except ValueError as error:
-        raise wrong("--magnitude-epsilon", str(error)) from error
+        raise wrong(option, str(error)) from error
 
 
 def _mechanism(wishes: Wishes, epsilon: float) -> SignDS:
@@ -114,12 +128,12 @@ def _plan(mechanism: SignDS, params: int, report: Report) -> SelectionPlan:
     return plan
 
 
-def _affordable(wishes: Wishes, report: Report) -> float | None:
+def _affordable(wishes: Wishes, bits: tuple[PrivacyEvent, ...], report: Report) -> float | None:
     """Return the epsilon that a selection may have so that all rounds fit, if there is one."""
     total = wishes.total_epsilon or 0.0
     units = numbers.per_round(total, wishes.rounds)
-    bit = Amount.cost(wishes.magnitude_epsilon or 0.0).epsilon
-    left = Amount(max(units - bit, 0))
+    taken = sum(Amount.cost(bit.epsilon).epsilon for bit in bits)
+    left = Amount(max(units - taken, 0))
     report.facts["affordable"] = {
         "epsilon_round": numbers.as_float(units),
         "epsilon_selection": numbers.as_float(left.epsilon),
@@ -128,10 +142,10 @@ def _affordable(wishes: Wishes, report: Report) -> float | None:
     if left.epsilon == 0:
         report.problem(
             f"{wishes.rounds:,} rounds do not fit: a total of {total:g} leaves {whole} a round, "
-            f"and the magnitude bit takes {wishes.magnitude_epsilon or 0:g}"
+            f"and {_named(bits)}"
         )
         return None
-    of_which = f", of which the selection gets {left.epsilon_text}" if bit else ""
+    of_which = f", of which the selection gets {left.epsilon_text}" if taken else ""
     report.line(f"A total of {total:g} in {wishes.rounds:,} rounds: epsilon {whole} a round")
     report.line(f"(rounded down to 12 decimals, so that all rounds fit){of_which}.")
     epsilon = numbers.as_float(left.epsilon)
@@ -143,8 +157,18 @@ def _affordable(wishes: Wishes, report: Report) -> float | None:
     return epsilon
 
 
+def _named(bits: tuple[PrivacyEvent, ...]) -> str:
+    """Return what each bit takes of a round, as part of a sentence."""
+    names = {"magrr": "magnitude"}
+    takes = [
+        f"the {names.get(bit.mechanism, bit.mechanism)} bit takes {bit.epsilon:g}" for bit in bits
+    ]
+    return " and ".join(takes) or "no bit takes any of it"
+
+
 def _selection(wishes: Wishes, plan: SelectionPlan, report: Report) -> list[tuple[str, str]]:
     size = report_length(dimension=plan.dimension, dim_out=plan.dim_out)
+    size += health_length(wishes.health_epsilon)
     expected = plan.expected_inside
     report.facts["selection"] = {
         "top_size": plan.top_size,

@@ -11,6 +11,7 @@ from flower_ldp.clients.labels import PrivateLabels, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
+from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
 from flower_ldp.clients.split_app import split_client_app
@@ -32,6 +33,7 @@ __all__ = [
     "PrivateDataset",
     "PrivateLabels",
     "RandomizedLabels",
+    "Rehearsal",
     "Release",
     "ReleaseRequest",
     "SignDSRelease",

@@ -77,6 +77,20 @@ def read_update(
         return None
 
 
+def update_complaint(
+    reply: RecordDict, layout: ModelLayout, sent: Mapping[str, NDArray[Any]]
+) -> str | None:
+    """Return in words why no update can be read from a reply; None if one can.
+
+    The words are as private as the reply is: for a rehearsal on public data.
+    """
+    try:
+        update = layout.difference(single_model(reply), sent)
+    except Exception as error:
+        return f"the reply holds no model like the one sent: {error}"
+    return None if np.isfinite(update).all() else "the update holds NaN or an infinity"
+
+
 def read_array(reply: RecordDict) -> NDArray[Any] | None:
     """Return the only array of a reply, or None if it does not hold one, or more.
 

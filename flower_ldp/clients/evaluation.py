@@ -13,13 +13,16 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients.arrays import read_array
+from flower_ldp.clients.health import with_health
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.eval_proposal import EvalProposal
 from flower_ldp.wire.eval_report import encode_eval_report, eval_report_length
+from flower_ldp.wire.health import health_length
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 
@@ -55,7 +58,7 @@ class LaplaceEvalRelease:
         if record is None:
             raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
         proposal = EvalProposal.from_fields(record)
-        check_storable(eval_report_length(proposal))
+        check_storable(eval_report_length(proposal) + health_length(proposal.health_epsilon))
         return OpenEvaluation(proposal)
 
 
@@ -67,7 +70,7 @@ class OpenEvaluation:
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Cost of all rows and of each metric."""
+        """Cost of all rows, of each metric, and of the health bit if it is asked for."""
         return self.proposal.events()
 
     @property
@@ -90,8 +93,32 @@ class OpenEvaluation:
         return self._report(rows, _metrics(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed report of neutral rows and neutral metrics."""
+        """Return a packed report of neutral rows and neutral metrics.
+
+        The health bit, where one is asked for, says yes before it is randomized.
+        """
         return self._report(None, {}, rng)
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what makes a report of this reply neutral in part; None if nothing does.
+
+        Fewer rows than the proposal asks for are nothing to complain of in a rehearsal.
+        """
+        mechanism, found = self.proposal.mechanism, read_array(reply)
+        if found is None:
+            return "expected one ArrayRecord with one array, the rows of class probabilities"
+        if found.ndim != 2 or not len(found) or found.shape[1] != mechanism.classes:
+            return f"expected rows of shape (n, {mechanism.classes}), found {found.shape}"
+        on_simplex = read_simplex_rows(found, (len(found), mechanism.classes))[1]
+        if not on_simplex.all():
+            return "a row is off the simplex: it is negative somewhere, or does not add up to 1"
+        told = _metrics(reply)
+        missing = [
+            name
+            for name, metric in self.proposal.metrics.items()
+            if not metric.reads(told.get(name))
+        ]
+        return f"no number for the metrics {missing}" if missing else None
 
     def _report(
         self, rows: NDArray[Any] | None, metrics: Mapping[str, object], rng: RandomSource
@@ -101,7 +128,19 @@ class OpenEvaluation:
             metric.randomize(metrics.get(name), rng)
             for name, metric in self.proposal.metrics.items()
         ]
-        return encode_eval_report(self.proposal, noisy, told)
+        report = encode_eval_report(self.proposal, noisy, told)
+        response = self.proposal.health
+        if response is None:
+            return report
+        is_neutral = self._is_neutral(rows, metrics)
+        return with_health(report, response, is_neutral=is_neutral, rng=rng)
+
+    def _is_neutral(self, rows: NDArray[Any] | None, metrics: Mapping[str, object]) -> bool:
+        """Return whether a row or a metric is answered by a neutral law."""
+        shape = self.proposal.mechanism.rows, self.proposal.mechanism.classes
+        return not read_simplex_rows(rows, shape)[1].all() or not all(
+            metric.reads(metrics.get(name)) for name, metric in self.proposal.metrics.items()
+        )
 
 
 def _chosen(

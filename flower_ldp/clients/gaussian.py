@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_update, single_model
+from flower_ldp.clients.arrays import read_update, single_model, update_complaint
+from flower_ldp.clients.health import with_health
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian, gaussian_length
+from flower_ldp.wire.health import health_length
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
@@ -46,7 +49,7 @@ class GaussianRelease:
         proposal = GaussianProposal.from_fields(record)
         sent = single_model(content)
         layout = ModelLayout.of(sent)
-        check_storable(gaussian_length(layout.dimension))
+        check_storable(gaussian_length(layout.dimension) + health_length(proposal.health_epsilon))
         return OpenGaussian(proposal, layout, sent)
 
 
@@ -60,7 +63,7 @@ class OpenGaussian:
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Epsilon and delta of the report."""
+        """Epsilon and delta of the report, and the cost of the health bit if it is asked for."""
         return self.proposal.events()
 
     @property
@@ -78,9 +81,21 @@ class OpenGaussian:
         return self._report(read_update(reply, self.layout, self.sent), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed report of an update of zeros."""
+        """Return a packed report of an update of zeros.
+
+        The health bit, where one is asked for, says yes before it is randomized.
+        """
         return self._report(None, rng)
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what makes a report of this reply neutral; None if nothing does."""
+        return update_complaint(reply, self.layout, self.sent)
 
     def _report(self, update: NDArray[Any] | None, rng: RandomSource) -> bytes:
         mechanism = self.proposal.mechanism
-        return encode_gaussian(mechanism.randomize(update, rng, self.layout.dimension))
+        report = encode_gaussian(mechanism.randomize(update, rng, self.layout.dimension))
+        response = self.proposal.health
+        if response is None:
+            return report
+        is_neutral = update is None or not np.isfinite(update).all()
+        return with_health(report, response, is_neutral=is_neutral, rng=rng)

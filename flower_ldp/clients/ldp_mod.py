@@ -20,6 +20,7 @@ reason                     meaning
 =========================  ==============================================================
 ``ldp:refused:message``    no release is set for this type of message
 ``ldp:refused:proposal``   the server's proposal is missing, malformed or out of range
+``ldp:refused:rehearsal``  the app failed on its own public sample data; its text follows
 ``ldp:refused:<other>``    the admission refused
 ``ldp:failed``             the message could not be judged, or the ledger could not keep the
                            report; in a simulation, the app failed
@@ -44,9 +45,11 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.answers import ERROR_CODE, FAILED, constant, for_app, report
-from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of, cut
+from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
+from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
 from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
+from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms._inputs import noted
@@ -81,11 +84,16 @@ class LdpMod:
     acknowledged : collection of str
         Types of message whose reply is empty whatever the app does: the app takes what the
         server sends, and nothing is released. The admission is asked for these too.
+    rehearsal : Rehearsal, optional
+        The app's work on public sample data, called before the first charge of a run; what it
+        raises is public, and is answered in words.
 
     Raises
     ------
     ValueError
         If a type of message is both released and acknowledged.
+    TypeError
+        If a release is a class or no release, or the rehearsal is none.
 
     Examples
     --------
@@ -103,14 +111,15 @@ class LdpMod:
         admission: Admission | None = None,
         actions: Mapping[str, Release] | None = None,
         acknowledged: Collection[str] = (),
+        rehearsal: Rehearsal | None = None,
     ) -> None:
         given = {
             MessageType.TRAIN: train,
             MessageType.EVALUATE: evaluate,
             MessageType.QUERY: query,
         }
-        self._releases = {kind: release for kind, release in given.items() if release is not None}
-        self._releases.update(actions or {})
+        self._releases = checked_releases({**given, **(actions or {})})
+        self._rehearsal = checked_rehearsal(rehearsal)
         self._acknowledged = frozenset(acknowledged)
         both = self._acknowledged & self._releases.keys()
         if both:
@@ -126,7 +135,7 @@ class LdpMod:
             opened, permit = self._admitted(message, context)
             return self._release(message, context, call_next, arrived, opened, permit)
         except RefusalError as refusal:
-            _log.warning("refused: %s", cut(str(refusal)))
+            log_refusal(message.metadata.run_id, refusal)
             return constant(refusal.code, message)
         except AppFailedError:
             return constant(FAILED, message)
@@ -146,6 +155,7 @@ class LdpMod:
             opened = release.open(message.content)
         except (WireError, ValueError) as error:
             raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+        self._rehearsal.hold(opened, message, context)
         request = ReleaseRequest(
             run_id=metadata.run_id,
             message_id=metadata.message_id,

@@ -11,7 +11,8 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_update, single_model
+from flower_ldp.clients.arrays import read_update, single_model, update_complaint
+from flower_ldp.clients.health import with_health
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
@@ -45,7 +46,7 @@ class SignDSRelease:
         proposal = SignDSProposal.from_fields(record)
         sent = single_model(content)
         layout = ModelLayout.of(sent)
-        proposal.selection.plan(layout.dimension)
+        proposal.selection.plan(layout.dimension, quiet=True)
         return OpenSignDS(proposal, layout, sent)
 
 
@@ -59,7 +60,7 @@ class OpenSignDS:
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Cost of the selection and, if asked for, of the magnitude bit."""
+        """Cost of the selection and of the bits that are asked for."""
         return self.proposal.events()
 
     @property
@@ -77,8 +78,15 @@ class OpenSignDS:
         return self._report(read_update(reply, self.layout, self.sent), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed report of a fair sign, uniform dimensions and, if asked, a fair bit."""
+        """Return a packed report of a fair sign, uniform dimensions and, if asked, a fair bit.
+
+        The health bit, where one is asked for, says yes before it is randomized.
+        """
         return self._report(None, rng)
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what makes a report of this reply neutral; None if nothing does."""
+        return update_complaint(reply, self.layout, self.sent)
 
     def _report(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
         dimension = self.layout.dimension
@@ -88,4 +96,5 @@ class OpenSignDS:
         if magnitude is not None and self.proposal.magnitude_threshold is not None:
             below = None if top is None else top.mean() < self.proposal.magnitude_threshold
             bit = magnitude.randomize(below, rng)
-        return encode_report(selection.indices, selection.sign, bit, dimension=dimension)
+        report = encode_report(selection.indices, selection.sign, bit, dimension=dimension)
+        return with_health(report, self.proposal.health, is_neutral=top is None, rng=rng)

@@ -13,6 +13,7 @@ from flower_ldp.config.evaluation import LaplaceEvalConfig, UnsupervisedConfig
 from flower_ldp.config.signds import SignDSConfig
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, NoProtectionWarning
+from flower_ldp.strategies import Health
 from flower_ldp.yaml_source import Section, YamlFormat, interval
 
 
@@ -59,16 +60,31 @@ class PwEncryptConfig(Section):
 
 
 class EncryptConfig(Section):
-    """The ``encrypt`` section."""
+    """The ``encrypt`` section.
+
+    Parameters
+    ----------
+    encrypt_train_type, privacy_eval_type
+        What training and evaluation go through.
+    signds, laplace_eval, dp_encrypt, pw_encrypt
+        Their sections.
+    health_eps : float, optional
+        Epsilon of the health bit, per report and client; without it none is asked for.
+    """
 
     encrypt_train_type: Literal["SIGNDS", "DP_ENCRYPT", "NOT_ENCRYPT"] = Field(
         validation_alias=AliasChoices("encrypt_train_type", "encrypt_type")
     )
     signds: SignDSConfig = SignDSConfig()
+    health_eps: Annotated[float, interval("[0.01, 100]")] | None = None
     privacy_eval_type: Literal["NOT_ENCRYPT", "LAPLACE"] = "NOT_ENCRYPT"
     laplace_eval: LaplaceEvalConfig = LaplaceEvalConfig()
     dp_encrypt: DPEncryptConfig | None = None
     pw_encrypt: PwEncryptConfig | None = None
+
+    def health(self) -> Health | None:
+        """Return what asks for health bits, for a strategy; None if none is asked for."""
+        return None if self.health_eps is None else Health(self.health_eps)
 
     @model_validator(mode="after")
     def _warn_of_no_protection(self) -> EncryptConfig:

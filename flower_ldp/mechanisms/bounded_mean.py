@@ -139,6 +139,10 @@ class BoundedMean:
             rounded = self._middle[rng.bits(1)]
         return rounded + int(self.noise.sample(1, rng)[0])
 
+    def reads(self, value: object) -> bool:
+        """Return whether a value is a number; what is none is answered by the neutral law."""
+        return self._rounded(value) is not None
+
     def log_prob(self, report: int, value: object) -> float:
         """Return log P(report | value), as :meth:`Laplace.log_prob` does."""
         rounded = self._rounded(value)

@@ -33,6 +33,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -53,6 +54,7 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
 SMALL_TOP_SET = 50
+_LARGEST_K = 0.25
 
 
 class SmallTopSetWarning(UserWarning):
@@ -156,8 +158,8 @@ class SignDS:
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 100:
             raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
-        if self.k is not None and not 0 < self.k <= 0.25:
-            raise ValueError(f"k must be in (0, 0.25], got {self.k}")
+        if self.k is not None and not 0 < self.k <= _LARGEST_K:
+            raise ValueError(f"k must be in (0, {_LARGEST_K:g}], got {self.k}")
         if not 0.5 <= self.threshold_ratio <= 1:
             raise ValueError(f"threshold_ratio must be in [0.5, 1], got {self.threshold_ratio}")
         if not (isinstance(self.dim_out, int) and 0 <= self.dim_out <= MAX_DIM_OUT):
@@ -165,18 +167,20 @@ class SignDS:
                 f"dim_out must be an integer in [0, {MAX_DIM_OUT}], got {self.dim_out}"
             )
 
-    def plan(self, dimension: int) -> SelectionPlan:
+    def plan(self, dimension: int, *, quiet: bool = False) -> SelectionPlan:
         """Return K, h, v_th and the law of v for an update of ``dimension`` entries.
 
         Parameters
         ----------
         dimension : int
             d, in [1, 2^32 - 1] and at least ``dim_out``.
+        quiet : bool
+            Whether to leave the warning out, where somebody else decided on k.
 
         Warns
         -----
         SmallTopSetWarning
-            If k * d is below 50.
+            If K is below 50.
 
         Raises
         ------
@@ -184,11 +188,11 @@ class SignDS:
             If ``dimension`` is outside its interval.
         """
         plan = _plan(self, dimension)
-        if plan.top_size < SMALL_TOP_SET:
+        if plan.top_size < SMALL_TOP_SET and not quiet:
             warnings.warn(
                 f"k * d = {self.k or plan.top_size / dimension:g} * {dimension} leaves "
                 f"K = {plan.top_size} dimensions in S; below {SMALL_TOP_SET} a report says "
-                "little: raise k",
+                f"little: {_advice(self, dimension)}",
                 SmallTopSetWarning,
                 stacklevel=2,
             )
@@ -213,7 +217,7 @@ class SignDS:
             return self
         plan = _plan(self, dimension)
         # The middle of all k with floor(k d) = K, so that no rounding of k changes K.
-        k = min((plan.top_size + 0.5) / dimension, 0.25)
+        k = min((plan.top_size + 0.5) / dimension, _LARGEST_K)
         return replace(self, k=k, dim_out=plan.dim_out)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
@@ -317,6 +321,24 @@ class SignDS:
             total, 2.0 / (plan.contrast * len(reports)), dtype=np.float64
         )
         return scaled
+
+
+def _advice(mechanism: SignDS, dimension: int) -> str:
+    """Return what can be done about a small top set."""
+    if mechanism.k is None:
+        return "k was chosen by what a report is worth; only a larger epsilon or model helps"
+    if _LARGEST_K * dimension >= SMALL_TOP_SET:
+        return f"raise k to {_at_least(SMALL_TOP_SET / dimension):g} at least, or leave it out"
+    return (
+        f"no k does better for so few weights (it is at most {_LARGEST_K:g}); with the Gaussian "
+        "mechanism every weight takes part"
+    )
+
+
+def _at_least(value: float) -> float:
+    """Return a positive number in three digits, rounded up."""
+    unit = Fraction(10) ** (math.floor(math.log10(value)) - 2)
+    return float(math.ceil(Fraction(value) / unit) * unit)
 
 
 def _check_report(report: Selection, plan: SelectionPlan) -> None:

@@ -27,6 +27,7 @@ from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import WireError
 from flower_ldp.wire.eval_report import decode_eval_report
 from flower_ldp.wire.gaussian import decode_gaussian
+from flower_ldp.wire.health import split_health
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.signds_report import decode_report
 
@@ -79,11 +80,13 @@ def check_form(opened: OpenRelease, report: bytes) -> None:
     TypeError
         If the form of such reports is not known here.
     """
+    if isinstance(opened, OpenSignDS | OpenGaussian | OpenEvaluation):
+        report, _ = split_health(report, asked=opened.proposal.health is not None)
     if isinstance(opened, OpenSignDS):
         decode_report(
             report,
             dimension=opened.layout.dimension,
-            dim_out=opened.proposal.selection.plan(opened.layout.dimension).dim_out,
+            dim_out=opened.proposal.selection.plan(opened.layout.dimension, quiet=True).dim_out,
             has_bit=opened.proposal.magnitude is not None,
         )
     elif isinstance(opened, OpenGaussian):

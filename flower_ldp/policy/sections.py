@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
+from flower_ldp.policy.names import mechanism_name
 from flower_ldp.privacy import Unit
 from flower_ldp.yaml_source import Section, interval
 
@@ -68,7 +69,7 @@ def _argument(value: str) -> str:
     return value
 
 
-Name = Annotated[str, AfterValidator(_plain_name)]
+Name = Annotated[str, AfterValidator(_plain_name), AfterValidator(mechanism_name)]
 DataName = Annotated[str, AfterValidator(_data_name)]
 MessageName = Annotated[str, AfterValidator(_message_name)]
 Epsilon = Annotated[float, interval("(0, 1000000]")]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from flower_ldp.strategies.best_model import BestModel
 from flower_ldp.strategies.code_top import CodeTop
 from flower_ldp.strategies.codebooks import ProxySupport, confidence_codebook, kmeans_codebook
+from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.eval_rows import ProxyCodebook
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy
 from flower_ldp.strategies.gaussian import GaussianStrategy
+from flower_ldp.strategies.health import Health
 from flower_ldp.strategies.patience import NodesGone, patient_grid
 from flower_ldp.strategies.score_trust import (
     ScoreTrust,
@@ -39,6 +41,7 @@ __all__ = [
     "FixedStep",
     "GaussianStrategy",
     "GridExchange",
+    "Health",
     "LaplaceEvalStrategy",
     "LearnedStep",
     "LocalExchange",
@@ -47,6 +50,7 @@ __all__ = [
     "PartyError",
     "ProxyCodebook",
     "ProxySupport",
+    "RunStopped",
     "ScoreTrust",
     "ServerOptimizer",
     "SignDSStrategy",

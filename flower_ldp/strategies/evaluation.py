@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import NoneType
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -23,17 +24,21 @@ from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from flower_ldp.strategies.checks import must_be
+from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.eval_rows import ProxyCodebook, RoundRows, rows_for
-from flower_ldp.strategies.exchange import cost_metrics, propose
+from flower_ldp.strategies.exchange import cost_metrics, propose, settle
+from flower_ldp.strategies.health import Health, HealthWatch
 from flower_ldp.strategies.patience import patient_start
-from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.wire.eval_proposal import EvalProposal
 from flower_ldp.wire.eval_report import decode_eval_report
+from flower_ldp.wire.health import health_events
 
 _log = logging.getLogger("flwr")
-_OWN_PREFIXES = ("score", "epsilon-", "rejected-")
+_OWN_PREFIXES = ("score", "epsilon-", "rejected-", "failing-share")
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,9 @@ class LaplaceEvalStrategy(Strategy):
     every : int
         Rounds from one evaluation to the next. Each evaluation costs every asked client its
         epsilon again.
+    health : Health, optional
+        Asks for one more private bit per report, whether any of it is neutral, and stops the run
+        where too many are. The training's own health is the wrapped strategy's.
     min_evaluate_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg, for the evaluate phase.
 
@@ -79,6 +87,8 @@ class LaplaceEvalStrategy(Strategy):
     ValueError
         If ``cluster_client_num`` or ``every`` is below 1, the score is not known, or a metric has
         the name of a value that :meth:`aggregate_evaluate` returns itself.
+    TypeError
+        If the strategy, the mechanism, a metric or the health is of another type.
     """
 
     def __init__(
@@ -91,16 +101,23 @@ class LaplaceEvalStrategy(Strategy):
         metrics: Mapping[str, BoundedMean] | None = None,
         cluster_client_num: int | None = None,
         every: int = 1,
+        health: Health | None = None,
         min_evaluate_nodes: int = 2,
         min_available_nodes: int = 2,
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
     ) -> None:
+        must_be("strategy", strategy, Strategy, "a strategy, as SignDSStrategy(...)")
+        wanted = "a Laplace or a ProxyCodebook, as Laplace(4.0, classes=10)"
+        must_be("mechanism", mechanism, (Laplace, ProxyCodebook), wanted)
+        must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         if cluster_client_num is not None and cluster_client_num < 1:
             raise ValueError(f"cluster_client_num must be at least 1, got {cluster_client_num}")
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}")
-        for name in metrics or {}:
+        for name, metric in (metrics or {}).items():
+            wanted = "a BoundedMean, as BoundedMean(1.0, 0.0, 1.0)"
+            must_be(f"metric {name!r}", metric, BoundedMean, wanted)
             if name in ("accepted", "rejected") or name.startswith(_OWN_PREFIXES):
                 raise ValueError(f"a metric cannot be called {name!r}: the name is in use")
         self.strategy = strategy
@@ -118,6 +135,8 @@ class LaplaceEvalStrategy(Strategy):
             configrecord_key=configrecord_key,
         )
         self._asked: _Asked | None = None
+        self._complaints = Complaints()
+        self._health = HealthWatch(health)
         # One account with the training, so that totals are those of each client.
         shared = getattr(strategy, "proposals", None)
         self.proposals = shared if isinstance(shared, Proposals) else Proposals()
@@ -158,7 +177,7 @@ class LaplaceEvalStrategy(Strategy):
         if not messages:
             return []
         rows = rows_for(self.mechanism, arrays)
-        proposal = EvalProposal(rows.mechanism, self.metrics)
+        proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
         nodes = propose(messages, proposal.to_fields(), self._events(), self.proposals)
         self._asked = _Asked(server_round, rows, proposal, nodes)
         return messages
@@ -176,27 +195,35 @@ class LaplaceEvalStrategy(Strategy):
             and ``score-rows`` (n); with a codebook ``score-recovery`` and ``score-error``, how
             far such a score follows clients; each metric by its name, the mean over clients, and
             ``<name>-noise``, the standard deviation that the noise gives that mean;
+            ``failing-share`` and ``failing-share-error`` where health bits were asked for;
             ``epsilon-evaluation`` and ``epsilon-total`` (worst client, pure).
+
+        Raises
+        ------
+        RunStopped
+            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
         """
         asked, self._asked = self._asked, None
         if asked is None or asked.server_round != server_round:
             return None
-        judge = ReplyFilter(asked.nodes)
-        reports = list(
-            judge.decode(replies, lambda payload: decode_eval_report(payload, asked.proposal))
-        )
+        judge = ReplyFilter(asked.nodes, self._complaints)
+        self._health.begin()
+        decode = self._health.decoder(lambda report: decode_eval_report(report, asked.proposal))
+        reports = list(judge.decode(replies, decode))
         values: dict[str, int | float] = {
             "accepted": judge.accepted,
             "rejected": judge.rejected.total(),
             **{f"rejected-{reason}": n for reason, n in sorted(judge.rejected.items())},
+            **self._health.values(),
         }
         if reports:
             values |= self._scored(asked.rows, np.concatenate([rows for rows, _ in reports]))
             values |= self._means(np.array([metrics for _, metrics in reports]))
         else:
             _log.warning("no usable report in the evaluation of round %d", server_round)
-        for node in judge.uncharged:
-            self.proposals.withdraw(node, self._events())
+        settle(judge, self._events(), self.proposals, self._complaints)
+        stop_if_in_vain(judge, server_round)
+        self._health.check(server_round)
         costs = cost_metrics(self._events(), self.proposals)
         values["epsilon-evaluation"] = costs["epsilon-round"]
         values["epsilon-total"] = costs["epsilon-total"]
@@ -216,9 +243,9 @@ class LaplaceEvalStrategy(Strategy):
         return self.proposals.report(delta=delta)
 
     def _events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what one evaluation costs one client: all rows, and each metric."""
+        """Return what one evaluation costs one client: all rows, each metric, the health bit."""
         metrics = (event for metric in self.metrics.values() for event in metric.events())
-        return (*self.mechanism.events(), *metrics)
+        return (*self.mechanism.events(), *metrics, *health_events(self._health.epsilon))
 
     def _scored(self, rows: RoundRows, reports: NDArray[np.int64]) -> dict[str, int | float]:
         found = rows.scored(reports, self.score)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from numpy.typing import NDArray
 
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from flower_ldp.strategies.replies import NO_POLICY_HINT, REFUSED_POLICY, ReplyFilter
+from flower_ldp.strategies.endings import raw_hint
+from flower_ldp.strategies.replies import HINTS, Complaints, ReplyFilter
 from flower_ldp.strategies.spending import Proposals
 from flower_ldp.wire.eval_proposal import Field
 from flower_ldp.wire.layout import ModelLayout
@@ -21,12 +22,16 @@ _log = logging.getLogger("flwr")
 
 
 def propose(
-    messages: Iterable[Message],
+    messages: list[Message],
     fields: Mapping[str, Field],
     events: tuple[PrivacyEvent, ...],
     proposals: Proposals,
 ) -> tuple[int, ...]:
-    """Put a round's proposal into its messages, count it, and return who is asked."""
+    """Put a round's proposal into its messages, count it, and return who is asked.
+
+    Messages to nodes that answered without a gate before are taken out: they are asked no more.
+    """
+    messages[:] = [one for one in messages if one.metadata.dst_node_id not in proposals.raw]
     record = ConfigRecord({**fields})
     nodes = []
     for message in messages:
@@ -36,15 +41,33 @@ def propose(
     return tuple(nodes)
 
 
+def settle(
+    replies: ReplyFilter,
+    events: tuple[PrivacyEvent, ...],
+    proposals: Proposals,
+    complaints: Complaints,
+) -> None:
+    """Take off what was refused before it was charged, and what no gate ever saw."""
+    for node in replies.uncharged:
+        proposals.withdraw(node, events)
+    for node in replies.raw:
+        proposals.unguarded(node, events)
+    if replies.raw:
+        _log.error(raw_hint(replies.raw))
+    for reason in replies.rejected:
+        if replies.accepted == 0 and reason in HINTS:
+            complaints.hint(reason, HINTS[reason])
+
+
 def account(
     replies: ReplyFilter,
     events: tuple[PrivacyEvent, ...],
     proposals: Proposals,
+    complaints: Complaints,
     server_round: int,
 ) -> None:
-    """Take off what was refused before it was charged, and log what came back."""
-    for node in replies.uncharged:
-        proposals.withdraw(node, events)
+    """Take off what cost nothing, and log what came back."""
+    settle(replies, events, proposals, complaints)
     proposals.answered(events, replies.accepted)
     _log.info(
         "aggregate_train: accepted %d reports, rejected %d %s",
@@ -54,8 +77,6 @@ def account(
     )
     if replies.accepted == 0:
         _log.warning("no usable report in round %d: the model stays as it is", server_round)
-        if replies.rejected[REFUSED_POLICY]:
-            _log.warning(NO_POLICY_HINT)
 
 
 def reply_metrics(replies: ReplyFilter, payload_bytes: int) -> dict[str, int | float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,9 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.privacy import Unit, compose
+from flower_ldp.strategies.checks import must_be
+from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.exchange import (
     account,
     cost_metrics,
@@ -21,11 +26,13 @@ from flower_ldp.strategies.exchange import (
     propose,
     reply_metrics,
 )
+from flower_ldp.strategies.health import Health, HealthWatch
 from flower_ldp.strategies.patience import patient_start
-from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.spending import Proposals, SpendingReport
-from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian
+from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian, gaussian_length
+from flower_ldp.wire.health import health_length
 from flower_ldp.wire.layout import ModelLayout
 
 _log = logging.getLogger("flwr")
@@ -55,11 +62,19 @@ class GaussianStrategy(FedAvg):
         Epsilon and delta of a round, and the clip norm.
     server_optimizer : ServerOptimizer, optional
         Works on the mean, at no cost in privacy. Its state belongs to one run.
+    health : Health, optional
+        Asks for one more private bit per report, whether it is neutral, and stops the run where
+        too many are. By default no such bit is asked for.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
         As in FedAvg, except that the fraction is 0 by default: metrics that clients send
         raw are a leak, and the gate refuses them. Use ``evaluate_fn`` on the server.
+
+    Raises
+    ------
+    TypeError
+        If the mechanism or the health is of another type.
 
     Examples
     --------
@@ -72,6 +87,7 @@ class GaussianStrategy(FedAvg):
         mechanism: Gaussian,
         *,
         server_optimizer: ServerOptimizer | None = None,
+        health: Health | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_train_nodes: int = 2,
@@ -81,6 +97,9 @@ class GaussianStrategy(FedAvg):
         configrecord_key: str = "config",
         evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
     ) -> None:
+        wanted = "a Gaussian, as Gaussian(epsilon=8.0, delta=1e-6, clip_norm=0.5)"
+        must_be("mechanism", mechanism, Gaussian, wanted)
+        must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         super().__init__(
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
@@ -93,7 +112,9 @@ class GaussianStrategy(FedAvg):
         )
         self.mechanism = mechanism
         self.server_optimizer = server_optimizer
-        self._proposal = GaussianProposal(mechanism)
+        self._complaints = Complaints()
+        self._health = HealthWatch(health)
+        self._proposal = GaussianProposal(mechanism, self._health.epsilon)
         self._round: _Round | None = None
         self.proposals = Proposals()
 
@@ -102,10 +123,9 @@ class GaussianStrategy(FedAvg):
     def summary(self) -> None:
         """Log the configuration, what it costs and how much noise that is."""
         _log.info("\t├──> Gaussian: %s", self.mechanism)
+        spent = compose(self._proposal.events())[Unit.CLIENT]
         _log.info(
-            "\t│\t├──Cost of a round: epsilon %g, delta %g per client",
-            self.mechanism.epsilon,
-            self.mechanism.delta,
+            "\t│\t├──Cost of a round: epsilon %g, delta %g per client", spent.epsilon, spent.delta
         )
         _log.info(
             "\t│\t└──Noise of one client's entry: standard deviation %.4g",
@@ -138,26 +158,34 @@ class GaussianStrategy(FedAvg):
             The new model; None, which keeps the old one, if no report was usable.
         metrics : MetricRecord or None
             ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per
-            report); ``noise-deviation`` (of an entry of the mean); ``epsilon-round``,
+            report); ``noise-deviation`` (of an entry of the mean); ``failing-share`` and
+            ``failing-share-error`` where health bits were asked for; ``epsilon-round``,
             ``delta-round``, ``epsilon-total`` and ``delta-total`` (worst client, a sum).
+
+        Raises
+        ------
+        RunStopped
+            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
         """
         current = self._round
         if current is None or current.server_round != server_round:
             raise RuntimeError(f"round {server_round} was not configured by this strategy")
         self._round = None
         dimension = current.layout.dimension
-        filter_ = ReplyFilter(current.nodes)
+        filter_ = ReplyFilter(current.nodes, self._complaints)
+        self._health.begin()
+        decode = self._health.decoder(
+            partial(decode_gaussian, dimension=dimension, largest=self.mechanism.largest)
+        )
         total = np.zeros(dimension, dtype=np.int64)
-        for report in filter_.decode(
-            replies,
-            lambda payload: decode_gaussian(
-                payload, dimension=dimension, largest=self.mechanism.largest
-            ),
-        ):
+        for report in filter_.decode(replies, decode):
             total += report
         events = self._proposal.events()
-        account(filter_, events, self.proposals, server_round)
-        values = reply_metrics(filter_, filter_.accepted * (1 + dimension))
+        account(filter_, events, self.proposals, self._complaints, server_round)
+        stop_if_in_vain(filter_, server_round)
+        self._health.check(server_round)
+        length = gaussian_length(dimension) + health_length(self._proposal.health_epsilon)
+        values = reply_metrics(filter_, filter_.accepted * length) | self._health.values()
         moved = None
         if filter_.accepted:
             values["noise-deviation"] = self.mechanism.deviation / filter_.accepted**0.5

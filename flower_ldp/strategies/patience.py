@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flower_ldp.strategies.collecting import send_and_receive
+from flower_ldp.strategies.endings import check_result
 
 __all__ = ["NodesGone", "patient_grid", "patient_start"]
 
@@ -81,7 +83,7 @@ def patient_start(
     evaluate_config: ConfigRecord | None = None,
     evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
 ) -> Result:
-    """Run the rounds: Flower's ``Strategy.start``, except that waiting ends.
+    """Run the rounds: Flower's ``Strategy.start``, except that waiting ends, and vain runs do.
 
     Parameters
     ----------
@@ -108,10 +110,15 @@ def patient_start(
     ------
     NodesGone
         If too few nodes were there for too long.
+    RunStopped
+        If nothing was learned: no round gave a model, because every client refused, failed or has
+        no gate; or, where clients fail or have no gate, before the last round.
     """
-    return Strategy.start(
+    patient = cast(_PatientGrid, patient_grid(grid))
+    patient.asked.clear()
+    result = Strategy.start(
         self,
-        patient_grid(grid),
+        cast(Grid, patient),
         initial_arrays,
         num_rounds,
         timeout,
@@ -119,6 +126,8 @@ def patient_start(
         evaluate_config,
         evaluate_fn,
     )
+    check_result(result, patient.asked)
+    return result
 
 
 class _PatientGrid:
@@ -129,6 +138,8 @@ class _PatientGrid:
         self._wait_seconds = wait_seconds
         self._clock = clock
         self._asked_first: float | None = None
+        #: Messages sent in this run, by type.
+        self.asked: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
@@ -153,4 +164,6 @@ class _PatientGrid:
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         self._asked_first = None
-        return send_and_receive(self._grid, messages, timeout)
+        sent = list(messages)
+        self.asked.update(message.metadata.message_type for message in sent)
+        return send_and_receive(self._grid, sent, timeout)

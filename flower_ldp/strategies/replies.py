@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -18,8 +19,11 @@ from flower_ldp.errors import WireError, quoted
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
+_flwr_log = logging.getLogger("flwr")
 
 REFUSED_POLICY = "ldp:refused:policy"
+#: The app failed on its own public sample data; the error's text follows after a colon.
+REFUSED_REHEARSAL = "ldp:refused:rehearsal"
 #: What may be wrong if every client answers with :data:`REFUSED_POLICY`.
 NO_POLICY_HINT = (
     "clients refuse with ldp:refused:policy: their policy does not allow this proposal, or none "
@@ -29,11 +33,65 @@ NO_POLICY_HINT = (
     "'flwr run' starts by itself stays up with the environment of its first start, until it is "
     "ended (pkill -f 'flower-superlink.*--port 39091'). The client's log says which"
 )
+#: What replies that were rejected for a reason may mean, for who runs the server.
+HINTS: Mapping[str, str] = MappingProxyType(
+    {
+        REFUSED_POLICY: NO_POLICY_HINT,
+        "ldp:refused:budget": (
+            "clients refuse with ldp:refused:budget: what their owners allow in all is spent, or "
+            "the round costs more than is left ('flower-ldp ledger show' at a client says which)"
+        ),
+        "ldp:refused:message": (
+            "clients refuse with ldp:refused:message: their LdpMod has no release for this type of "
+            "message, as LdpMod(train=SignDSRelease()) has none for evaluate messages"
+        ),
+        "ldp:refused:proposal": (
+            "clients refuse with ldp:refused:proposal: their release is not the strategy's "
+            "(SignDSRelease answers SignDSStrategy, GaussianRelease GaussianStrategy), or their "
+            "flower-ldp is older than this one"
+        ),
+        "ldp:refused:ledger": (
+            "clients refuse with ldp:refused:ledger: their ledger cannot be used, and their log "
+            "says why"
+        ),
+        "ldp:failed": "clients failed: their logs hold the error, and it goes no further",
+    }
+)
 #: Refusals that a gate sends before anything is charged.
 UNCHARGED = frozenset(
-    {"ldp:refused:budget", "ldp:refused:message", REFUSED_POLICY, "ldp:refused:proposal"}
+    {
+        "ldp:refused:budget",
+        "ldp:refused:message",
+        REFUSED_POLICY,
+        "ldp:refused:proposal",
+        REFUSED_REHEARSAL,
+    }
 )
+#: How much of what a client sent is quoted in a log line.
+_MOST_QUOTED = 300
 ReportT = TypeVar("ReportT")
+
+
+class Complaints:
+    """Says each kind of complaint once in a run; what is like it goes to the debug log."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+        self._hinted: set[str] = set()
+
+    def say(self, kind: str, text: str) -> None:
+        """Warn, if nothing of this kind was warned of before."""
+        if kind in self._said:
+            _log.debug("%s", text)
+            return
+        self._said.add(kind)
+        _log.warning("%s (what is like it is counted, and not logged again)", text)
+
+    def hint(self, kind: str, text: str) -> None:
+        """Log, where Flower logs, what a kind of complaint may mean; once."""
+        if kind not in self._hinted:
+            self._hinted.add(kind)
+            _flwr_log.warning(text)
 
 
 class ReplyFilter:
@@ -43,6 +101,8 @@ class ReplyFilter:
     ----------
     expected_nodes : iterable of int
         Nodes that were asked this round; each may answer once.
+    complaints : Complaints, optional
+        Of the run, so that it says each kind once.
 
     Attributes
     ----------
@@ -55,13 +115,20 @@ class ReplyFilter:
         ``"version"``, ``"length"``, ...).
     uncharged : list of int
         Nodes that refused before anything was charged (:data:`UNCHARGED`).
+    raw : list of int
+        Nodes that were asked and sent what their app replied, as it is: no gate guards it.
+    rehearsed : str
+        What an app said that failed its rehearsal; empty if none did.
     """
 
-    def __init__(self, expected_nodes: Iterable[int]) -> None:
+    def __init__(self, expected_nodes: Iterable[int], complaints: Complaints | None = None) -> None:
         self._waiting = set(expected_nodes)
+        self._complaints = Complaints() if complaints is None else complaints
         self.accepted = 0
         self.rejected: Counter[str] = Counter()
         self.uncharged: list[int] = []
+        self.raw: list[int] = []
+        self.rehearsed = ""
 
     def decode(
         self, replies: Iterable[Message], decoder: Callable[[bytes], ReportT]
@@ -80,7 +147,9 @@ class ReplyFilter:
                 report = self._open(reply, decoder)
             except WireError as error:
                 self.rejected[error.reason] += 1
-                _log.warning("reply of node %d left out: %s", reply.metadata.src_node_id, error)
+                node = reply.metadata.src_node_id
+                kind = "raw" if node in self.raw else error.reason
+                self._complaints.say(kind, f"reply of node {node} left out: {error}")
                 continue
             self.accepted += 1
             yield report
@@ -89,15 +158,30 @@ class ReplyFilter:
         node = reply.metadata.src_node_id
         if node not in self._waiting:
             if reply.has_error():  # the SuperLink answers so, in its own name, for a lost node
-                raise WireError("error", reply.error.reason or "")
+                raise WireError("error", _one_line(reply.error.reason or ""))
             raise WireError("sender", "not asked this round, or has answered before")
         self._waiting.discard(node)
         if reply.has_error():
-            reason = reply.error.reason or ""
-            if reason in UNCHARGED:
-                self.uncharged.append(node)
-            raise WireError(reason if reason in _KNOWN_REASONS else "error", reason)
+            raise self._error(node, reply.error.reason or "")
+        if len(reply.content) and REPORT_KEY not in reply.content:
+            self.raw.append(node)
         return decoder(payload_of(reply.content))
+
+    def _error(self, node: int, text: str) -> WireError:
+        """Return the error for a client's error reply, whose text is anything."""
+        reason, detail = text, text
+        if text.startswith(f"{REFUSED_REHEARSAL}:"):
+            reason, detail = REFUSED_REHEARSAL, text.removeprefix(f"{REFUSED_REHEARSAL}:").strip()
+            self.rehearsed = self.rehearsed or _one_line(detail)
+        if reason in UNCHARGED:
+            self.uncharged.append(node)
+        return WireError(reason if reason in _KNOWN_REASONS else "error", _one_line(detail))
+
+
+def _one_line(text: str) -> str:
+    """Return what a client sent, cut and in one line."""
+    text = "".join(c if c.isprintable() else " " for c in text[: _MOST_QUOTED + 1])
+    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
 
 
 _KNOWN_REASONS = frozenset(
@@ -108,6 +192,7 @@ _KNOWN_REASONS = frozenset(
         "ldp:refused:message",
         "ldp:refused:policy",
         "ldp:refused:proposal",
+        REFUSED_REHEARSAL,
         "ldp:refused:repeat",
     }
 )
@@ -121,10 +206,18 @@ def payload_of(content: RecordDict) -> bytes:
     WireError
         ``"record"`` if there is anything else.
     """
+    if len(content) and REPORT_KEY not in content:
+        raise WireError(
+            "record",
+            f"a raw reply, {quoted(list(content))}: its app has no LdpMod (mods=[LdpMod(...)]), "
+            "so nothing of it is private",
+        )
     record = content.get(REPORT_KEY)
     if len(content) != 1 or not isinstance(record, ConfigRecord):
         raise WireError(
-            "record", f"expected one {REPORT_KEY!r} record, found {quoted(list(content))}"
+            "record",
+            f"expected one {REPORT_KEY!r} record and no other, found {quoted(list(content))}: "
+            "LdpMod must be the first of the app's mods",
         )
     payload = record.get(PAYLOAD_KEY)
     if len(record) != 1 or not isinstance(payload, bytes):

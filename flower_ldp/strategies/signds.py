@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from types import NoneType
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.selection import sum_of_signs
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import Unit, compose
+from flower_ldp.strategies.checks import must_be
+from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.exchange import (
     account,
     cost_metrics,
@@ -21,7 +24,9 @@ from flower_ldp.strategies.exchange import (
     propose,
     reply_metrics,
 )
+from flower_ldp.strategies.health import Health, HealthWatch
 from flower_ldp.strategies.patience import patient_start
+from flower_ldp.strategies.replies import Complaints
 from flower_ldp.strategies.server_optimizer import FixedLength, ServerOptimizer
 from flower_ldp.strategies.signds_round import Round, Tally
 from flower_ldp.strategies.spending import Proposals, SpendingReport
@@ -52,6 +57,9 @@ class SignDSStrategy(FedAvg):
     server_optimizer : ServerOptimizer, optional
         Momentum or steps of fixed length; works on the privatized sum, at no cost in
         privacy. Its state belongs to one run. Steps of fixed length need a FixedStep.
+    health : Health, optional
+        Asks for one more private bit per report, whether it is neutral, and stops the run where
+        too many are. By default no such bit is asked for.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
@@ -63,6 +71,8 @@ class SignDSStrategy(FedAvg):
     ValueError
         For a learned step with an optimizer of fixed length: clients would pay for bits
         that set no length.
+    TypeError
+        If the mechanism, the step, the optimizer or the health is of another type.
 
     Examples
     --------
@@ -79,6 +89,7 @@ class SignDSStrategy(FedAvg):
         *,
         scaling: Scaling = "published",
         server_optimizer: ServerOptimizer | None = None,
+        health: Health | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_train_nodes: int = 2,
@@ -88,6 +99,14 @@ class SignDSStrategy(FedAvg):
         configrecord_key: str = "config",
         evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
     ) -> None:
+        must_be("mechanism", mechanism, SignDS, "a SignDS, as SignDS(epsilon=8.0)")
+        must_be(
+            "step",
+            step,
+            (LearnedStep, FixedStep),
+            "a LearnedStep or a FixedStep, as LearnedStep(MagRR(epsilon=1.0)) or FixedStep(0.1)",
+        )
+        must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         if isinstance(step, LearnedStep) and isinstance(server_optimizer, FixedLength):
             raise ValueError(
                 "steps of fixed length ignore a learned size: clients would pay "
@@ -109,13 +128,16 @@ class SignDSStrategy(FedAvg):
         self.scaling = scaling
         self.server_optimizer = server_optimizer
         self._round: Round | None = None
+        self._planned: set[int] = set()
+        self._complaints = Complaints()
+        self._health = HealthWatch(health)
         self.proposals = Proposals()
 
     start = patient_start
 
     def summary(self) -> None:
         """Log the configuration, what it costs and how to learn the step size if it is not."""
-        spent = compose(_proposal(self.mechanism, self.step_size.question(1.0)).events())
+        spent = compose(self._proposal(self.mechanism, self.step_size.question(1.0)).events())
         _log.info("\t├──> SignDS: %s", self.mechanism)
         _log.info("\t│\t├──Cost of a round: at most %s", spent[Unit.CLIENT])
         _log.info("\t│\t├──Scaling: %s", self.scaling)
@@ -139,10 +161,11 @@ class SignDSStrategy(FedAvg):
         layout = ModelLayout.of(model)
         available = len(list(grid.get_node_ids()))
         participation = len(messages) / available if available else 0.0
+        self._warn_once(layout.dimension)
         mechanism = self.mechanism.sized(layout.dimension)
-        proposal = _proposal(mechanism, self.step_size.question(participation))
+        proposal = self._proposal(mechanism, self.step_size.question(participation))
         nodes = propose(messages, proposal.to_fields(), proposal.events(), self.proposals)
-        plan = mechanism.plan(layout.dimension)
+        plan = mechanism.plan(layout.dimension, quiet=True)
         self._round = Round(server_round, model, layout, plan, proposal, nodes)
         return messages
 
@@ -158,19 +181,28 @@ class SignDSStrategy(FedAvg):
         metrics : MetricRecord or None
             ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per
             report); ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1 undecided) where
-            bits were asked for; ``epsilon-round`` and ``epsilon-total`` (worst client, pure).
+            bits were asked for; ``failing-share`` and ``failing-share-error`` where health bits
+            were; ``epsilon-round`` and ``epsilon-total`` (worst client, pure).
+
+        Raises
+        ------
+        RunStopped
+            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
         """
         current = self._round
         if current is None or current.server_round != server_round:
             raise RuntimeError(f"round {server_round} was not configured by this strategy")
         self._round = None
-        tally = Tally(current)
+        tally = Tally(current, self._health, self._complaints)
         total = sum_of_signs(tally.selections(replies), current.layout.dimension)
-        account(tally.filter, current.proposal.events(), self.proposals, server_round)
+        events = current.proposal.events()
+        account(tally.filter, events, self.proposals, self._complaints, server_round)
         majority = None
         if current.proposal.magnitude is not None:
             majority = self.step_size.learn(tally.ones, tally.filter.accepted)
         metrics = self._metrics(current, tally, majority)
+        stop_if_in_vain(tally.filter, server_round)
+        self._health.check(server_round)
         if tally.filter.accepted == 0:
             return None, metrics
         moved = self._moved(current, total, tally.filter.accepted)
@@ -205,11 +237,17 @@ class SignDSStrategy(FedAvg):
         if current.proposal.magnitude is not None and self.step_size.estimate is not None:
             values["r-est"] = self.step_size.estimate.value
             values["magnitude-majority"] = -1 if majority is None else majority
+        values.update(self._health.values())
         values.update(cost_metrics(current.proposal.events(), self.proposals))
         return MetricRecord(values)  # type: ignore[arg-type]
 
+    def _proposal(self, mechanism: SignDS, question: Question | None) -> SignDSProposal:
+        health = self._health.epsilon
+        if question is None:
+            return SignDSProposal(mechanism, health_epsilon=health)
+        return SignDSProposal(mechanism, question.epsilon, question.threshold, health)
 
-def _proposal(mechanism: SignDS, question: Question | None) -> SignDSProposal:
-    if question is None:
-        return SignDSProposal(mechanism)
-    return SignDSProposal(mechanism, question.epsilon, question.threshold)
+    def _warn_once(self, dimension: int) -> None:
+        """Say that the top set is small, by the mechanism as it was given, not at every round."""
+        self.mechanism.plan(dimension, quiet=dimension in self._planned)
+        self._planned.add(dimension)

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.mechanisms.signds import SelectionPlan
-from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.health import HealthWatch
+from flower_ldp.strategies.replies import Complaints, ReplyFilter
+from flower_ldp.wire.health import health_length
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import SignDSProposal
 from flower_ldp.wire.signds_report import decode_report
@@ -58,15 +60,17 @@ class Tally:
         Sum of the accepted payloads' sizes.
     """
 
-    def __init__(self, current: Round) -> None:
-        self.filter = ReplyFilter(current.nodes)
+    def __init__(self, current: Round, health: HealthWatch, complaints: Complaints) -> None:
+        self.filter = ReplyFilter(current.nodes, complaints)
         self.ones = 0
         self.payload_bytes = 0
         self._current = current
+        self._health = health
+        health.begin()
 
     def selections(self, replies: Iterable[Message]) -> Iterator[Selection]:
         """Yield the valid selections, counting bits and bytes on the way."""
-        yield from self.filter.decode(replies, self._decode)
+        yield from self.filter.decode(replies, self._health.decoder(self._decode))
 
     def _decode(self, payload: bytes) -> Selection:
         indices, sign, bit = decode_report(
@@ -76,5 +80,5 @@ class Tally:
             has_bit=self._current.proposal.magnitude is not None,
         )
         self.ones += bit or 0
-        self.payload_bytes += len(payload)
+        self.payload_bytes += len(payload) + health_length(self._current.proposal.health_epsilon)
         return Selection(indices, sign)

@@ -3,7 +3,9 @@
 The server counts every proposal that it sends, answered or not: what was never answered may
 have been charged, and its report lost on the way. Only a client that answers with a refusal
 that its gate decides before it charges anything has spent nothing, and that proposal is taken
-off again. The clients' ledgers are the truth; this is the server's view of them.
+off again; and a client that answers without a gate was promised nothing: that it did is counted
+apart (:attr:`SpendingReport.raw`). The clients' ledgers are the truth; this is the server's view
+of them.
 
 **Worst case.** The pure total is the largest sum over clients, of epsilons and of deltas each:
 no client's exceeds either. The approximate one bounds a client that was asked for each kind of
@@ -58,6 +60,8 @@ class SpendingReport:
     shuffle : ShuffleBound or None
         What one round would cost towards someone who sees shuffled reports only; None if no
         theorem applies. Never part of a total.
+    raw : tuple of int
+        Node ids of clients that sent raw replies. No epsilon covers those.
     """
 
     units: Mapping[Unit, PrivacySpent]
@@ -66,9 +70,15 @@ class SpendingReport:
     smaller: Mapping[Unit, PrivacySpent]
     clients: Mapping[int, Mapping[Unit, PrivacySpent]]
     shuffle: ShuffleBound | None
+    raw: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         lines: list[str] = []
+        if self.raw:
+            lines.append(
+                f"NOT PRIVATE: {len(self.raw)} clients sent raw replies, which no epsilon covers "
+                "(their app has no LdpMod)"
+            )
         said: PrivacySpent | None = None
         for unit in Unit:
             spent, beyond = self.units.get(unit), self.beyond[unit]
@@ -103,6 +113,12 @@ class Proposals:
     def __init__(self) -> None:
         self._asked: dict[int, Counter[PrivacyEvent]] = {}
         self._last: tuple[tuple[PrivacyEvent, ...], int] | None = None
+        self._raw: set[int] = set()
+
+    @property
+    def raw(self) -> frozenset[int]:
+        """Nodes that answered without a gate."""
+        return frozenset(self._raw)
 
     def record(self, node: int, events: Iterable[PrivacyEvent]) -> None:
         """Count a proposal that is about to be sent."""
@@ -113,6 +129,11 @@ class Proposals:
         asked = self._asked[node]
         asked.subtract(events)
         self._asked[node] = +asked
+
+    def unguarded(self, node: int, events: Iterable[PrivacyEvent]) -> None:
+        """Take off a proposal that the node answered without a gate, and remember that it did."""
+        self.withdraw(node, events)
+        self._raw.add(node)
 
     def answered(self, events: Iterable[PrivacyEvent], reports: int) -> None:
         """Remember how many clients answered the last round, for the conditional line."""
@@ -136,6 +157,7 @@ class Proposals:
                 node: compose(_repeated(asked.items())) for node, asked in self._asked.items()
             },
             shuffle=self._shuffle(delta),
+            raw=tuple(sorted(self._raw)),
         )
 
     def _histories(self) -> list[list[PrivacyEvent]]:

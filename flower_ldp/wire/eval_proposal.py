@@ -17,7 +17,9 @@ from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.laplace import Laplace
+from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
 
 ValueT = TypeVar("ValueT")
 #: What a field of a record may hold here.
@@ -51,12 +53,16 @@ class EvalProposal:
         What the rows go through.
     metrics : mapping of str to BoundedMean
         What each metric goes through, by its name in the app's reply; others never leave.
+    health_epsilon : float or None
+        Of the health bit (:mod:`flower_ldp.wire.health`); None if it is not asked for.
     """
 
     mechanism: RowMechanism
     metrics: Mapping[str, BoundedMean]
+    health_epsilon: float | None = None
 
     def __post_init__(self) -> None:
+        health_response(self.health_epsilon)  # its domain
         if self.mechanism.rows > _MOST_ROWS:
             raise ValueError(f"rows must be in [1, 2^20], got {self.mechanism.rows}")
         if len(self.metrics) > _MOST_METRICS:
@@ -65,10 +71,15 @@ class EvalProposal:
             if not (0 < len(name) <= _MOST_NAME and name.isprintable()):
                 raise ValueError(f"a metric's name must be printable text, got {quoted(name)}")
 
+    @property
+    def health(self) -> BinaryResponse | None:
+        """What the health bit goes through, if one is asked for."""
+        return health_response(self.health_epsilon)
+
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what an answer costs one client: all rows, and each metric."""
+        """Return what an answer costs one client: all rows, each metric, and the health bit."""
         metrics = (event for metric in self.metrics.values() for event in metric.events())
-        return (*self.mechanism.events(), *metrics)
+        return (*self.mechanism.events(), *metrics, *health_events(self.health_epsilon))
 
     def to_fields(self) -> dict[str, Field]:
         """Return the record's fields; grids are stated outright, defaults or not."""
@@ -91,7 +102,7 @@ class EvalProposal:
             fields["metric-lowers"] = [float(metric.lower) for metric in metrics]
             fields["metric-uppers"] = [float(metric.upper) for metric in metrics]
             fields["metric-grid-bits"] = [metric.steps.bit_length() - 1 for metric in metrics]
-        return fields
+        return {**fields, **health_fields(self.health_epsilon)}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object]) -> EvalProposal:
@@ -106,13 +117,15 @@ class EvalProposal:
         version = fields.get("version")
         if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
             raise WireError("version", f"proposal version {quoted(version)}")
+        fields, health = without_health(fields)
         names = set(fields)
         mechanism = fields.get("mechanism")
         own = _OWN.get(mechanism) if isinstance(mechanism, str) else None
         if own is None or names not in (_COMMON | {own}, _COMMON | {own} | _METRICS):
             raise WireError("fields", f"not a proposal of an evaluation: {quoted(sorted(names))}")
         try:
-            return cls(_mechanism(fields), _metrics(fields) if names >= _METRICS else {})
+            metrics = _metrics(fields) if names >= _METRICS else {}
+            return cls(_mechanism(fields), metrics, health)
         except WireError:
             raise
         except ValueError as error:

@@ -1,8 +1,9 @@
 """The Gaussian mechanism on the wire: the proposal's fields and the report's bytes.
 
-A report of d entries is 1 + d bytes: the version, 1, then one signed byte for each entry. Its
-length is public. Every byte string of that length within the mechanism's range is a report of
-its own, so a report is accepted only if encoding what it says gives the same bytes.
+A report of d entries is 1 + d bytes: the version, 1, then one signed byte for each entry. The
+health bit, where one was asked for, follows (:mod:`flower_ldp.wire.health`). The length is public.
+Every byte string of that length within the mechanism's range is a report of its own, so a report
+is accepted only if encoding what it says gives the same bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
 from flower_ldp.wire.proposal import float_field
 
 _VERSION = 1
@@ -30,13 +33,24 @@ class GaussianProposal:
     ----------
     mechanism : Gaussian
         Epsilon, delta and clip norm.
+    health_epsilon : float or None
+        Of the health bit (:mod:`flower_ldp.wire.health`); None if it is not asked for.
     """
 
     mechanism: Gaussian
+    health_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        health_response(self.health_epsilon)  # its domain
+
+    @property
+    def health(self) -> BinaryResponse | None:
+        """What the health bit goes through, if one is asked for."""
+        return health_response(self.health_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client."""
-        return self.mechanism.events()
+        return (*self.mechanism.events(), *health_events(self.health_epsilon))
 
     def to_fields(self) -> dict[str, int | float | str]:
         """Return the record's fields."""
@@ -46,6 +60,7 @@ class GaussianProposal:
             "epsilon": float(self.mechanism.epsilon),
             "delta": float(self.mechanism.delta),
             "clip-norm": float(self.mechanism.clip_norm),
+            **health_fields(self.health_epsilon),
         }
 
     @classmethod
@@ -61,11 +76,12 @@ class GaussianProposal:
         version = fields.get("version")
         if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
             raise WireError("version", f"proposal version {quoted(version)}")
+        fields, health = without_health(fields)
         if set(fields) != _FIELDS or fields["mechanism"] != "gaussian":
             raise WireError("fields", f"not a Gaussian proposal: {quoted(sorted(fields))}")
         numbers = [float_field(fields, name) for name in ("epsilon", "delta", "clip-norm")]
         try:
-            return cls(Gaussian(*numbers))
+            return cls(Gaussian(*numbers), health)
         except ValueError as error:
             raise WireError("domain", str(error)) from None
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.magrr import MagRR
+from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
 
 #: Key of the proposal's record in a message from the server.
 PROPOSAL_KEY = "ldp.proposal"
@@ -39,11 +41,14 @@ class SignDSProposal:
         Per bit, per client; None if no bit is asked for.
     magnitude_threshold : float or None
         What the client compares its magnitude with; None together with the epsilon.
+    health_epsilon : float or None
+        Of the health bit (:mod:`flower_ldp.wire.health`); None if it is not asked for.
     """
 
     selection: SignDS
     magnitude_epsilon: float | None = None
     magnitude_threshold: float | None = None
+    health_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         if (self.magnitude_epsilon is None) != (self.magnitude_threshold is None):
@@ -54,16 +59,22 @@ class SignDSProposal:
             )
         if self.magnitude_epsilon is not None:
             MagRR(self.magnitude_epsilon)  # its domain
+        health_response(self.health_epsilon)
 
     @property
     def magnitude(self) -> MagRR | None:
         """The mechanism of the magnitude bit, if one is asked for."""
         return None if self.magnitude_epsilon is None else MagRR(self.magnitude_epsilon)
 
+    @property
+    def health(self) -> BinaryResponse | None:
+        """What the health bit goes through, if one is asked for."""
+        return health_response(self.health_epsilon)
+
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what an answer costs one client: the selection and, if asked for, the bit."""
-        magnitude = self.magnitude
-        return self.selection.events() + (magnitude.events() if magnitude else ())
+        """Return what an answer costs one client: the selection and the bits asked for."""
+        magnitude = () if self.magnitude is None else self.magnitude.events()
+        return (*self.selection.events(), *magnitude, *health_events(self.health_epsilon))
 
     def to_fields(self) -> dict[str, int | float | str]:
         """Return the record's fields.
@@ -86,7 +97,7 @@ class SignDSProposal:
         if self.magnitude_epsilon is not None and self.magnitude_threshold is not None:
             fields["magnitude-epsilon"] = float(self.magnitude_epsilon)
             fields["magnitude-threshold"] = float(self.magnitude_threshold)
-        return fields
+        return {**fields, **health_fields(self.health_epsilon)}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object]) -> SignDSProposal:
@@ -101,6 +112,7 @@ class SignDSProposal:
         version = fields.get("version")
         if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
             raise WireError("version", f"proposal version {quoted(version)}")
+        fields, health = without_health(fields)
         names = set(fields)
         if names not in (_REQUIRED, _REQUIRED | _MAGNITUDE) or fields["mechanism"] != "signds":
             raise WireError("fields", f"not a SignDS proposal: {quoted(sorted(names))}")
@@ -108,15 +120,16 @@ class SignDSProposal:
         if not isinstance(dim_out, int) or isinstance(dim_out, bool):
             raise WireError("fields", f"dim-out must be an integer, got {quoted(dim_out)}")
         try:
-            return cls(
-                SignDS(
-                    epsilon=float_field(fields, "epsilon"),
-                    k=float_field(fields, "k"),
-                    threshold_ratio=float_field(fields, "threshold-ratio"),
-                    dim_out=dim_out,
-                ),
-                *(float_field(fields, name) for name in sorted(_MAGNITUDE & names)),
+            selection = SignDS(
+                epsilon=float_field(fields, "epsilon"),
+                k=float_field(fields, "k"),
+                threshold_ratio=float_field(fields, "threshold-ratio"),
+                dim_out=dim_out,
             )
+            if not names >= _MAGNITUDE:
+                return cls(selection, health_epsilon=health)
+            epsilon, threshold = (float_field(fields, name) for name in sorted(_MAGNITUDE))
+            return cls(selection, epsilon, threshold, health)
         except WireError:
             raise
         except ValueError as error:

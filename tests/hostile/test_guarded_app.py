@@ -108,10 +108,11 @@ def test_an_unmodified_app_trains_and_only_reports_leave(
         (42.0, 2)
     ] * 3
     found = json.loads(received.read_text())
-    # The plain node sends its raw model, which SignDSStrategy does not take.
+    # The plain node sends its raw model, which SignDSStrategy does not take, and asks for no more.
     assert [(found["metrics"][n]["accepted"], found["metrics"][n]["rejected"]) for n in "12"] == [
-        (3, 1)
-    ] * 2
+        (3, 1),
+        (3, 0),
+    ]
     # FedAvg proposes nothing: refused before the app is started.
     starts = [federation.nodes[f"ward-{part}"].log.count(APP_STARTED) for part in GUARDED_PARTS]
     plain = federation.submit(

@@ -141,3 +141,18 @@ def test_what_cannot_be_used_ends_with_1(tmp_path: Path, text: str, says: str) -
     assert (done.code, done.out) == (1, "")
     assert says in done.err
     assert flower_ldp("config", "check", tmp_path / "missing").code == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "section"),
+    [("signds.yaml", 30.0, None), ("dp_encrypt.yaml", 50.0, None), ("laplace_eval.yaml", 9.0, "e")],
+)
+def test_the_health_bit_is_part_of_what_a_round_costs(
+    name: str, plain: float, section: str | None, tmp_path: Path
+) -> None:
+    text = (CONFIGS / name).read_text(encoding="utf-8")
+    path = tmp_path / name
+    path.write_text(text.replace("\nencrypt:\n", "\nencrypt:\n  health_eps: 0.5\n", 1))
+    found = flower_ldp("config", "check", path, "--json").json
+    assert (found["evaluation"] if section else found)["epsilon"]["round"] == plain + 0.5
+    assert "health 0.5" in flower_ldp("config", "check", path).out

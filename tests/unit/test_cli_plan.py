@@ -201,6 +201,7 @@ def test_a_plan_goes_on_with_the_epsilon_that_fits() -> None:
     [
         (("--total-epsilon", 0), "1 rounds do not fit"),
         (("--total-epsilon", 2, "--rounds", 2, "--magnitude-epsilon", 1), "2 rounds do not fit"),
+        (("--total-epsilon", 1, "--rounds", 3, "--health-epsilon", 0.5), "3 rounds do not fit"),
         (("--total-epsilon", 7.9, "--epsilon", 1, "--rounds", 8), "8 rounds do not fit"),
         (("--total-epsilon", 8, "--epsilon", 8 / 3, "--rounds", 3), "3 rounds do not fit"),
     ],
@@ -210,6 +211,16 @@ def test_what_does_not_fit_ends_with_1(words: tuple[object, ...], problem: str) 
     assert done.code == 1
     assert done.err.startswith(f"error: {problem}")
     assert flower_ldp("plan", "--params", 5994, *words, "--json").json["problems"]
+
+
+def test_both_bits_are_part_of_what_a_round_costs() -> None:
+    bits = ("--magnitude-epsilon", 1, "--health-epsilon", 0.5)
+    plain = flower_ldp("plan", "--params", 5994, "--epsilon", 8, "--json").json
+    found = flower_ldp("plan", "--params", 5994, "--epsilon", 8, *bits, "--json").json
+    assert found["epsilon"]["round"] == 9.5
+    assert found["bytes_up"]["per_round"] == plain["bytes_up"]["per_round"] + 1
+    ask = ("plan", "--total-epsilon", 8, "--rounds", 3, *bits, "--json")
+    assert flower_ldp(*ask).json["affordable"]["epsilon_selection"] == 1.166666666666
 
 
 def test_what_fits_ends_with_0() -> None:
@@ -237,6 +248,7 @@ def test_more_than_a_selection_takes_is_said() -> None:
         (("--params", 5994, "--epsilon", 1, "--dim-out", 5000), "--dim-out"),
         (("--params", 10, "--epsilon", 1, "--dim-out", 11), "--dim-out"),
         (("--params", 5994, "--epsilon", 1, "--magnitude-epsilon", 0), "--magnitude-epsilon"),
+        (("--params", 5994, "--epsilon", 1, "--health-epsilon", 0.001), "--health-epsilon"),
         (("--params", 5994, "--epsilon", 1, "--rounds", 0), "--rounds"),
         (("--params", 5994, "--epsilon", 1, "--clients", 0), "--clients"),
         (("--params", 5994, "--epsilon", 1, "--participation", 0), "--participation"),

@@ -17,7 +17,7 @@ from flower_ldp.config import (
 )
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.mechanisms import MagRR, SignDS
-from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep
+from flower_ldp.strategies import FixedLength, FixedStep, Health, LearnedStep
 
 SAMPLE = Path(__file__).parents[2] / "configs" / "signds.yaml"
 
@@ -269,3 +269,11 @@ def test_a_loaded_configuration_cannot_be_changed() -> None:
 def test_sections_built_in_code_are_checked_too() -> None:
     with pytest.raises(ValueError, match=r"\(0, 0\.25\]"):
         SignDSConfig(sign_k=0.3)
+
+
+def test_the_health_bit_is_asked_for_where_the_file_says_so() -> None:
+    asked = HEAD + "  health_eps: {}\n"
+    assert parse_config(asked.format(0.5)).encrypt.health() == Health(0.5)
+    assert parse_config(HEAD).encrypt.health() is None
+    for wrong in ("0", "0.009", "101", ".nan", ".inf", "text", "true"):
+        assert "encrypt.health_eps" in refusal(asked.format(wrong))

@@ -3,10 +3,11 @@
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from flower_ldp.clients import LdpMod, SignDSRelease
+from flower_ldp.clients import LdpMod, Rehearsal, SignDSRelease
 from signds_example import training
 
-app = ClientApp(mods=[LdpMod(train=SignDSRelease())])
+rehearsal = Rehearsal(train=training.rehearse)
+app = ClientApp(mods=[LdpMod(train=SignDSRelease(), rehearsal=rehearsal)])
 
 
 @app.train()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
@@ -29,7 +29,9 @@ def make_strategy(context: Context) -> Strategy:
     source = Path(__file__).parent / str(config[f"{config['strategy']}-config"])
     encrypt = load_config(source).encrypt
     if config["strategy"] == "dp-encrypt" and encrypt.encrypt_train_type == "DP_ENCRYPT":
-        return GaussianStrategy(encrypt.dp_encrypt.mechanism(), fraction_train=fraction)
+        return GaussianStrategy(
+            encrypt.dp_encrypt.mechanism(), health=encrypt.health(), fraction_train=fraction
+        )
     if config["strategy"] != "signds" or encrypt.encrypt_train_type != "SIGNDS":
         raise ConfigError(
             f"{source}: encrypt_train_type is {encrypt.encrypt_train_type}, "
@@ -41,6 +43,7 @@ def make_strategy(context: Context) -> Strategy:
         signds.step(),
         scaling=signds.sign_scaling,
         server_optimizer=signds.server_optimizer(),
+        health=encrypt.health(),
         fraction_train=fraction,
     )
 
@@ -70,6 +73,7 @@ def main(grid: Grid, context: Context) -> None:
         ArrayRecord(net.state_dict()),
         num_rounds=rounds,
         timeout=float(config["round-timeout"]),
+        train_config=ConfigRecord({"side": held.side}),
         evaluate_fn=BestModel(folder / f"{config['strategy']}-best.npz", evaluate),
     )
     report.publish(result, dict(config), folder)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
 from torch import nn
 
 from signds_example import data, model
@@ -16,7 +18,6 @@ def train(message: Message, context: Context) -> Message:
     config = context.run_config
     source, split = str(config["data"]), str(config["evaluate-on"])
     seed = int(config["seed"])
-    train_data = data.load(source, split, seed).train
     mine = data.partitions(
         source,
         split,
@@ -25,9 +26,22 @@ def train(message: Message, context: Context) -> Message:
         str(config["partition"]),
         float(config["dirichlet-alpha"]),
     )[int(context.node_config["partition-id"])]
+    return _train_on(data.load(source, split, seed).train, mine, message, context)
 
+
+def rehearse(message: Message, context: Context) -> Message:
+    """Do the same on a sample that is nobody's, before the run is charged for anything."""
+    sample = data.sample(int(message.content["config"].get("side", 28)))
+    return _train_on(sample, np.arange(len(sample)), message, context)
+
+
+def _train_on(
+    train_data: data.Split, mine: NDArray[np.int64], message: Message, context: Context
+) -> Message:
+    config = context.run_config
     torch.set_num_threads(1)
-    net = model.build(str(config["model"]), int(train_data.images.shape[-1]), seed)
+    side = int(train_data.images.shape[-1])
+    net = model.build(str(config["model"]), side, int(config["seed"]))
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimizer = torch.optim.SGD(net.parameters(), lr=_learning_rate(message, context))
     net.to(memory_format=torch.channels_last).train()  # half as long again on a CPU without

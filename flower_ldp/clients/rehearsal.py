@@ -1,0 +1,199 @@
+"""A rehearsal: the app's own work on public sample data, before a run is charged for anything.
+
+An app with a bug (a wrong shape, a missing package, NaN after a step) answers with neutral reports,
+and each of them costs what a report costs. So before the first charge of a run the gate calls the
+app's code on sample data that the app ships. The model that the server sent, the sample and the
+code are public, so a failure there is a public cause: nothing is charged, and the answer is the
+error ``ldp:refused:rehearsal`` **with the text of what was raised**.
+
+It is public because the rehearsal cannot read the client's data by Flower's means: its context has
+no node configuration but the mark :data:`MARK`, no state, and 0 for the node's identity, and its
+message is a copy. An app that reads private data all the same, by a path that it knows, breaks its
+own promise, as one that leaves the gate out does (docs/threat_model.md). In the guarded node the
+app's process is not believed: there no rehearsal is held, and no text of the app's leaves.
+
+A rehearsal is held once per type of message, run and process, and once per node and run: a mark
+in Flower's state remembers it. An app can set or delete that mark, and only spares or repeats its
+own rehearsal.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+
+from flower_ldp.clients.answers import for_app
+from flower_ldp.clients.calling import cause_of
+from flower_ldp.clients.release import OpenRelease
+from flower_ldp.errors import RefusalError
+
+__all__ = ["MARK", "REFUSED_REHEARSAL", "Rehearsal"]
+
+_log = logging.getLogger("flower_ldp")
+
+#: Key of the rehearsal's node configuration; its value is True.
+MARK = "ldp-rehearsal"
+#: What the answer to a message begins with if the app failed its rehearsal; the text follows.
+REFUSED_REHEARSAL = "ldp:refused:rehearsal"
+_STATE_KEY = "ldp.rehearsal"
+_MOST_TEXT = 500
+_MOST_REMEMBERED = 256
+
+#: An app's handler: what ``@app.train()`` decorates.
+Handler: TypeAlias = Callable[[Message, Context], Message]
+
+
+@runtime_checkable
+class _Judging(Protocol):
+    """An opened release that says what it cannot read."""
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what makes a report of this reply neutral; None if nothing does."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What the app does on public sample data, by type of message.
+
+    Parameters
+    ----------
+    train, evaluate, query : callable, optional
+        As the app's handler of this type: takes a message and a context, and returns a reply.
+        It must do what the handler does, on sample data that the app ships: a few rows that
+        look like the clients' and belong to nobody. ``context.run_config`` is that of the run.
+        A type without one is not rehearsed.
+
+    Raises
+    ------
+    TypeError
+        If one cannot be called.
+
+    Examples
+    --------
+    >>> from flower_ldp.clients import LdpMod, SignDSRelease
+    >>> def train_on(message, context, images): ...
+    >>> def train_on_sample(message, context):
+    ...     return train_on(message, context, images=[[0.0, 1.0]])
+    >>> mod = LdpMod(train=SignDSRelease(), rehearsal=Rehearsal(train=train_on_sample))
+    """
+
+    train: Handler | None = None
+    evaluate: Handler | None = None
+    query: Handler | None = None
+
+    def __post_init__(self) -> None:
+        for name, handler in self._handlers().items():
+            if handler is not None and not callable(handler):
+                raise TypeError(
+                    f"{name} of a rehearsal must be a function (message, context) -> message, "
+                    f"got {handler!r:.100}"
+                )
+
+    def _handlers(self) -> dict[str, Handler | None]:
+        return {
+            MessageType.TRAIN: self.train,
+            MessageType.EVALUATE: self.evaluate,
+            MessageType.QUERY: self.query,
+        }
+
+    def hold(self, opened: OpenRelease, message: Message, context: Context) -> None:
+        """Rehearse, unless this run was rehearsed before.
+
+        Parameters
+        ----------
+        opened : OpenRelease
+            Judges the reply as it would a real one.
+        message : Message
+            The server's; the app gets a copy.
+        context : Context
+            The client's; the app gets none of it but the run's configuration.
+
+        Raises
+        ------
+        RefusalError
+            If the app fails, or its reply could not be privatized. Its code is
+            :data:`REFUSED_REHEARSAL` and the text, which leaves.
+        """
+        kind, run = message.metadata.message_type, message.metadata.run_id
+        handler = self._handlers().get(kind)
+        if handler is None or _is_marked(context, kind, run):
+            return
+        key = (run, kind)  # an app is loaded anew for each message, so not by its functions
+        if key not in _held:
+            _remember(key, _failure(handler, opened, message, context))
+        failure = _held[key]
+        if failure is not None:
+            raise RefusalError(f"{REFUSED_REHEARSAL}: {failure}", "the app failed its rehearsal")
+        _mark(context, kind, run)
+
+
+#: What came of rehearsals in this process: None, or why they failed.
+_held: OrderedDict[tuple[int, str], str | None] = OrderedDict()
+
+
+def _remember(key: tuple[int, str], failure: str | None) -> None:
+    _held[key] = failure
+    while len(_held) > _MOST_REMEMBERED:
+        _held.popitem(last=False)
+
+
+def _failure(
+    handler: Handler, opened: OpenRelease, message: Message, context: Context
+) -> str | None:
+    """Call the app on its sample, and return in words what went wrong; None if nothing did."""
+    try:
+        reply = handler(for_app(copy.deepcopy(message), released=True), _stage(context))
+        if reply.has_error():
+            return _public(f"the app answered with an error: {reply.error.reason}")
+        if not isinstance(opened, _Judging):
+            return None
+        with np.errstate(all="ignore"):
+            complaint = opened.complaint(reply.content)
+        return None if complaint is None else _public(complaint)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        _log.warning("the app failed its rehearsal on public sample data\n%s", cause_of(error))
+        return _public(f"{type(error).__name__}: {_said(error)}")
+
+
+def _stage(context: Context) -> Context:
+    """Return a context that leads to no data of the client's."""
+    return Context(
+        run_id=context.run_id,
+        node_id=0,
+        node_config={MARK: True},
+        state=RecordDict(),
+        run_config=dict(context.run_config),
+    )
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # an app may raise what fails when it is asked what it says
+        return "without a text"
+
+
+def _public(text: str) -> str:
+    """Return a text in one line that is not too long."""
+    plain = "".join(c if c.isprintable() else " " for c in text[: _MOST_TEXT + 1])
+    return plain if len(plain) <= _MOST_TEXT else f"{plain[:_MOST_TEXT]}..."
+
+
+def _is_marked(context: Context, kind: str, run: int) -> bool:
+    record = context.state.get(_STATE_KEY)
+    return isinstance(record, ConfigRecord) and record.get(kind) == str(run)
+
+
+def _mark(context: Context, kind: str, run: int) -> None:
+    record = context.state.get(_STATE_KEY)
+    marks = dict(record) if isinstance(record, ConfigRecord) else {}
+    context.state[_STATE_KEY] = ConfigRecord({**marks, kind: str(run)})
