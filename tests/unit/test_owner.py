@@ -216,6 +216,7 @@ def test_a_lost_ledger_does_not_begin_again_in_a_deployment(policy: Path) -> Non
 def test_a_release_that_costs_next_to_nothing_is_refused_before_the_app_is_asked(
     policy: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="flower_ldp")  # the first of a run is a warning
     for number in range(3):
         cheap = ask(f"m-{number}", never, SignDS(epsilon=1e-6, k=0.2))
         assert cheap.error.reason == "ldp:refused:policy"
@@ -260,6 +261,7 @@ def test_the_number_of_reports_given_again_is_limited(policy: Path) -> None:
 def test_a_refusal_without_a_policy_says_what_ends_an_old_superlink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="flower_ldp")  # the first of a run is a warning
     from flwr.cli import local_superlink
 
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
