@@ -113,7 +113,7 @@ class Parties:
 
     def _owner(self, folder: Path, name: str, mode: str) -> Path:
         """Write a party's policy, and begin its ledger if it has none."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / "policy.yaml"
         path.write_text(self.policy(name, mode), encoding="utf-8")
         Ledger.open(folder / "ledger.sqlite", create=True).close()

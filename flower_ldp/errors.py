@@ -3,13 +3,77 @@
 Everything here may carry private detail in its text, because it is raised on
 the client: :class:`~flower_ldp.clients.LdpMod` logs the text locally and lets
 only a constant code leave.
+What a text quotes may come from the other side and be of any length: :func:`quoted` shows its
+beginning, and every text is cut.
 """
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Mapping, Set
+from itertools import islice
+
+MOST_TEXT = 4_000
+"""Longest text of an error of this package, in characters."""
+_MOST_QUOTED = 80
+
+
+def cut(text: str, most: int = MOST_TEXT) -> str:
+    """Return a text, or its beginning and how long it is."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}... ({len(text):,} characters)"
+
+
+def quoted(value: object, most: int = _MOST_QUOTED) -> str:
+    """Return a value for an error's text: what ``repr`` says, or its beginning.
+
+    The time it takes is bounded as well, whatever the value's size.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+    most : int
+        Characters that are shown of a text, bytes or another long representation.
+    """
+    return cut(_Quoting(most).repr(value), 4 * most + 60)
+
+
+class _Quoting(reprlib.Repr):
+    """Looks at the beginning of texts and collections, and at few levels of them."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.maxlevel = 2
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = 8
+
+    def repr1(self, x: object, level: int) -> str:
+        if isinstance(x, (str, bytes, bytearray)):
+            shown = repr(x[: self.most])
+            unit = "characters" if isinstance(x, str) else "bytes"
+            return shown if len(x) <= self.most else f"{shown}... ({len(x):,} {unit})"
+        if isinstance(x, int) and x.bit_length() > 256:  # Python refuses to write very long ones
+            return f"an integer of {x.bit_length():,} bits"
+        if isinstance(x, (Mapping, Set)) and type(x) not in (dict, set, frozenset):
+            return f"{type(x).__name__} {self.repr1(list(islice(x, self.maxlist + 1)), level)}"
+        # Sets and dictionaries are sorted by reprlib, all of them.
+        if isinstance(x, (set, frozenset)) and len(x) > self.maxset:
+            x = list(islice(x, self.maxlist + 1))
+        if isinstance(x, dict):
+            x = dict(islice(x.items(), self.maxdict + 1))
+        return super().repr1(x, level)
+
+    def repr_instance(self, x: object, level: int) -> str:
+        return cut(repr(x), self.most)
+
 
 class LdpError(Exception):
-    """Base of the errors that this package defines."""
+    """Base of the errors that this package defines; their texts are cut to :data:`MOST_TEXT`."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(cut(one) if isinstance(one, str) else one for one in arguments))
 
 
 class ConfigError(LdpError, ValueError):
@@ -30,7 +94,7 @@ class RefusalError(LdpError):
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}")
         self.code = code
-        self.detail = detail
+        self.detail = cut(detail)
 
 
 class BudgetExhausted(RefusalError):  # noqa: N818  # a decision, not a fault
@@ -73,4 +137,4 @@ class WireError(LdpError, ValueError):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = detail
+        self.detail = cut(detail)

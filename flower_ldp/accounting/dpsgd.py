@@ -24,6 +24,7 @@ from functools import lru_cache
 
 from flower_ldp.accounting.loss_sums import LossLaw, chernoff_epsilon, loss_sum
 from flower_ldp.accounting.sampled_losses import removed_or_added, replaced
+from flower_ldp.errors import quoted
 
 # Relative precision of the noise multiplier that is searched, and of an epsilon.
 _PRECISION, _EPSILON_PRECISION = 1e-3, 1e-6
@@ -195,4 +196,4 @@ def _check_plan(sample_rate: float, steps: int) -> None:
     if not 1e-9 <= sample_rate <= 1:
         raise ValueError(f"sample_rate must be in [1e-9, 1], got {sample_rate}")
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= 10**8:
-        raise ValueError(f"steps must be an integer from 1 to 100,000,000, got {steps!r}")
+        raise ValueError(f"steps must be an integer from 1 to 100,000,000, got {quoted(steps)}")

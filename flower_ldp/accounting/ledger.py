@@ -21,7 +21,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,19 +28,22 @@ from typing import Any
 from flower_ldp.accounting import ledger_counts as counting
 from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_file as file
+from flower_ldp.accounting import ledger_repeats as repeated
 from flower_ldp.accounting import ledger_rows as rows
+from flower_ldp.accounting import ledger_time as times
 from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.anchor import Anchor
 from flower_ldp.accounting.books import Place, is_account
 from flower_ldp.accounting.ledger_limits import check_limits, check_numbers
+from flower_ldp.accounting.ledger_repeats import REFUSED_REPEAT
 from flower_ldp.accounting.ledger_rows import Head
 from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger_sums import Snapshot
+from flower_ldp.accounting.ledger_time import Clock
 from flower_ldp.accounting.ledger_types import (
     MOST_REPORT,
-    MOST_TIME,
     Charge,
     Entry,
-    ExactEvent,
     Kind,
     Limit,
     Mark,
@@ -54,13 +56,10 @@ from flower_ldp.accounting.ledger_types import (
     spending,
 )
 from flower_ldp.accounting.ledger_verify import verify
-from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import Unit
 
 __all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "NumberLimit", "Receipt"]
-
-#: A message that came before, but as another request or without a report to give again.
-REFUSED_REPEAT = "ldp:refused:repeat"
 
 
 class Ledger:
@@ -83,6 +82,7 @@ class Ledger:
         read_only: bool = False,
         at_least: Mark | None = None,
         durable: bool = True,
+        anchor: Anchor | None = None,
         timeout: float = 30.0,
         clock: Callable[[], int] = time.time_ns,
     ) -> Ledger:
@@ -102,6 +102,9 @@ class Ledger:
         durable : bool
             Whether charges and reports wait until they are on disk. **Never False for real
             data**: a power loss would forget what was spent. Simulations need not wait.
+        anchor : Anchor, optional
+            Where the ledger's mark is kept: compared now, and moved at every charge before
+            :meth:`charge` returns (:mod:`.anchor`). A missing file is then never made.
         timeout : float
             Seconds to wait for another process's transaction.
         clock : callable
@@ -115,15 +118,20 @@ class Ledger:
         path = Path(os.path.realpath(path))
         with file.understandable(path):
             if not path.exists():
-                if not create:
+                if not create or anchor is not None:
                     raise LedgerError(
                         f"ledger {path} does not exist: correct the path, restore a backup, or "
                         "create it if this data was never released from: flower-ldp ledger create "
                         f"{path}"
                     )
-                file.create(path, lambda db: rows.insert_empty(db, os.urandom(16).hex()))
+                file.create(path, _fill, durable=durable)
         session = Session(
-            path, read_only=read_only, timeout=timeout, at_least=at_least, durable=durable
+            path,
+            read_only=read_only,
+            timeout=timeout,
+            at_least=at_least,
+            durable=durable,
+            anchor=anchor,
         )
         return cls(session, clock)
 
@@ -171,7 +179,7 @@ class Ledger:
         Returns
         -------
         Receipt
-            Once it is on disk. With a ``report``: send that one again.
+            Once it is on disk, and the anchor moved. With a ``report``: send that one again.
 
         Raises
         ------
@@ -185,18 +193,20 @@ class Ledger:
         """
         with self._session.transaction(WRITE) as db:
             head = self._session.head()
+            self._session.catch_up(head)
             known = entries.find(db, head, charge)
             if known is not None:
-                receipt = _repeated(db, known, charge)
+                receipt = repeated.answer(db, known, charge)
                 if repeats is not None:
                     counting.count(db, charge.data_id, "again", repeats)
                 return receipt
-            at = max(self._now(), head.latest)
-            for one in _unpaid(db, head, basis, charge):
+            at = self._clock_at(head).of_a_charge()
+            for one in repeated.unpaid(db, head, basis, charge):
                 check_limits(db, one, limits, at)
                 check_numbers(db, one, numbers, at)
                 head = entries.record(db, head, one, at)
         self._session.saw(head)
+        self._session.move_anchor()
         return Receipt(head.entries, head.chain)
 
     def seal(self, receipt: Receipt, report: bytes) -> None:
@@ -221,7 +231,7 @@ class Ledger:
                 raise ValueError(f"receipt of entry {number} is not from this ledger")
             if rows.read_report(db, number, receipt.chain) is not None:
                 raise ValueError(f"entry {number} was sealed before: its report may not change")
-            at = max(self._now(), head.latest)
+            at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)
 
     def unsealed(self, charge: Charge) -> Receipt:
@@ -238,14 +248,7 @@ class Ledger:
             If the file cannot be used.
         """
         with self._session.transaction(READ) as db:
-            head = self._session.head()
-            known = entries.find(db, head, charge)
-            if known is None:
-                raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} is not charged")
-            _check_same(known, charge)
-            if rows.read_report(db, known.number, known.chain) is not None:
-                raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} has a report")
-        return Receipt(known.number, known.chain)
+            return repeated.unsealed(db, self._session.head(), charge)
 
     def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
         """Count what was answered or failed beside charges; on disk when this returns.
@@ -284,11 +287,17 @@ class Ledger:
             self._session.head()
             return counting.counts(db, data_id)
 
+    def counted(self) -> dict[str, dict[Kind, int]]:
+        """Return what was counted for all accounts of which anything was, sorted by name."""
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            return {account: counting.counts(db, account) for _, account in counting.every(db)}
+
     def number(self, data_id: str, limit: NumberLimit) -> int:
         """Return how many releases of an account count towards a limit now."""
         check_name("data_id", data_id)
         with self._session.transaction(READ) as db:
-            at = max(self._now(), self._session.head().latest)
+            at = self._clock_at(self._session.head()).of_a_question()
             return Snapshot(db).number(limit, Place.of(data_id), at)
 
     def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
@@ -327,7 +336,7 @@ class Ledger:
         check_name("data_id", data_id)
         check_run(run_id)
         with self._session.transaction(READ) as db:
-            at = max(self._now(), self._session.head().latest)
+            at = self._clock_at(self._session.head()).of_a_question()
             return Snapshot(db).towards(limit, Place.of(data_id), run_id, at)
 
     def has_charge(self, data_id: str, run_id: int, message_id: str) -> bool:
@@ -375,6 +384,23 @@ class Ledger:
         with self._session.transaction(READ):
             return mark_of(self._session.head())
 
+    def make_anchor(self, anchor: Anchor, *, replace: bool = False) -> Mark:
+        """Store the end of the chain in an anchor; its owner says that the ledger is the newest.
+
+        Parameters
+        ----------
+        anchor : Anchor
+            Where. What it holds must be in this ledger's history.
+        replace : bool
+            Give up what it holds, whatever it is.
+
+        Raises
+        ------
+        LedgerError
+            If it holds something else, or cannot be used.
+        """
+        return self._session.make_anchor(anchor, replace=replace)
+
     def verify(self) -> Verification:
         """Check the whole file; takes time in proportion to it and holds charges off.
 
@@ -388,50 +414,28 @@ class Ledger:
             head, sealed, totals = verify(db)
         return Verification(head.entries, sealed, totals, mark_of(head))
 
-    def _now(self) -> int:
-        now = self._clock() // 1_000
-        if not 0 <= now <= MOST_TIME:
-            raise LedgerError(f"the clock shows {now} microseconds since 1970: set it right")
-        return now
+    def clock(self) -> Clock:
+        """Return what the clock shows and what the ledger's time is."""
+        with self._session.transaction(READ):
+            return self._clock_at(self._session.head())
+
+    def accept_clock(self) -> Clock:
+        """Take the owner's word that the clock is right, and return what it was before.
+
+        Past a jump of more than 400 days charges go on, and what was charged before it has left
+        every window of that length. Where the ledger itself is ahead, since it was charged with
+        a wrong clock, its time goes on from its latest entry: nothing leaves a window early.
+        """
+        with self._session.transaction(WRITE) as db:
+            before = self._clock_at(self._session.head())
+            times.accept(db, before)
+        return before
+
+    def _clock_at(self, head: Head) -> Clock:
+        return times.read(self._session.db, head, self._clock() // 1_000)
 
 
-def _unpaid(
-    db: sqlite3.Connection, head: Head, basis: Charge | None, charge: Charge
-) -> list[Charge]:
-    """Return what is to be charged: a new release, and before it its basis if that is new."""
-    if basis is None:
-        return [charge]
-    known = entries.find(db, head, basis)
-    if known is None:
-        return [basis, charge]
-    _check_same(known, basis)
-    return [charge]
-
-
-def _check_same(known: Entry, charge: Charge) -> None:
-    """Refuse another request; what the owner has declared since makes none."""
-    if (known.fingerprint, known.parameters, *_costs(known.events)) != (
-        charge.fingerprint,
-        charge.parameters,
-        *_costs(charge.exact),
-    ) or (charge.during is None and known.message_type != charge.message_type):
-        raise RefusalError(
-            REFUSED_REPEAT, f"message {charge.message_id} was charged for another request"
-        )
-
-
-def _repeated(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
-    """Answer for a message that was charged before."""
-    _check_same(known, charge)
-    report = rows.read_report(db, known.number, known.chain)
-    if report is None:
-        raise RefusalError(
-            REFUSED_REPEAT,
-            f"message {charge.message_id} was charged (entry {known.number}) but no report "
-            "was sealed: its cost stays, and only a new message can be answered",
-        )
-    return Receipt(known.number, known.chain, report)
-
-
-def _costs(events: Sequence[ExactEvent]) -> list[ExactEvent]:
-    return [replace(event, waived=()) for event in events]
+def _fill(db: sqlite3.Connection) -> None:
+    """Write what a new ledger begins with."""
+    rows.insert_empty(db, os.urandom(16).hex())
+    times.write(db)

@@ -14,7 +14,7 @@ from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting.books import Book, Place
 from flower_ldp.accounting.ledger_rows import Key
 from flower_ldp.accounting.ledger_types import Kind, check_number
-from flower_ldp.errors import BudgetExhausted
+from flower_ldp.errors import BudgetExhausted, quoted
 
 _RUN = "counts"
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -31,7 +31,7 @@ def count(db: sqlite3.Connection, data_id: str, kind: Kind, most: int | None) ->
         If there would be more than ``most``; nothing was written.
     """
     if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {quoted(kind)}")
     place = Place.of(data_id)
     book = rows.read_total(db, _key(place)) + Book({kind: (1, 0)})
     if most is not None:

@@ -16,10 +16,11 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from flower_ldp.accounting import file_checks as checks
 from flower_ldp.accounting import ledger_schema as schema
 from flower_ldp.accounting.ledger_rows import DamageError
 from flower_ldp.errors import LedgerError
@@ -92,8 +93,8 @@ def identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def check_file(path: Path, *, read_only: bool) -> None:
-    """Refuse what is no regular file, is empty, or can be written by somebody else.
+def check_file(path: Path, *, read_only: bool, durable: bool = True) -> None:
+    """Refuse what is no regular file, is empty, has two names, or others can change.
 
     Raises
     ------
@@ -102,40 +103,50 @@ def check_file(path: Path, *, read_only: bool) -> None:
     """
     # By stat and never by opening: closing any descriptor of a SQLite file drops the locks
     # that this process holds on it through other connections.
-    status = path.stat()
+    name, status = f"ledger {path}", path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise LedgerError(f"ledger {path} is not a regular file: name a file")
+        raise LedgerError(f"{name} is not a regular file: name a file")
     if status.st_size == 0:
         raise damaged(path, "it is empty")
+    if status.st_nlink > 1 and _drop_names_of_a_creator(path, status):
+        status = path.stat()
+    checks.check_links(status, name)
+    checks.check_mount(path, name)
+    checks.check_beside(path, name, owned=not read_only)
     if read_only:
         return
-    if os.name == "posix":
-        _check_rights(path, status)
+    checks.check_owned(status, name)
+    checks.check_folder(path.parent, name, lenient=not durable)
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         # SQLite would open it for reading and fail at the first release.
         raise LedgerError(f"ledger {path} cannot be used: {_HINTS['readonly']}")
 
 
-def _check_rights(path: Path, status: os.stat_result) -> None:
-    if status.st_uid != os.geteuid():
-        raise LedgerError(
-            f"ledger {path} belongs to user {status.st_uid}, this process runs as user "
-            f"{os.geteuid()}: run as its owner, or give it to this user (chown)"
-        )
-    if status.st_mode & 0o022:
-        raise LedgerError(
-            f"ledger {path} can be written by others (mode {stat.S_IMODE(status.st_mode):04o}): "
-            "check who changed it (flower-ldp ledger verify), then chmod 600"
-        )
+def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> bool:
+    """Remove the names under which the file was built, if whoever built it has not yet.
+
+    It was complete before it got its own name, so no journal belongs to the other.
+    """
+    dropped = False
+    with os.scandir(path.parent) as found:
+        for one in found:
+            if one.name.startswith(f".{path.name}.") and one.name.endswith(".new"):
+                other = one.stat(follow_symlinks=False)
+                if (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino):
+                    with suppress(FileNotFoundError, PermissionError):
+                        os.unlink(one.path)
+                    dropped = True
+    return dropped
 
 
-def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+def create(path: Path, fill: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> None:
     """Make a new ledger under its name, complete or not at all.
 
     It is built under another name with mode 0600 and then linked, so that no process ever
     sees half a ledger and two that create it at once end with the same one.
     """
-    if path.with_name(path.name + "-journal").exists():
+    checks.check_folder(path.parent, f"ledger {path}", lenient=not durable)
+    if os.path.lexists(path.with_name(path.name + "-journal")):
         raise LedgerError(
             f"ledger {path} is missing but its journal is there: it was moved or deleted. {_BACKUP}"
         )
@@ -152,19 +163,10 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
             os.link(name, path)
         except FileExistsError:
             return  # another process was faster: its ledger is as good
-        _sync_folder(path.parent)
+        checks.sync_folder(path.parent)
     finally:
-        os.unlink(name)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        with suppress(FileNotFoundError):  # another process may have, when it opened the ledger
+            os.unlink(name)
 
 
 def connect(

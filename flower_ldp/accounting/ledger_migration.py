@@ -18,6 +18,7 @@ import sqlite3
 from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting import ledger_schema as schema
+from flower_ldp.accounting import ledger_time as time
 from flower_ldp.accounting.books import COUNTED, Book, Place
 from flower_ldp.accounting.ledger_rows import FIRST, DamageError
 from flower_ldp.accounting.ledger_sums import raised
@@ -76,8 +77,9 @@ def migrate(db: sqlite3.Connection) -> None:
     }
     for table in ("total", "course"):
         db.execute(f"DROP TABLE {table}")
-    for table in ("total", "course", "waiver", "releases"):
+    for table in ("total", "course", "waiver", "releases", "clock"):
         db.execute(schema.SCHEMA[table])
+    time.write(db)
     sums: dict[str, dict[str, Book]] = {"": {}}
     again: Sums = {}
     for entry in entries.read(db, head, 1, head.entries):

@@ -87,6 +87,14 @@ def read_head(db: sqlite3.Connection) -> Head:
     return head
 
 
+def check_beyond(db: sqlite3.Connection, head: Head) -> None:
+    """Refuse what is said of entries that come after the last one."""
+    for table in ("report", "event", "waiver", "releases"):
+        last = db.execute(f"SELECT entry FROM {table} ORDER BY entry DESC LIMIT 1").fetchone()
+        if last is not None and last[0] > head.entries:
+            raise DamageError(f"there is a {table} of entry {last[0]}, which is not there")
+
+
 def chain_at(db: sqlite3.Connection, head: Head, entry: int | None = None) -> bytes:
     """Return the chain value after an entry, by default the last; entry 0 is the start."""
     number = head.entries if entry is None else entry

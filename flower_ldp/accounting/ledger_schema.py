@@ -2,7 +2,8 @@
 
 ``entry``, ``event``, ``waiver`` and ``releases`` hold what was charged, ``report`` what was sealed;
 ``total`` and ``course`` hold running sums, so that nothing is ever added up over all entries;
-``head`` has one row that ends the chain of entries. :mod:`.ledger_rows` says what digests cover.
+``head`` has one row that ends the chain of entries, ``clock`` one that sets the ledger's time.
+:mod:`.ledger_rows` says what the digests cover.
 """
 
 from __future__ import annotations
@@ -59,6 +60,12 @@ SCHEMA: dict[str, str] = {
     "releases": """CREATE TABLE releases (
     entry INTEGER PRIMARY KEY, -- only of entries that pay for more than one, or for none
     number INTEGER NOT NULL
+)""",
+    "clock": """CREATE TABLE clock (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    set_at INTEGER NOT NULL, -- what the clock showed when the owner set the ledger's time
+    set_to INTEGER NOT NULL, -- to what; microseconds since 1970, both 0 if that was never done
+    digest BLOB NOT NULL
 )""",
     "total": """CREATE TABLE total (
     run_id TEXT NOT NULL,     -- '' for the sums over all runs; 'counts' for what was not charged

@@ -7,11 +7,14 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
+from flower_ldp.accounting import anchor as anchors
 from flower_ldp.accounting import ledger_file as file
 from flower_ldp.accounting import ledger_rows as rows
 from flower_ldp.accounting import ledger_schema as schema
+from flower_ldp.accounting.anchor import Anchor
 from flower_ldp.accounting.ledger_migration import migrate
 from flower_ldp.accounting.ledger_rows import DamageError, Head
 from flower_ldp.accounting.ledger_types import Mark
@@ -35,6 +38,8 @@ class Session:
         What the file must hold.
     durable : bool
         Whether a commit waits until it is on disk.
+    anchor : Anchor, optional
+        What must lie in the file's history.
 
     Raises
     ------
@@ -50,13 +55,15 @@ class Session:
         timeout: float,
         at_least: Mark | None,
         durable: bool,
+        anchor: Anchor | None = None,
     ) -> None:
         self._path = path
+        self._anchor = anchor
         self._seen = at_least
         self._process = os.getpid()
         self._lock = threading.RLock()
         with file.understandable(path):
-            file.check_file(path, read_only=read_only)
+            file.check_file(path, read_only=read_only, durable=durable)
             self._file = file.identity(path)
             self.db = file.connect(path, timeout=timeout, read_only=read_only, durable=durable)
             try:
@@ -66,11 +73,14 @@ class Session:
                         raise file.outdated(path)
                     with self.transaction(WRITE):
                         migrate(self.db)
-                with self.transaction(READ):
+                # Anchors are asked while no other process moves them.
+                with self.transaction(WRITE if anchor and not read_only else READ):
                     wrong = schema.complaint(self.db)
                     if wrong is not None:
                         raise DamageError(wrong)
-                    self.head()
+                    self._compare(self.head())
+                if file.identity(path) != self._file:
+                    raise LedgerError(f"ledger {path} was replaced while it was opened: try again")
             except BaseException:
                 self.db.close()
                 raise
@@ -108,6 +118,7 @@ class Session:
         if self._path.stat().st_size < pages * size:
             raise DamageError(f"it was cut off before the end of its {pages} pages")
         head = rows.read_head(self.db)
+        rows.check_beyond(self.db, head)
         seen = self._seen
         if seen is not None and (
             head.ledger != seen.ledger
@@ -120,6 +131,40 @@ class Session:
             )
         self.saw(head)
         return head
+
+    def _compare(self, head: Head) -> Mark | None:
+        """Return the anchor's mark, inside a transaction, if it lies in the file's history."""
+        if self._anchor is None:
+            return None
+        return anchors.compare(self._anchor, mark_of(head), partial(rows.chain_at, self.db, head))
+
+    def catch_up(self, head: Head) -> None:
+        """Bring the anchor to the head, inside a transaction that holds off others that write.
+
+        It is behind if a process was killed between its charge and the anchor.
+        """
+        mark = mark_of(head)
+        if self._anchor is not None and self._compare(head) != mark:
+            anchors.move(self._anchor, mark)
+
+    def move_anchor(self) -> None:
+        """Bring the anchor to what is committed: before this returns nothing may leave.
+
+        To the newest entry, while nobody else writes: an anchor is never moved back.
+        """
+        if self._anchor is not None:
+            with self.transaction(WRITE):
+                anchors.move(self._anchor, mark_of(self.head()))
+
+    def make_anchor(self, anchor: Anchor, *, replace: bool) -> Mark:
+        """Bring an anchor to the head; what it holds must be of this history, or be replaced."""
+        with self.transaction(WRITE) as db:
+            head = self.head()
+            mark = mark_of(head)
+            if not replace and anchor.read() is not None:
+                anchors.compare(anchor, mark, partial(rows.chain_at, db, head))
+            anchors.move(anchor, mark)
+        return mark
 
     def saw(self, head: Head) -> None:
         """Expect that the file holds this head from now on."""

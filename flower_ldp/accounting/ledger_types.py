@@ -12,6 +12,7 @@ from typing import Literal
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import CONDITIONAL, COUNTED, DIRECT, SILENT, WAIVED, Book
+from flower_ldp.errors import quoted
 from flower_ldp.privacy import PrivacyEvent, Unbounded, Unit
 
 Scope = Literal["run", "life", "window"]
@@ -37,7 +38,7 @@ def check_name(name: str, value: str) -> None:
         raise TypeError(f"{name} must be a string, got {type(value).__name__}")
     if not (1 <= len(value) <= MOST_NAME and value.isprintable()):
         raise ValueError(
-            f"{name} must have 1 to {MOST_NAME} printable characters, got {value[:40]!r}"
+            f"{name} must have 1 to {MOST_NAME} printable characters, got {quoted(value)}"
         )
 
 
@@ -200,7 +201,7 @@ class Limit:
 
     def __post_init__(self) -> None:
         if self.scope not in ("run", "life", "window"):
-            raise ValueError(f"scope must be run, life or window, got {self.scope!r}")
+            raise ValueError(f"scope must be run, life or window, got {quoted(self.scope)}")
         if not 0 <= self.delta <= 1:
             raise ValueError(f"delta must be in [0, 1], got {self.delta}")
         Amount.allowance(self.epsilon, self.delta)

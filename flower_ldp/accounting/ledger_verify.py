@@ -8,6 +8,7 @@ from operator import itemgetter
 from flower_ldp.accounting import ledger_counts as counts
 from flower_ldp.accounting import ledger_entries as entries
 from flower_ldp.accounting import ledger_rows as rows
+from flower_ldp.accounting import ledger_time as times
 from flower_ldp.accounting.books import Book
 from flower_ldp.accounting.ledger_migration import add
 from flower_ldp.accounting.ledger_rows import FIRST, DamageError, Head, Key
@@ -46,6 +47,8 @@ def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
     _check_count(db, "releases", several)
     flat = {(run, name): book for run, named in sums.items() for name, book in named.items()}
     _check_totals(db, {**flat, **counts.every(db)})
+    times.read(db, head, 0)
+    _check_count(db, "clock", 1)
     _check_count(db, "course", points)
     _check_count(db, "event", events)
     _check_count(db, "waiver", waivers)

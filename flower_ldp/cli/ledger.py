@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from flower_ldp.cli import ledger_care as care
+from flower_ldp.cli.ledger_care import LedgerFile
 from flower_ldp.cli.output import Command, JsonOption, epilog, reporting, working
 
 app = typer.Typer(
@@ -16,8 +18,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger.")]
 
 
 class Format(str, Enum):
@@ -92,6 +92,7 @@ def show(
     """Show what was spent, per data and unit, and the last entries; change nothing."""
     from flower_ldp.accounting.ledger_types import check_run
     from flower_ldp.cli import ledger_answers as answers
+    from flower_ldp.cli.ledger_numbers import numbers
     from flower_ldp.policy import load_policy
 
     if last < 0:
@@ -112,6 +113,7 @@ def show(
                     answers.bounds(ledger, delta, report)
             if rules is not None:
                 answers.budgets(ledger, file, rules, run, report)
+            numbers(ledger, report)
             answers.last_entries(ledger, last, report)
 
 
@@ -155,18 +157,33 @@ def export(
         report.line(f"{output}: {rows:,} rows")
 
 
-@app.command(cls=Command, epilog=epilog("flower-ldp ledger verify privacy-ledger.sqlite"))
-def verify(file: LedgerFile, as_json: JsonOption = False) -> None:
+@app.command(
+    cls=Command,
+    epilog=epilog(
+        "flower-ldp ledger verify privacy-ledger.sqlite",
+        "flower-ldp ledger verify privacy-ledger.sqlite --anchor /media/key/ledger-mark",
+    ),
+)
+def verify(
+    file: LedgerFile,
+    anchor: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Compare with the rollback anchor in this file."),
+    ] = None,
+    anchor_command: care.AnchorCommand = None,
+    as_json: JsonOption = False,
+) -> None:
     """Check the whole ledger: each entry, sum and report; charges wait meanwhile.
 
-    It takes time in proportion to the file. Keep the end of the chain that it prints elsewhere:
-    it shows later whether a file was set back.
+    It takes time in proportion to the file. Keep the end of the chain that it prints elsewhere,
+    or have an anchor keep it: it shows later whether a file was set back.
     """
     from flower_ldp.cli.ledger_answers import look_into, mark_facts
 
+    kept = care.anchor_named("--anchor", anchor, anchor_command)
     with reporting(as_json) as report:
         report.facts["file"] = str(file)
-        with look_into(file) as ledger, working(f"checking {file}"):
+        with look_into(file, kept) as ledger, working(f"checking {file}"):
             found = ledger.verify()
         report.facts.update(
             entries=found.entries,
@@ -175,11 +192,28 @@ def verify(file: LedgerFile, as_json: JsonOption = False) -> None:
             mark=mark_facts(found.mark),
         )
         report.line(f"{file}: in order")
-        report.pairs(
-            [
-                ("entries", f"{found.entries:,}, of which {found.sealed:,} with a report"),
-                ("running sums", f"{found.totals:,}, all as the entries make them"),
-                ("ledger", found.mark.ledger),
-                ("end of the chain", found.mark.chain),
-            ]
-        )
+        rows = [
+            ("entries", f"{found.entries:,}, of which {found.sealed:,} with a report"),
+            ("running sums", f"{found.totals:,}, all as the entries make them"),
+            ("ledger", found.mark.ledger),
+            ("end of the chain", found.mark.chain),
+        ]
+        if kept is not None:
+            report.facts["anchor"] = str(kept)
+            rows.append(("anchor", f"{kept}: in this ledger's history"))
+        report.pairs(rows)
+
+
+app.command(
+    "anchor",
+    cls=Command,
+    epilog=epilog(
+        "flower-ldp ledger anchor privacy-ledger.sqlite --file /media/key/ledger-mark",
+        "flower-ldp ledger anchor privacy-ledger.sqlite --command '/usr/local/bin/mark tpm'",
+    ),
+)(care.make_anchor)
+app.command(
+    "clock",
+    cls=Command,
+    epilog=epilog("flower-ldp ledger clock privacy-ledger.sqlite --accept"),
+)(care.clock)

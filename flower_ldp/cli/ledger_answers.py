@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.anchor import Anchor
 from flower_ldp.accounting.books import Place
 from flower_ldp.accounting.composition import Totals
 from flower_ldp.accounting.composition import totals as composed
@@ -25,8 +26,15 @@ from flower_ldp.privacy import Unit, at_least, meaning
 _TAIL = 500
 
 
-def look_into(file: Path) -> Ledger:
+def look_into(file: Path, anchor: Anchor | None = None) -> Ledger:
     """Open a ledger without changing it, unless a crash left a transaction to be undone.
+
+    Parameters
+    ----------
+    file : Path
+        The ledger.
+    anchor : Anchor, optional
+        What must lie in its history.
 
     Raises
     ------
@@ -34,14 +42,14 @@ def look_into(file: Path) -> Ledger:
         If it cannot be opened.
     """
     try:
-        return Ledger.open(file, read_only=True)
+        return Ledger.open(file, read_only=True, anchor=anchor)
     except LedgerError as error:
         # A process that was killed while it charged leaves a journal.
         if not (isinstance(error.__cause__, sqlite3.Error) and "readonly" in str(error.__cause__)):
             raise
     # Not opened to be written: that would migrate a file of an older version.
     undo(file)
-    return Ledger.open(file, read_only=True)
+    return Ledger.open(file, read_only=True, anchor=anchor)
 
 
 def mark_facts(mark: Mark) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from flower_ldp.clients.admission import Basis
 from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.release import check_storable
-from flower_ldp.errors import RefusalError, WireError
+from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
@@ -231,13 +231,14 @@ def check_table(party: Party, terms: TableTerms) -> None:
     """
     own = party.tables.tables.get(terms.table)
     if own is None:
-        differs = (
-            f"the server asks for table {terms.table!r}; this party has {list(party.tables.tables)}"
-        )
+        asked, known = quoted(terms.table), list(party.tables.tables)
+        differs = f"the server asks for table {asked}; this party has {known}"
     elif len(own) != terms.records:
-        differs = f"table {terms.table!r}: {terms.records} records at the server, {len(own)} here"
+        differs = (
+            f"table {quoted(terms.table)}: {terms.records} records at the server, {len(own)} here"
+        )
     elif own.digest != terms.ids:
-        differs = f"table {terms.table!r}: as many records as the server has, but other ids"
+        differs = f"table {quoted(terms.table)}: as many records as the server has, but other ids"
     elif party.tables.block_size != terms.block_size:
         differs = f"blocks of {terms.block_size} at the server, of {party.tables.block_size} here"
     else:
@@ -265,6 +266,6 @@ def check_step(party: Party, content: RecordDict) -> None:
     if party.step not in (record["after"], record.get("step")):
         raise RefusalError(
             REFUSED_STEP,
-            f"the run is at step {record['after'] or 'none'!r}, the bottom at "
-            f"{party.step or 'none'!r}: one of them was restored, or moved by another run",
+            f"the run is at step {quoted(record['after'] or 'none')}, the bottom at "
+            f"{quoted(party.step or 'none')}: one of them was restored, or moved by another run",
         )

@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from flower_ldp.errors import quoted
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit
 
 Kind = Literal["public", "dp", "conditional"]
@@ -58,10 +59,12 @@ class BottomClaim:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {quoted(self.kind)}")
         if self.kind != "dp":
             if self.epsilon != 0 or self.delta != 0:
-                raise ValueError(f"epsilon and delta are for kind 'dp' only, not {self.kind!r}")
+                raise ValueError(
+                    f"epsilon and delta are for kind 'dp' only, not {quoted(self.kind)}"
+                )
             return
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise ValueError(f"epsilon must be in (0, inf) for kind 'dp', got {self.epsilon}")

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.errors import quoted
 from flower_ldp.mechanisms._inputs import INVALID
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.mechanisms.random import RandomSource
@@ -82,7 +83,7 @@ class CodebookResponse:
         codes.flags.writeable = False
         object.__setattr__(self, "codebook", codes)
         if not isinstance(self.rows, int) or self.rows < 1:
-            raise ValueError(f"rows must be an integer of at least 1, got {self.rows!r}")
+            raise ValueError(f"rows must be an integer of at least 1, got {quoted(self.rows)}")
         if not 0 < self.epsilon <= 100:
             raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.errors import quoted
 from flower_ldp.mechanisms._inputs import INVALID, read_records
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.mechanisms.random import RandomSource
@@ -63,7 +64,7 @@ class CodebookEmbedding:
 
     def __post_init__(self) -> None:
         if isinstance(self.codes, bool) or not isinstance(self.codes, int):
-            raise TypeError(f"codes must be an integer, got {self.codes!r}")
+            raise TypeError(f"codes must be an integer, got {quoted(self.codes)}")
         if not 2 <= self.codes <= MAX_CODES:
             raise ValueError(f"codes must be in [2, {MAX_CODES}], got {self.codes}")
         _ = self.response  # checks epsilon

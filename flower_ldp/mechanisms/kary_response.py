@@ -29,6 +29,7 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.errors import quoted
 from flower_ldp.mechanisms._coin import BLOCK, COIN_BITS, toss, uniform
 from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_label, read_labels
 from flower_ldp.mechanisms.exact import EXP_BITS, exp_lower
@@ -204,7 +205,7 @@ def truth_weight(epsilon: float, categories: int) -> int:
 def check_categories(categories: int) -> None:
     """Raise ValueError unless ``categories`` is an integer in [2, 2^31]."""
     if not isinstance(categories, int) or not 2 <= categories <= MAX_CATEGORIES:
-        raise ValueError(f"categories must be an integer in [2, 2^31], got {categories!r}")
+        raise ValueError(f"categories must be an integer in [2, 2^31], got {quoted(categories)}")
 
 
 def check_category(name: str, value: SupportsIndex, categories: int) -> int:
@@ -214,7 +215,7 @@ def check_category(name: str, value: SupportsIndex, categories: int) -> int:
     except TypeError:
         found = -1
     if not 0 <= found < categories:
-        raise ValueError(f"{name} must be an integer in [0, {categories}), got {value!r}")
+        raise ValueError(f"{name} must be an integer in [0, {categories}), got {quoted(value)}")
     return found
 
 

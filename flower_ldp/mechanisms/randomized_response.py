@@ -26,6 +26,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.errors import quoted
 from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_label, read_labels
 from flower_ldp.mechanisms.exact import EXP_BITS, exp_lower
 from flower_ldp.mechanisms.random import RandomSource
@@ -129,7 +130,7 @@ class BinaryResponse:
             If ``report`` is neither 0 nor 1.
         """
         if report not in (0, 1):
-            raise ValueError(f"report must be 0 or 1, got {report!r}")
+            raise ValueError(f"report must be 0 or 1, got {quoted(report)}")
         bit = read_label(value, 2)
         if bit == INVALID:
             return -math.log(2)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.errors import quoted
 from flower_ldp.mechanisms._blocks import Bound, FloatVector, Mask, beats, beats_or_ties, blocks
 from flower_ldp.mechanisms._rank import find_cuts
 from flower_ldp.mechanisms._subset import first_distinct, uniform_subset
@@ -244,7 +245,7 @@ def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
     if not 1 <= size <= len(values):
         raise ValueError(f"size must be in [1, {len(values)}], got {size}")
     if sign not in (-1, 1):
-        raise ValueError(f"sign must be -1 or +1, got {sign!r}")
+        raise ValueError(f"sign must be -1 or +1, got {quoted(sign)}")
     # A plain view: subclasses redefine comparisons (masked arrays) or cost time.
     view = np.asarray(values).view()
     view.flags.writeable = False

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.errors import quoted
 from flower_ldp.mechanisms._coin import uniform
 from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_records
 from flower_ldp.mechanisms.exact import as_fraction, double_at_least, double_at_most
@@ -86,7 +87,7 @@ class UnaryEncoding:
         if self.epsilon is not None and not 0 <= self.epsilon <= 100:
             raise ValueError(f"epsilon must be None or in [0, 100], got {self.epsilon}")
         if isinstance(self.bits, bool) or not isinstance(self.bits, int):
-            raise TypeError(f"bits must be an integer, got {self.bits!r}")
+            raise TypeError(f"bits must be an integer, got {quoted(self.bits)}")
         if not 1 <= self.bits <= MAX_BITS:
             raise ValueError(f"bits must be in [1, {MAX_BITS}], got {self.bits}")
 

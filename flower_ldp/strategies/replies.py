@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from flower_ldp.errors import WireError
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -122,7 +122,9 @@ def payload_of(content: RecordDict) -> bytes:
     """
     record = content.get(REPORT_KEY)
     if len(content) != 1 or not isinstance(record, ConfigRecord):
-        raise WireError("record", f"expected one {REPORT_KEY!r} record, found {list(content)}")
+        raise WireError(
+            "record", f"expected one {REPORT_KEY!r} record, found {quoted(list(content))}"
+        )
     payload = record.get(PAYLOAD_KEY)
     if len(record) != 1 or not isinstance(payload, bytes):
         raise WireError("record", f"expected one bytes field {PAYLOAD_KEY!r}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.errors import WireError
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding
 from flower_ldp.mechanisms.unary import UnaryEncoding
 
@@ -140,7 +140,7 @@ class EmbeddingProposal:
         """
         version = fields.get("version")
         if type(version) is not int or version != _VERSION:
-            raise WireError("version", f"proposal version {version!r}")
+            raise WireError("version", f"proposal version {quoted(version)}")
         _check(fields, _FIELDS)
         epsilon, width, one_hot = (fields[name] for name in ("epsilon", "width", "one-hot"))
         try:
@@ -161,15 +161,19 @@ def _mechanism(name: str, epsilon: object, width: object, one_hot: object) -> Em
         return UnaryEncoding(epsilon, width, bool(one_hot))  # type: ignore[arg-type]
     if name == "codebook_embedding" and one_hot is False:
         return CodebookEmbedding(epsilon, width)  # type: ignore[arg-type]
-    raise WireError("fields", f"not an embedding's proposal: {name!r}, one-hot {one_hot!r}")
+    raise WireError(
+        "fields", f"not an embedding's proposal: {quoted(name)}, one-hot {quoted(one_hot)}"
+    )
 
 
 def _check(fields: Mapping[str, object], wanted: Mapping[str, type]) -> None:
     if set(fields) != set(wanted):
-        raise WireError("fields", f"expected {sorted(wanted)}, found {sorted(fields)}")
+        raise WireError(
+            "fields", f"expected {quoted(sorted(wanted))}, found {quoted(sorted(fields))}"
+        )
     for name, kind in wanted.items():
         if type(fields[name]) is not kind:
-            raise WireError("fields", f"{name} must be {kind.__name__}, got {fields[name]!r}")
+            raise WireError("fields", f"{name} must be {kind.__name__}, got {quoted(fields[name])}")
 
 
 def width_of(mechanism: EmbeddingMechanism) -> int:

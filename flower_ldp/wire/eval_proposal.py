@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from flower_ldp.errors import WireError
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.laplace import Laplace
@@ -63,7 +63,7 @@ class EvalProposal:
             raise ValueError(f"at most {_MOST_METRICS} metrics, got {len(self.metrics)}")
         for name in self.metrics:
             if not (0 < len(name) <= _MOST_NAME and name.isprintable()):
-                raise ValueError(f"a metric's name must be printable text, got {name!r}")
+                raise ValueError(f"a metric's name must be printable text, got {quoted(name)}")
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client: all rows, and each metric."""
@@ -105,11 +105,12 @@ class EvalProposal:
         """
         version = fields.get("version")
         if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
-            raise WireError("version", f"proposal version {version!r}")
+            raise WireError("version", f"proposal version {quoted(version)}")
         names = set(fields)
-        own = _OWN.get(str(fields.get("mechanism")))
+        mechanism = fields.get("mechanism")
+        own = _OWN.get(mechanism) if isinstance(mechanism, str) else None
         if own is None or names not in (_COMMON | {own}, _COMMON | {own} | _METRICS):
-            raise WireError("fields", f"not a proposal of an evaluation: {sorted(names)}")
+            raise WireError("fields", f"not a proposal of an evaluation: {quoted(sorted(names))}")
         try:
             return cls(_mechanism(fields), _metrics(fields) if names >= _METRICS else {})
         except WireError:
@@ -121,14 +122,14 @@ class EvalProposal:
 def _one(fields: Mapping[str, object], name: str, kind: type[ValueT]) -> ValueT:
     value = fields[name]
     if type(value) is not kind:  # a bool is no integer here
-        raise WireError("fields", f"{name} must be of type {kind.__name__}, got {value!r}")
+        raise WireError("fields", f"{name} must be of type {kind.__name__}, got {quoted(value)}")
     return value
 
 
 def _many(fields: Mapping[str, object], name: str, kind: type[ValueT]) -> list[ValueT]:
     values = fields[name]
     if not isinstance(values, list) or not all(type(value) is kind for value in values):
-        raise WireError("fields", f"{name} must be a list of {kind.__name__}, got {values!r}")
+        raise WireError("fields", f"{name} must be a list of {kind.__name__}, got {quoted(values)}")
     return values
 
 
@@ -153,7 +154,7 @@ def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
         _many(fields, "metric-grid-bits", int),
     )
     if len(set(names)) != len(names) or not names:
-        raise WireError("fields", f"metric-names must be distinct and some, got {names}")
+        raise WireError("fields", f"metric-names must be distinct and some, got {quoted(names)}")
     if any(len(column) != len(names) for column in columns):
         raise WireError("fields", "the lists about metrics must have one entry for each name")
     return {

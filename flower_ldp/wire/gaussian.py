@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.errors import WireError
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.proposal import float_field
@@ -60,9 +60,9 @@ class GaussianProposal:
         """
         version = fields.get("version")
         if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
-            raise WireError("version", f"proposal version {version!r}")
+            raise WireError("version", f"proposal version {quoted(version)}")
         if set(fields) != _FIELDS or fields["mechanism"] != "gaussian":
-            raise WireError("fields", f"not a Gaussian proposal: {sorted(fields)}")
+            raise WireError("fields", f"not a Gaussian proposal: {quoted(sorted(fields))}")
         numbers = [float_field(fields, name) for name in ("epsilon", "delta", "clip-norm")]
         try:
             return cls(Gaussian(*numbers))

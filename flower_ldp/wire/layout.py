@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.errors import quoted
+
 _FLOATS = ("f2", "f4", "f8")
 _COUNTERS = "biu"
 
@@ -63,7 +65,9 @@ class ModelLayout:
         specs = []
         for name, array in arrays.items():
             if array.dtype.kind not in _COUNTERS and array.dtype.str[1:] not in _FLOATS:
-                raise ValueError(f"array {name!r} has dtype {array.dtype}, which is not supported")
+                raise ValueError(
+                    f"array {quoted(name)} has dtype {array.dtype}, which is not supported"
+                )
             specs.append(ArraySpec(name, array.shape, array.dtype))
         layout = cls(tuple(specs))
         if layout.dimension == 0:
@@ -98,12 +102,12 @@ class ModelLayout:
         """
         if set(new) != {spec.name for spec in self.specs}:
             missing = sorted({spec.name for spec in self.specs} ^ set(new))
-            raise ValueError(f"arrays missing or added: {missing}")
+            raise ValueError(f"arrays missing or added: {quoted(missing)}")
         for spec in self.specs:
             got = new[spec.name]
             if got.shape != spec.shape or got.dtype != spec.dtype:
                 raise ValueError(
-                    f"array {spec.name!r} is {got.dtype}{got.shape}, "
+                    f"array {quoted(spec.name)} is {got.dtype}{got.shape}, "
                     f"sent was {spec.dtype}{spec.shape}"
                 )
         update = np.empty(self.dimension, dtype=np.float32)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flower_ldp.errors import WireError
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import PrivacyEvent
@@ -100,13 +100,13 @@ class SignDSProposal:
         """
         version = fields.get("version")
         if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
-            raise WireError("version", f"proposal version {version!r}")
+            raise WireError("version", f"proposal version {quoted(version)}")
         names = set(fields)
         if names not in (_REQUIRED, _REQUIRED | _MAGNITUDE) or fields["mechanism"] != "signds":
-            raise WireError("fields", f"not a SignDS proposal: {sorted(names)}")
+            raise WireError("fields", f"not a SignDS proposal: {quoted(sorted(names))}")
         dim_out = fields["dim-out"]
         if not isinstance(dim_out, int) or isinstance(dim_out, bool):
-            raise WireError("fields", f"dim-out must be an integer, got {dim_out!r}")
+            raise WireError("fields", f"dim-out must be an integer, got {quoted(dim_out)}")
         try:
             return cls(
                 SignDS(
@@ -127,5 +127,5 @@ def float_field(fields: Mapping[str, object], name: str) -> float:
     """Return a field that must be a float; raise WireError if it is none."""
     value = fields[name]
     if not isinstance(value, float):
-        raise WireError("fields", f"{name} must be a float, got {value!r}")
+        raise WireError("fields", f"{name} must be a float, got {quoted(value)}")
     return value

@@ -23,6 +23,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.errors import quoted
+
 MAX_BLOCK = 2**20
 
 
@@ -102,12 +104,14 @@ class RecordTables:
     def __post_init__(self) -> None:
         size = self.block_size
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_BLOCK:
-            raise ValueError(f"block_size must be an integer in [1, {MAX_BLOCK}], got {size!r}")
+            raise ValueError(
+                f"block_size must be an integer in [1, {MAX_BLOCK}], got {quoted(size)}"
+            )
         if not self.tables:
             raise ValueError("tables must be at least one")
         for name in self.tables:
             if not name.isidentifier() or len(name) > 100:
-                raise ValueError(f"a table's name must be an identifier, got {name[:100]!r}")
+                raise ValueError(f"a table's name must be an identifier, got {quoted(name)}")
         ids = [name for records in self.tables.values() for name in records.ids]
         if len(set(ids)) != len(ids):
             raise ValueError("a record must be in one table only")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.anchor import FileAnchor
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import Unit
@@ -29,7 +30,7 @@ WORKER = Path(__file__).with_name("ledger_worker.py")
 ROOT = WORKER.parents[2]
 NOBODY = 65_534
 TENTH = 10**11
-KILLS, SEED = 200, 20_260_101
+KILLS, RACES, SEED = 200, 60, 20_260_101
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
@@ -60,9 +61,11 @@ def check(path: Path, released: set[str]) -> int:
     return len(entries)
 
 
-def test_killed_at_random_moments(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    told = result(start("kills", path, SEED, KILLS))
+@pytest.mark.parametrize(("count", "anchored"), [(KILLS, False), (KILLS // 8, True)])
+def test_killed_at_random_moments(tmp_path: Path, count: int, anchored: bool) -> None:
+    path, anchor = tmp_path / "ledger.sqlite", FileAnchor(tmp_path / "mark")
+    more = ["--anchor", anchor.path] if anchored else []
+    told = result(start("kills", path, SEED, count, *more))
     assert isinstance(told, list)
     charged, asked, refused = (
         {words[1] for words in told if words[0] == kind} for kind in ("charged", "asked", "refused")
@@ -73,15 +76,60 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
             reports.setdefault(words[1], set()).add(words[2])
     assert all(len(given) == 1 for given in reports.values()), "a message was drawn for twice"
     entries = check(path, set(reports))
+    if anchored:
+        Ledger.open(path, anchor=anchor).close()
+        marks = [int(words[1]) for words in told if words[0] == "anchored"]
+        assert marks == sorted(marks)
+        assert len(set(marks)) > count / 10
     with Ledger.open(path) as ledger:
         known = {entry.message_id: entry.sealed for entry in ledger.entries()}
     assert charged <= set(known) <= asked, "a charge was lost, or made up"
     assert all(not known[message] for message in refused), "refused although sealed"
     assert not refused & set(reports), "released although never sealed"
     # The kills did hit: in the middle of releases, with progress in between.
-    assert len(reports) > KILLS / 10
-    assert refused
-    assert entries - len(charged) <= KILLS
+    assert len(reports) > count / 10
+    assert refused or anchored
+    assert entries - len(charged) <= count
+
+
+def test_killed_at_each_step_of_the_anchor(tmp_path: Path) -> None:
+    """Whatever left is in the ledger and before the anchor; whatever happened, it goes on."""
+    path, anchor = tmp_path / "ledger.sqlite", tmp_path / "mark"
+    found = result(start("steps", path, "--anchor", anchor))
+    assert isinstance(found, list)
+    assert len(found) > 6
+    *killed, whole = found
+    assert [one["killed"] for one in found] == [True] * len(killed) + [False]
+    assert whole["told"] == ["charged", "released"]
+    for one in killed:
+        assert one["told"] == []
+        assert one["entries"] - 1 <= one["anchored"] <= one["entries"]
+    # Some died between ledger and anchor, some after the anchor and before the release.
+    behind = [one["entries"] - one["anchored"] for one in killed]
+    assert set(behind) == {0, 1}
+
+
+def test_a_whole_and_a_part_never_both_fit(tmp_path: Path) -> None:
+    """What is spent on all of the data and on a part of it adds up, and is checked together."""
+    path = tmp_path / "ledger.sqlite"
+    Ledger.open(path, create=True).close()
+    racers = [start("race", path, part) for part in ("", "#cut/0", "#other/0")]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for number in range(RACES):
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write(f"data-{number}\n")
+            racer.stdin.flush()
+        answers = [racer.stdout.readline() for racer in racers if racer.stdout is not None]
+        assert sorted(answers) == ["0\n", "0\n", "1\n"], number
+    for racer in racers:
+        racer.communicate(timeout=60)
+    with Ledger.open(path) as ledger:
+        assert ledger.verify().entries == RACES
+        parts = [entry.data_id.partition("#")[2] for entry in ledger.entries()]
+    assert len(set(parts)) > 1, "nobody raced"
 
 
 def test_eight_processes_share_one_limit(tmp_path: Path) -> None:
@@ -186,27 +234,29 @@ def test_read_only_file_system(small_disk: Path) -> None:
 
 
 @pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that any user can reach."""
+def reachable_folder() -> Iterator[Path]:
+    """A folder that any user can reach, of the user who does the work."""
     folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o777)
+    if os.geteuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)
+    folder.chmod(0o755)
     yield folder
     folder.chmod(0o700)
     shutil.rmtree(folder)
 
 
-def test_read_only_folder(open_folder: Path) -> None:
+def test_read_only_folder(reachable_folder: Path) -> None:
     # A folder's mode does not bind root: then the work is done as another user.
     user = ("--user", NOBODY) if os.geteuid() == 0 else ()
-    path = open_folder / "ledger.sqlite"
+    path = reachable_folder / "ledger.sqlite"
     assert result(start("once", path, "0", *user)) == "released"
     Path(f"{path}-journal").unlink(missing_ok=True)
-    open_folder.chmod(0o555)
+    reachable_folder.chmod(0o555)
     answer = str(result(start("once", path, "1", *user)))
     assert "folder must be writable" in answer
     assert "cannot be written" in answer
-    assert "cannot be used" in str(result(start("once", open_folder / "new", "1", *user)))
-    open_folder.chmod(0o777)
+    assert "cannot be used" in str(result(start("once", reachable_folder / "new", "1", *user)))
+    reachable_folder.chmod(0o755)
     assert result(start("once", path, "2", *user)) == "released"
     with Ledger.open(path, read_only=True) as ledger:
         assert [entry.message_id for entry in ledger.entries()] == ["0", "2"]

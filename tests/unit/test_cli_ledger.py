@@ -50,6 +50,7 @@ def file(tmp_path: Path) -> Path:
         for message in "abc":
             charge(ledger, message, 7, SIGNDS, MAGRR, data="ward-7")
     with Ledger.open(path, clock=lambda: NOW + 365 * 100 * DAY) as ledger:  # the newest is now
+        ledger.accept_clock()
         charge(ledger, "d", 2**64 - 1, SIGNDS, MAGRR, data="ward-7")
         ledger.charge(Charge("[b]other[/b]", 9, "e", "train", b"x", (LABEL,)), LIFE)
     return path

@@ -23,6 +23,8 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.unit.test_ledger_file import edit
 
 OLD = Path(__file__).parents[1] / "data" / "ledger-v1.sqlite"
+#: Ten days after its last entry.
+NOW = 1_729_728_000 * 10**9
 PART = "ward-7#0123456789abcdef/train/1"
 
 
@@ -32,6 +34,10 @@ def path(tmp_path: Path) -> Path:
     path.write_bytes(OLD.read_bytes())
     path.chmod(0o600)
     return path
+
+
+def opened(path: Path) -> Ledger:
+    return Ledger.open(path, clock=lambda: NOW)
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -80,7 +86,7 @@ def test_what_is_over_its_limits_refuses_and_says_so(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = [Limit(Unit.CLIENT, "life", 10.0), Limit(Unit.EXAMPLE, "life", 8.0, 1e-5)]
-    with caplog.at_level(logging.WARNING, logger="flower_ldp"), Ledger.open(path) as ledger:
+    with caplog.at_level(logging.WARNING, logger="flower_ldp"), opened(path) as ledger:
         asked = Charge("ward-7", 2, "m", "train", b"x", (PrivacyEvent("m", 0.5),))
         with pytest.raises(BudgetExhausted, match=r"epsilon 15, delta 0.000001 was .* per ex"):
             ledger.charge(asked, limits)
@@ -103,7 +109,7 @@ def as_version_1(path: Path, charges: list[Charge], monkeypatch: pytest.MonkeyPa
                 key = (run, charge.data_id, event.unit)
                 old[key] = old.get(key, 0) + event.cost.epsilon
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        for table in ("total", "course", "waiver", "releases"):
+        for table in ("total", "course", "waiver", "releases", "clock"):
             db.execute(f"DROP TABLE {table}")
         for table in ("total", "course"):
             db.execute(ledger_migration.SCHEMA_1[table])
@@ -215,7 +221,7 @@ def test_looking_does_not_migrate_what_a_killed_process_left(path: Path) -> None
 
 @pytest.fixture
 def two(path: Path) -> Iterator[tuple[Ledger, Ledger]]:
-    with Ledger.open(path) as one, Ledger.open(path) as other:
+    with opened(path) as one, opened(path) as other:
         yield one, other
 
 

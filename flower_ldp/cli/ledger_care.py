@@ -1,0 +1,105 @@
+"""What a ledger's owner decides: what its rollback anchor holds, and that the clock is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flower_ldp.cli.output import JsonOption, reporting
+
+if TYPE_CHECKING:
+    from flower_ldp.accounting.anchor import Anchor
+
+AnchorCommand = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Compare with the rollback anchor that this program keeps.",
+    ),
+]
+LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger.")]
+
+
+def make_anchor(
+    file: LedgerFile,
+    target: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="Keep it in this file, on another disk."),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command",
+            metavar="TEXT",
+            help="Keep it by this program, with arguments as in a shell but without one.",
+        ),
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Give up what it holds. After a restored backup, and only once what was "
+            "released since has been taken off the budget.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a rollback anchor from a ledger that you trust to be the newest there is.
+
+    Name it in the policy then. Every opening compares it with the ledger and every charge moves
+    it; a ledger that was set back behind it is refused. Nothing else ever makes one.
+    """
+    from flower_ldp.accounting.ledger import Ledger
+    from flower_ldp.cli.ledger_answers import mark_facts
+    from flower_ldp.cli.ledger_numbers import on_one_disk
+
+    anchor = anchor_named("--file", target, command)
+    if anchor is None:
+        raise typer.BadParameter("give --file or --command")
+    with reporting(as_json) as report, Ledger.open(file) as ledger:
+        mark = ledger.make_anchor(anchor, replace=replace)
+        report.facts.update(file=str(file), anchor=str(anchor), mark=mark_facts(mark))
+        report.line(f"{anchor}: holds entry {mark.entries:,} of ledger {mark.ledger}")
+        if target is not None and on_one_disk(target, file):
+            report.warn("anchor and ledger are on one file system: a snapshot sets both back")
+
+
+def clock(
+    file: LedgerFile,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="The clock is right: let the ledger's time go on.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the clock with the ledger's time, and say that the clock is right.
+
+    A charge more than 400 days past the latest entry is refused. --accept allows it once, for a
+    pause that was real; and where the ledger is ahead, because it was charged with a wrong
+    clock, has its time go on from its latest entry. Budgets per window are freed no earlier.
+    """
+    from flower_ldp.accounting.ledger import Ledger
+    from flower_ldp.cli.ledger_answers import look_into
+    from flower_ldp.cli.ledger_numbers import clocks
+
+    with reporting(as_json) as report:
+        report.facts.update(file=str(file), accepted=accept)
+        if accept:
+            with Ledger.open(file) as ledger:
+                ledger.accept_clock()
+        with look_into(file) as ledger:
+            clocks(ledger.clock(), report)
+
+
+def anchor_named(option: str, file: Path | None, command: str | None) -> Anchor | None:
+    """Return the anchor that options name."""
+    import shlex
+
+    from flower_ldp.accounting.anchor import anchor_of
+
+    try:
+        words = None if command is None else shlex.split(command)
+        return anchor_of(None if file is None else file.absolute(), words)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
