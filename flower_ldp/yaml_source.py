@@ -2,7 +2,8 @@
 
 A file is read into one frozen model. Unknown fields, fields given twice, wrong types and
 values outside their intervals are errors that name the file, the line and the field, all
-of them at once.
+of them at once. So is what YAML would read otherwise than a person does
+(:mod:`flower_ldp.yaml_strict`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from flower_ldp.errors import ConfigError
+from flower_ldp.yaml_strict import hidden_characters, misread
 
 _KEY = "[key]"  # pydantic's last step to the key, not the value, of a mapping
 
@@ -92,7 +94,7 @@ class YamlFormat(Generic[SectionT]):
     ) -> SectionT:
         """Parse the text of a file; see :meth:`load`."""
         data, root = _nodes(text, source)
-        found = [(line, f"{key} is given twice") for line, key in self._duplicate_keys(root)]
+        found = misread(root, self.synonyms)
         try:
             if not found:
                 return self.model.model_validate(data, context=context)
@@ -128,30 +130,11 @@ class YamlFormat(Generic[SectionT]):
             return line, f"{name} is not a known field"
         if kind.startswith(("model", "mapping", "dict")):
             wanted = "must be a section of fields"
+        elif kind == "sequence_str":
+            wanted = "must be a list"
         got = "" if node is None else text[node.start_mark.index : node.end_mark.index]
         got = " ".join(got[:60].split()) + ("..." if len(got) > 60 else "")
         return line, f"{name} {wanted}, got {got or 'nothing'}"
-
-    def _duplicate_keys(self, root: yaml.Node | None) -> list[tuple[int, str]]:
-        """Return line and name of keys given twice: YAML would keep the last in silence."""
-        found: list[tuple[int, str]] = []
-        waiting, visited = [root], set()
-        while waiting:
-            node = waiting.pop()
-            if id(node) in visited:  # an alias may lead back to where it stands
-                continue
-            visited.add(id(node))
-            if isinstance(node, yaml.SequenceNode):
-                waiting += node.value
-            elif isinstance(node, yaml.MappingNode):
-                waiting += [value for _, value in node.value]
-                names: set[str] = set()
-                for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-                    name = self.synonyms.get(key.value, key.value)
-                    if name in names:
-                        found.append((key.start_mark.line + 1, key.value))
-                    names.add(name)
-        return found
 
 
 def section_names(path: str | Path) -> tuple[str, ...]:
@@ -169,15 +152,30 @@ def section_names(path: str | Path) -> tuple[str, ...]:
 def read_text(path: Path) -> str:
     """Return the text of a file, or raise ConfigError if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error_text(error)}") from error
+    return decoded(content, path)
+
+
+def error_text(error: OSError | ValueError) -> str:
+    """Return why a file could not be opened; a name with a NUL is a ValueError."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def decoded(content: bytes, path: Path) -> str:
+    """Return the text that a file's bytes are, or raise ConfigError."""
+    try:
+        return content.decode("utf-8")
     except ValueError as error:
         raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
 
 
 def _nodes(text: str, source: str) -> tuple[object, yaml.Node | None]:
     """Return what a text says, and where it says it."""
+    hidden = hidden_characters(text)
+    if hidden:
+        raise ConfigError("\n".join(f"{source}, line {line}: {what}" for line, what in hidden))
     try:
         return yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:

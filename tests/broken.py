@@ -43,6 +43,40 @@ def signds_with_naive_ties(mechanism: SignDS) -> Callable[..., Selection]:
     return draw
 
 
+def signds_with_sign(
+    mechanism: SignDS, wanted: Callable[[NDArray[np.float32]], int]
+) -> Callable[..., Selection]:
+    """Return SignDS with a sign that follows the update, where ``wanted`` gives one, not 0."""
+
+    def draw(update: NDArray[np.float32], rng: RandomSource) -> Selection:
+        report = mechanism.randomize(update, rng)
+        while report.sign == -wanted(update):
+            report = mechanism.randomize(update, rng)
+        return report
+
+    return draw
+
+
+def sign_of_the_update(update: NDArray[np.float32]) -> int:
+    """Return the sign of the first entry, as of a model that was moved up or down."""
+    return 1 if update[0] >= 0 else -1
+
+
+def one_sign_for_equals(update: NDArray[np.float32]) -> int:
+    """Return one sign for an update of equal entries, and leave that of others to the coin."""
+    return int(np.ptp(update) == 0)
+
+
+def signds_of_a_length(mechanism: SignDS) -> Callable[..., Selection]:
+    """Return SignDS with one dimension fewer for updates that begin below zero."""
+
+    def draw(update: NDArray[np.float32], rng: RandomSource) -> Selection:
+        report = mechanism.randomize(update, rng)
+        return Selection(report.indices[int(update[0] < 0) :], report.sign)
+
+    return draw
+
+
 def signds_counting_equals_twice(mechanism: SignDS) -> Callable[..., Selection]:
     """Return SignDS with a top set that counts the equals at both ends of one bracket twice.
 

@@ -1,4 +1,4 @@
-"""Planted broken paths: gates that tell by what they refuse, and a training that takes too much.
+"""Planted broken paths: gates that tell by refusing, careless labels, a training of more steps.
 
 Each is the shipped code but for the one thing that it does wrong. None is reachable from the
 package.
@@ -6,18 +6,20 @@ package.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from unittest.mock import patch
 
 import numpy as np
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
+from flower_ldp.audit_paths.labels import LabelSet
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms import RandomSource
+from flower_ldp.mechanisms import RandomSource, RRWithPrior
 from flower_ldp.training import PrivateTraining
 from flower_ldp.training.draws import Draws
 
@@ -49,6 +51,39 @@ def refuses_long_updates(longest: float) -> LdpMod:
     return LdpMod(train=RefusesLongUpdates(longest))
 
 
+@dataclass(frozen=True)
+class LongerWithoutAnUpdate(SignDSRelease):
+    """A release whose reports are one byte longer where no update could be read."""
+
+    def open(self, content: RecordDict) -> OpenSignDS:
+        opened = super().open(content)
+        return _OpenLonger(opened.proposal, opened.layout, opened.sent)
+
+
+@dataclass(frozen=True)
+class _OpenLonger(OpenSignDS):
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        update = self.layout.difference(single_model(reply), self.sent)
+        return super().privatize(reply, rng) + bytes(int(not np.isfinite(update).all()))
+
+
+class SaysHowMany:
+    """A gate around the gate, which adds a metric of the data's to a reply that is not finite."""
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        trained: list[Message] = []
+
+        def watched(message: Message, context: Context) -> Message:
+            trained.append(call_next(message, context))
+            return trained[-1]
+
+        reply = LdpMod(train=SignDSRelease())(message, context, watched)
+        arrays = single_model(trained[-1].content).values()
+        if not all(np.isfinite(array).all() for array in arrays):
+            reply.content["extra"] = MetricRecord({"entries": 1})
+        return reply
+
+
 class SaysHowLong:
     """A gate around the gate, which fails always, and says of what: each reason is the data's."""
 
@@ -75,3 +110,31 @@ def train_each_batch_twice(training: PrivateTraining) -> None:
                 optimizer.zero_grad()
                 training.model(features).sum().backward()
                 optimizer.step()
+
+
+def labels_drawn_at_every_ask(given: LabelSet, rng: RandomSource) -> tuple[object, ...]:
+    """Randomize each stage whenever it is asked for, as a store does that keeps nothing."""
+    return _label_outcome(given, lambda: rng)
+
+
+def labels_with_one_noise(given: LabelSet, rng: RandomSource) -> tuple[object, ...]:
+    """Randomize each label once, and every stage with the same noise."""
+    seed = rng.bits(64)
+    return _label_outcome(given, lambda: RandomSource.seeded(seed))
+
+
+def _label_outcome(
+    given: LabelSet, source: Callable[[], RandomSource]
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """Return what the label store would, but for the noise: without a ledger it takes no time."""
+    told, last = [], len(given.stages.mechanisms) - 1
+    for stage in (*range(last), *[last] * given.asks):
+        mechanism = given.stages.mechanism(stage)
+        members = given.stages.members(stage, len(given.labels))
+        true = np.array(given.labels)[members]
+        if isinstance(mechanism, RRWithPrior):
+            reports = mechanism.randomize_array(true, source(), given.prior)
+        else:
+            reports = mechanism.randomize_array(true, source())
+        told.append((tuple(members.tolist()), tuple(reports.tolist())))
+    return tuple(told)

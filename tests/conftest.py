@@ -1,4 +1,4 @@
-"""Fixtures that more than one folder of tests uses, and the order of tests in three processes."""
+"""Fixtures that more than one folder of tests uses, and the order of tests in several processes."""
 
 from __future__ import annotations
 
@@ -22,27 +22,56 @@ ROOT = Path(__file__).resolve().parents[1]
 WAITING = ("test_slow_link.py", "test_faults.py")
 #: Folders whose files keep two cores busy: no more than two of these files run at once.
 ENGINES = ("simulation", "network")
+#: And files of other folders.
+MORE_ENGINES = ("test_guarded_app.py", "test_sandboxed_app.py")
 ENGINES_AT_ONCE = 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes the longest, so that short tests fill the time at the end."""
-    items.sort(key=lambda item: (item.path.name not in WAITING, not _has_engine(item.path)))
+    items.sort(key=lambda item: (item.path.name not in WAITING, *_turn_of(item.path)))
+
+
+def _turn_of(path: Path) -> tuple[bool, bool]:
+    return not _has_engine(path), path.parent.name != "statistical"
 
 
 def _has_engine(path: Path) -> bool:
-    return path.parent.name in ENGINES and path.name not in WAITING
+    engine = path.parent.name in ENGINES or path.name in MORE_ENGINES
+    return engine and path.name not in WAITING
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Give each file to one process, and what waits to the same one."""
-    return _WaitingTogether(config, log)
+    """Give each file to one process, what waits to the same one, and engines to two at once."""
+    return _TwoEngines(config, log)
 
 
-class _WaitingTogether(LoadFileScheduling):
+class _TwoEngines(LoadFileScheduling):
+    """A process that would wait for its turn with an engine tests something else meanwhile."""
+
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         return "waiting" if Path(file).name in WAITING else file
+
+    def _assign_work_unit(self, node: Any) -> None:
+        self.workqueue.move_to_end(self._next(node), last=False)
+        super()._assign_work_unit(node)
+
+    def _next(self, node: Any) -> str:
+        first = next(iter(self.workqueue))
+        others = [self.assigned_work[one] for one in self.nodes if one is not node]
+        running = sum(any(map(_is_engine, _unfinished(work))) for work in others)
+        if not _is_engine(first) or running < ENGINES_AT_ONCE:
+            return first
+        return next((scope for scope in self.workqueue if not _is_engine(scope)), first)
+
+
+def _is_engine(scope: str) -> bool:
+    return _has_engine(Path(scope))
+
+
+def _unfinished(work: dict[str, dict[str, bool]]) -> list[str]:
+    return [scope for scope, tests in work.items() if not all(tests.values())]
 
 
 @pytest.fixture(scope="module", autouse=True)

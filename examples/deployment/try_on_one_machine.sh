@@ -5,25 +5,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 rounds=${1:-5}
 work=$(mktemp -d "${TMPDIR:-/tmp}/flower-ldp-deployment.XXXXXX")
-# Every process is in a group of its own; end the groups, whatever happens.
-groups=()
-trap 'for one in "${groups[@]}"; do kill -TERM -- "-$one" 2>/dev/null || true; done; wait' EXIT
-start() { # NAME COMMAND...
-  local name=$1
-  shift
-  (cd "$work" && exec setsid "$@") >"$work/$name.log" 2>&1 &
-  groups+=($!)
-}
+. "$here/processes.sh"
 free_port() { python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-wait_for() { # TEXT FILE [SECONDS]
-  for _ in $(seq $((5 * ${3:-120}))); do
-    if grep -q "$1" "$2" 2>/dev/null; then return; fi
-    sleep 0.2
-  done
-  echo "no '$1' in $2:" >&2
-  tail -n 30 "$2" >&2
-  exit 1
-}
 export FLWR_HOME="$work/user" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 echo "folder $work"
 

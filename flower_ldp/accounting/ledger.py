@@ -247,8 +247,10 @@ class Ledger:
         LedgerError
             If the file cannot be used.
         """
-        with self._session.transaction(READ) as db:
-            return repeated.unsealed(db, self._session.head(), charge)
+        with self._session.transaction(WRITE) as db:
+            head = self._session.head()
+            self._session.catch_up(head)
+            return repeated.unsealed(db, head, charge)
 
     def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
         """Count what was answered or failed beside charges; on disk when this returns.

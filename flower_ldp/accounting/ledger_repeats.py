@@ -55,7 +55,7 @@ def answer(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
 
 
 def unsealed(db: sqlite3.Connection, head: Head, charge: Charge) -> Receipt:
-    """Find a charge that has no report; refuse where there is none such."""
+    """Return the receipt of a charge that has no report, or refuse."""
     known = entries.find(db, head, charge)
     if known is None:
         raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} is not charged")

@@ -7,8 +7,8 @@ training. They draw from the operating system's entropy, as those do.
 
 from __future__ import annotations
 
-from flower_ldp.audit_paths.builders import PATHS
+from flower_ldp.audit_paths.builders import PATHS, NoSuchClaimError
 from flower_ldp.audit_paths.gate import CLAIMED, gate
 from flower_ldp.audit_paths.labels import labels
 
-__all__ = ["CLAIMED", "PATHS", "gate", "labels"]
+__all__ = ["CLAIMED", "PATHS", "NoSuchClaimError", "gate", "labels"]

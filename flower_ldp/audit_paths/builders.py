@@ -16,6 +16,12 @@ from flower_ldp.audit_paths.labels import labels
 from flower_ldp.mechanisms import MagRR, SignDS
 
 _TORCH = ("torch", "opacus", "dp_accounting")
+#: Epsilons for which DP-SGD's noise is accounted for.
+DPSGD_EPSILONS = (0.01, 30.0)
+
+
+class NoSuchClaimError(ValueError):
+    """The path is private at other epsilons only: there is no such claim that could be tried."""
 
 
 def _gate(settings: Settings) -> Case:
@@ -33,6 +39,11 @@ def _dpsgd(settings: Settings) -> Case:
             "an audit of dpsgd needs torch and Opacus: pip install 'flower-ldp[dpsgd]'",
             name=error.name,
         ) from error
+    low, high = DPSGD_EPSILONS
+    if not low <= settings.epsilon <= high:
+        raise NoSuchClaimError(
+            f"dpsgd has no epsilon outside [{low:g}, {high:g}], got {settings.epsilon:g}"
+        )
     return dpsgd(settings.epsilon)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 import weakref
@@ -17,7 +16,7 @@ from flwr.app import Context, RecordDict
 from flower_ldp.clients import OwnerAdmission, Permit, ReleaseRequest
 from flower_ldp.clients.admission import Handling
 from flower_ldp.policy import Policy, load_policy
-from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY
+from flower_ldp.policy.files import NODE_CONFIG_KEY, no_environment
 
 _POLICY = """\
 data_id: audit
@@ -25,6 +24,9 @@ ledger: ledger.sqlite
 mode: simulation
 messages: {}
 unlisted_messages: answer
+least_epsilon: 1.0e-9
+releases: {life: 1000000000}
+repeats: 1000000000
 budgets:
   client: {life: {epsilon: 1000000.0, delta: 0.5}}
   example: {life: {epsilon: 1000000.0, delta: 0.5}}
@@ -101,11 +103,9 @@ class AuditOwner:
         An audit makes apps fail on purpose, thousands of times.
         """
         log = logging.getLogger("flower_ldp")
-        named, was_disabled = os.environ.pop(ENVIRONMENT_VARIABLE, None), log.disabled
-        log.disabled = True
+        was_disabled, log.disabled = log.disabled, True
         try:
-            yield
+            with no_environment():
+                yield
         finally:
             log.disabled = was_disabled
-            if named is not None:
-                os.environ[ENVIRONMENT_VARIABLE] = named

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import os
-import stat
+import shlex
 from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.anchor import anchor_of
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger_types import NO_RUN
 from flower_ldp.cli.ledger_answers import accounts_of, look_into, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
-from flower_ldp.policy import BudgetLimit, Policy, load_policy
+from flower_ldp.policy import BudgetLimit, Policy, load_own_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 
 def answer(file: Path, report: Report) -> None:
     """Check everything about a policy file that can be checked before a run."""
-    policy = load_policy(file)
-    _rights(file, report)
+    policy, doubts = load_own_policy(file)
+    for doubt in doubts:
+        report.warn(doubt)
     report.facts.update(
         data_id=policy.data_id, mode=policy.mode, unlisted_messages=policy.unlisted_messages
     )
     report.line(f"{file}: a policy for {policy.data_id}, mode {policy.mode}")
     _messages(policy, report)
     _budgets(policy, report)
+    _numbers(policy, report)
     _ledger(policy, report)
-
-
-def _rights(file: Path, report: Report) -> None:
-    for path, what in ((file, "the policy"), (file.absolute().parent, "its folder")):
-        mode = path.stat().st_mode
-        # In a folder with the sticky bit others cannot replace a file.
-        if mode & 0o022 and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
-            report.warn(
-                f"{what} {path} can be written by others (mode {stat.S_IMODE(mode):04o}), who "
-                "could raise the budgets: chmod go-w"
-            )
 
 
 def _messages(policy: Policy, report: Report) -> None:
@@ -121,6 +113,39 @@ def _budgets(policy: Policy, report: Report) -> None:
         report.line(f"The budget per {name} for life: {words}")
 
 
+def _numbers(policy: Policy, report: Report) -> None:
+    """Say the least price, the largest numbers, when answers leave, and where the anchor is."""
+    limits = [str(limit) for limit in policy.numbers()]
+    moments = {name: float(seconds) for name, seconds in policy.answer_after.items()}
+    anchor = policy.anchor
+    report.facts.update(
+        least_epsilon=policy.least_epsilon,
+        releases=policy.releases.model_dump(),
+        repeats=policy.repeats,
+        answer_after=moments,
+        anchor=None if anchor is None else anchor.model_dump(mode="json"),
+    )
+    report.line(
+        f"A release costs an epsilon of at least {_cell(float(policy.least_epsilon))}; at most "
+        f"{' and '.join(limits)}, and {policy.repeats:,} answers that are none."
+    )
+    for name, seconds in moments.items():
+        report.line(f"{name}: answers leave after {seconds:g} s.")
+    if anchor is not None:
+        place = anchor.file if anchor.command is None else shlex.join(anchor.command)
+        report.line(f"The ledger's mark is kept by {place}.")
+    for message, allowances in policy.messages.items():
+        whole = dict.fromkeys(policy.budgets, 0.0)
+        for allowance in allowances.values():
+            whole[allowance.unit] += allowance.epsilon
+        for unit, epsilon in whole.items():
+            if 0.0 < epsilon < policy.least_epsilon:
+                report.warn(
+                    f"no {message} release per {unit} is allowed: its largest cost {epsilon:g} is "
+                    f"below least_epsilon {policy.least_epsilon:g}"
+                )
+
+
 def _fits(policy: Policy, message: str, limit: BudgetLimit) -> int | None:
     """Return how many releases at the largest cost fit a budget; None if none touches it."""
     costs = [
@@ -152,7 +177,9 @@ def _ledger(policy: Policy, report: Report) -> None:
     try:
         look_into(path).close()  # an older version is refused here: a check does not migrate
         # As a client opens it: owner, rights, version and content are checked.
-        with Ledger.open(path) as ledger:
+        place = policy.anchor
+        anchor = None if place is None else anchor_of(place.file, place.command)
+        with Ledger.open(path, anchor=anchor) as ledger:
             mark = ledger.mark()
             over_limits(ledger, policy, report)
     except LedgerError as error:

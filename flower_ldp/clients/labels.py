@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -141,8 +141,9 @@ class PrivateLabels:
             raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
         mechanism = stages.mechanism(stage)
         # The first stage pays for all: none may turn out later not to be allowed.
-        for events in (stages.events(), *(each.events() for each in stages.mechanisms)):
-            self.policy.check(MESSAGE_TYPE, events)
+        self.policy.check(MESSAGE_TYPE, stages.events())
+        for each in stages.mechanisms:
+            self.policy.check(MESSAGE_TYPE, each.events(), whole=False)
         true = _check_labels(labels, stages.categories)
         members = stages.members(stage, len(true))
         known = _check_prior(mechanism, prior, len(members))
@@ -184,7 +185,7 @@ class PrivateLabels:
             shelf.about(f"{layout}/{number}", mechanism.events(), {**terms, "stage": number})
             for number, mechanism in enumerate(stages.mechanisms)
         ]
-        receipt = shelf.charge(first)
+        receipt = shelf.charge(replace(first, releases=0))
         # That reserved epsilon for every label, whichever stage it is in: in a part of the
         # layout without an example, so that a stage, which costs no more, adds nothing to it.
         if receipt.report is None:
@@ -226,7 +227,7 @@ class _Shelf:
 
     def charge(self, charge: Charge) -> Receipt:
         try:
-            return self.ledger.charge(charge, limits_of(self.policy))
+            return self.ledger.charge(charge, limits_of(self.policy), numbers=self.policy.numbers())
         except RefusalError as error:
             if error.code != REFUSED_REPEAT:
                 raise

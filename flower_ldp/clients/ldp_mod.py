@@ -45,6 +45,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.answers import ERROR_CODE, FAILED, constant, for_app, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of, cut
+from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
@@ -199,9 +200,10 @@ def _called(
     compute: Callable[[Context], bytes],
     instead: Callable[[], bytes],
 ) -> bytes:
-    """Call the app with Flower's context, or with one of its own where it may be left behind."""
+    """Call the app with a context of its own; if it may be left behind, with its own state too."""
     if call.handling.answer_after is None:
-        return call.run(lambda: compute(context), instead)
+        with kept_node_config(context) as given:
+            return call.run(lambda: compute(given), instead)
     own = replace(context)
     for name in ("node_config", "state", "run_config"):
         setattr(own, name, copy.deepcopy(getattr(context, name)))

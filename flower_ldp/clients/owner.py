@@ -22,13 +22,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
+from flower_ldp.accounting.anchor import anchor_of
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
 from flower_ldp.accounting.ledger_types import Kind
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.node_config import FirstNames
 from flower_ldp.clients.parts import account_name, charge_kept, kept
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
 from flower_ldp.policy import REFUSED_POLICY, Policy, find_policy
@@ -37,15 +39,18 @@ from flower_ldp.privacy import PrivacyEvent, PrivacySpent
 _log = logging.getLogger("flower_ldp")
 
 REFUSED_LEDGER = "ldp:refused:ledger"
+#: Ends the SuperLink that ``flwr run`` starts by itself and leaves running.
+END_SUPERLINK = "pkill -f 'flower-superlink.*--port 39091'"
 
 
 @dataclass(frozen=True)
 class OwnerAdmission:
     """Admits what the data owner's policy allows and the ledger has budget for.
 
-    The gate's own admission unless it is given another. It has no parameters: everything
-    comes from the files that the operator names. In a deployment a missing ledger is refused,
-    since a lost one must not begin again at zero.
+    The gate's own admission unless it is given another. It has nothing to set: everything
+    comes from the files that the operator names, and the name that a node had at its first
+    message is the one it keeps. In a deployment a missing ledger is refused, since a lost one
+    must not begin again at zero.
 
     In a policy with ``mode: simulation`` neither the data nor the budget is real, and every
     line that is logged says so: each simulated client has an account of its own, under the
@@ -58,6 +63,8 @@ class OwnerAdmission:
     >>> mod = LdpMod(train=SignDSRelease())
     """
 
+    _names: FirstNames = field(default_factory=FirstNames, init=False, repr=False, compare=False)
+
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         """Judge and charge a release.
 
@@ -66,7 +73,7 @@ class OwnerAdmission:
         RefusalError
             With one of the codes above.
         """
-        policy = policy_of(context)
+        policy = policy_of(context, self._names)
         try:
             receipt, account = _charged(policy, request, context)
         except RefusalError as refusal:
@@ -92,7 +99,7 @@ class OwnerAdmission:
         RefusalError
             With one of the codes above; ``ldp:refused:repeat`` if there is no such charge.
         """
-        policy = policy_of(context)
+        policy = policy_of(context, self._names)
         charge = _charge(policy, request, account_of(policy, context))
         try:
             with ledger_of(policy) as ledger:
@@ -109,7 +116,7 @@ class OwnerAdmission:
         RefusalError
             With one of the codes above: without a policy and a ledger nothing is answered.
         """
-        policy = policy_of(context)
+        policy = policy_of(context, self._names)
         account = account_of(policy, context)
         try:
             with ledger_of(policy) as ledger:
@@ -216,16 +223,22 @@ def _count(ledger: Ledger, account: str, kind: Kind, policy: Policy | None = Non
 def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple[Receipt, str]:
     """Judge and charge a request; return the receipt and the account that paid."""
     basis = request.basis
-    policy.check(request.message_type, (*request.events, *(basis.events if basis else ())))
+    policy.check(request.message_type, request.events, basis=basis.events if basis else ())
     account = account_of(policy, context)
     charge = _charge(policy, request, account)
     limits = limits_of(policy)
     try:
         with ledger_of(policy) as ledger:
             rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
-            receipt = charge_kept(ledger, charge, limits, request.memo, rests)
-            if receipt.report is not None:
-                _count(ledger, account, "again", policy)
+            receipt = charge_kept(
+                ledger,
+                charge,
+                limits,
+                request.memo,
+                rests,
+                numbers=policy.numbers(),
+                repeats=policy.repeats,
+            )
             return receipt, charge.data_id
     except LedgerError as error:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
@@ -258,6 +271,7 @@ def _rests(charge: Charge, basis: Basis) -> Charge:
         fingerprint=hashlib.sha256(basis.terms.encode()).digest(),
         events=basis.events,
         parameters=basis.terms,
+        releases=0,  # it has no report
     )
     return kept(charge, f"basis {basis.terms}")
 
@@ -268,20 +282,36 @@ def limits_of(policy: Policy) -> list[Limit]:
 
 
 def ledger_of(policy: Policy) -> Ledger:
-    """Open the policy's ledger: on disk at every step, unless nothing of it is real."""
-    simulation = policy.is_simulation
-    return Ledger.open(policy.ledger, create=simulation, durable=not simulation)
+    """Open the policy's ledger: on disk at every step, unless nothing of it is real.
+
+    Raises
+    ------
+    LedgerError
+        If it cannot be used, or the policy's anchor says that it was set back.
+    """
+    simulation, place = policy.is_simulation, policy.anchor
+    anchor = None if place is None else anchor_of(place.file, place.command)
+    return Ledger.open(policy.ledger, create=simulation, durable=not simulation, anchor=anchor)
 
 
-def policy_of(context: Context) -> Policy:
+def policy_of(context: Context, names: FirstNames | None = None) -> Policy:
     """Return the policy that the node's operator names.
+
+    Parameters
+    ----------
+    context : Context
+        Flower's; its node configuration may name it.
+    names : FirstNames, optional
+        What was named before.
 
     Raises
     ------
     RefusalError
-        With ``ldp:refused:policy`` if none is named or it is wrong.
+        With ``ldp:refused:policy`` if none is named, it is wrong, or it was another before.
     """
     try:
+        if names is not None:
+            names.check(context)
         policy = find_policy(context.node_config)
     except ConfigError as error:
         raise RefusalError(REFUSED_POLICY, str(error)) from error
@@ -289,7 +319,9 @@ def policy_of(context: Context) -> Policy:
         raise RefusalError(
             REFUSED_POLICY,
             "no policy is named: start the node with --node-config 'ldp-policy=\"FILE\"' or set "
-            "FLOWER_LDP_POLICY=FILE",
+            "FLOWER_LDP_POLICY=FILE. A process keeps the environment that it was started with: the "
+            "SuperLink that 'flwr run' starts for simulations stays up, and one that is older than "
+            f"the variable does not know it. End that one ({END_SUPERLINK}), and run again",
         )
     return policy
 

@@ -16,11 +16,11 @@ its transaction: both or neither.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
-from flower_ldp.accounting.ledger_types import NO_RUN
+from flower_ldp.accounting.ledger_types import NO_RUN, NumberLimit
 from flower_ldp.errors import RefusalError
 
 _MARK = "#"
@@ -45,12 +45,15 @@ def charge_kept(
     limits: Sequence[Limit],
     memo: str,
     basis: Charge | None = None,
+    *,
+    numbers: Sequence[NumberLimit] = (),
+    repeats: int | None = None,
 ) -> Receipt:
     """Charge a release under its message, or under its question if its report is kept.
 
     Parameters
     ----------
-    ledger, charge, limits, basis
+    ledger, charge, limits, basis, numbers, repeats
         As :meth:`Ledger.charge` has them.
     memo : str
         The question; empty if the report is not kept.
@@ -60,20 +63,22 @@ def charge_kept(
     RefusalError
         As :meth:`Ledger.charge` does.
     """
+
+    def paid(one: Charge) -> Receipt:
+        return ledger.charge(one, limits, basis=basis, numbers=numbers, repeats=repeats)
+
     if not memo:
-        return ledger.charge(charge, limits, basis=basis)
+        return paid(charge)
     for draw in range(MOST_DRAWS):
-        receipt = _unless_unsealed(ledger, kept(charge, memo, draw), limits, basis)
+        receipt = _unless_unsealed(paid, kept(charge, memo, draw))
         if receipt is not None:
             return receipt
     raise RefusalError(REFUSED_REPEAT, f"{MOST_DRAWS} charges were made and no report was sealed")
 
 
-def _unless_unsealed(
-    ledger: Ledger, charge: Charge, limits: Sequence[Limit], basis: Charge | None
-) -> Receipt | None:
+def _unless_unsealed(paid: Callable[[Charge], Receipt], charge: Charge) -> Receipt | None:
     try:
-        return ledger.charge(charge, limits, basis=basis)
+        return paid(charge)
     except RefusalError as refusal:
         if refusal.code != REFUSED_REPEAT:
             raise

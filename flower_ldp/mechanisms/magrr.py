@@ -33,8 +33,9 @@ yes minus no, reaches :meth:`MagRR.barrier`:
   of :math:`e^{\lambda \cdot lead}` grows by at most
   :math:`(p e^\lambda + (1-p) e^{-\lambda})^N = 1` in a round: a supermartingale, for which
   Ville's inequality is the claim. How many reply may vary, and depend on the past.
-* ``significance`` standard deviations of one round's noise: what keeps many clients that
-  are divided from being acted on by a lead that one round more would turn.
+* ``significance`` standard deviations of the noise of one round, the largest of those that
+  are pooled: what keeps many clients that are divided from being acted on by a lead that one
+  round more would turn. So the lead that is needed never falls while a question stands.
 
 :math:`\alpha` is the chance that a normal variable exceeds ``significance`` standard
 deviations. After ``regrow_after`` contraction rounds without a halving, the next "no" makes
@@ -77,9 +78,9 @@ class StepEstimate:
         Growth or contraction.
     settled : int
         Contraction rounds in a row that left the value alone.
-    ones, total, rounds : int
-        Reports that said yes to the question that stands, reports in all, and the rounds
-        that they are from: the pool, empty once it was acted on.
+    ones, total, largest : int
+        Reports that said yes to the question that stands, reports in all, and reports of the
+        largest round among those that they are from: the pool, empty once it was acted on.
     """
 
     value: float
@@ -87,7 +88,7 @@ class StepEstimate:
     settled: int = 0
     ones: int = 0
     total: int = 0
-    rounds: int = 0
+    largest: int = 0
 
     @property
     def threshold(self) -> float:
@@ -167,27 +168,27 @@ class MagRR:
         """Return the state before the first round."""
         return StepEstimate(self.initial_estimate)
 
-    def barrier(self, reports_per_round: float) -> float:
+    def barrier(self, largest_round: int) -> float:
         """Return the lead, yes minus no, from which on a majority is acted on.
 
         Parameters
         ----------
-        reports_per_round : float
-            N; the mean, if rounds differ.
+        largest_round : int
+            N, reports in a round; of the largest, if rounds differ.
         """
         keep = self.response.keep_probability
-        noise = 2.0 * math.sqrt(reports_per_round * keep * (1.0 - keep))
+        noise = 2.0 * math.sqrt(largest_round * keep * (1.0 - keep))
         return max(_log_odds(self.significance) / self.epsilon, self.significance * noise)
 
-    def majority(self, ones: int, total: int, rounds: int = 1) -> int | None:
+    def majority(self, ones: int, total: int, largest: int | None = None) -> int | None:
         """Return the majority's answer B (1 is yes), or None if noise may have made it.
 
         Parameters
         ----------
         ones, total : int
             Reports that say yes, and reports in all.
-        rounds : int
-            How many rounds they are from.
+        largest : int, optional
+            Reports in the largest of the rounds that they are from; by default they are from one.
 
         Raises
         ------
@@ -202,7 +203,10 @@ class MagRR:
         lead = 2 * ones - total
         if self.significance == 0:
             return int(lead > 0)  # the published rule has no abstention: a tie counts as no
-        return int(lead > 0) if abs(lead) >= self.barrier(total / rounds) else None
+        if lead == 0:  # which no barrier is sure to exceed, once it is too small for a double
+            return None
+        barrier = self.barrier(total if largest is None else largest)
+        return int(lead > 0) if abs(lead) >= barrier else None
 
     def answer(self, state: StepEstimate, ones: int, total: int) -> int | None:
         """Return B after a round with ``total`` bits, with what earlier rounds said of it.
@@ -213,7 +217,7 @@ class MagRR:
             If the counts are impossible.
         """
         pool = _pooled(state, ones, total)
-        return self.majority(pool.ones, pool.total, pool.rounds)
+        return self.majority(pool.ones, pool.total, pool.largest)
 
     def advance(self, state: StepEstimate, ones: int, total: int) -> StepEstimate:
         """Return the state after a round with ``total`` bits, of which ``ones`` say yes.
@@ -224,7 +228,7 @@ class MagRR:
             If the counts are impossible.
         """
         pool = _pooled(state, ones, total)
-        majority = self.majority(pool.ones, pool.total, pool.rounds)
+        majority = self.majority(pool.ones, pool.total, pool.largest)
         if total == 0:
             return state
         settled = state.settled + 1 if state.phase is Phase.CONTRACTION else 0
@@ -249,7 +253,10 @@ def _pooled(state: StepEstimate, ones: int, total: int) -> StepEstimate:
     if total == 0:
         return state
     return replace(
-        state, ones=state.ones + ones, total=state.total + total, rounds=state.rounds + 1
+        state,
+        ones=state.ones + ones,
+        total=state.total + total,
+        largest=max(state.largest, total),
     )
 
 

@@ -91,9 +91,11 @@ class SelectionPlan:
     @property
     def contrast(self) -> float:
         """P(j in J | j in S) - P(j in J | j not in S), the signal of one report."""
-        inside, outside = self.expected_inside, self.dim_out - self.expected_inside
         rest = self.dimension - self.top_size
-        return inside / self.top_size - (outside / rest if rest else 0.0)
+        if rest == 0:
+            return self.expected_inside / self.top_size
+        # E[v] / K - (h - E[v]) / (d - K), of which a small epsilon's digits would be lost.
+        return self._excess * self.dimension / (self.top_size * rest)
 
     @property
     def worth(self) -> float:
@@ -104,8 +106,13 @@ class SelectionPlan:
         fraction = self.top_size / self.dimension
         if fraction == 1.0:
             return 0.0
-        excess = (self.expected_inside / self.dim_out - fraction) / (1.0 - fraction)
-        return math.sqrt(self.dim_out) * excess * mean_of_top(fraction)
+        excess = self._excess / (1.0 - fraction)
+        return excess / math.sqrt(self.dim_out) * mean_of_top(fraction)
+
+    @property
+    def _excess(self) -> float:
+        """E[v] less what it is without a signal, h K / d."""
+        return self.law.mean_above(self.dim_out * self.top_size, self.dimension)
 
 
 @dataclass(frozen=True)

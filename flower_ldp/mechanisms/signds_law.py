@@ -150,6 +150,11 @@ class SelectionLaw:
 
     def mean(self) -> float:
         """Return E[v], correctly rounded."""
+        return self.mean_above(0, 1)
+
+    def mean_above(self, numerator: int, denominator: int) -> float:
+        """Return E[v] - numerator / denominator, correctly rounded."""
         last = self.first + len(self.cumulative) - 1
         # sum of v P(v) = last - sum over v < last of P(<= v)
-        return (last * self.total - sum(self.cumulative[:-1])) / self.total
+        moment = last * self.total - sum(self.cumulative[:-1])
+        return (moment * denominator - numerator * self.total) / (self.total * denominator)

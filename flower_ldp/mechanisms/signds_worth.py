@@ -45,6 +45,8 @@ LEAST_FRACTION = 0.02
 _LARGEST_DIM_OUT = 128
 # Sizes K that are tried, in equal ratios: within a thousandth of the best.
 _SIZES = 48
+# Below this epsilon the worths are proportional to it, and the best sizes the same for all.
+_SMALL_EPSILON = 1e-9
 # A candidate must be better by more than what doubles of two machines may differ by.
 _MARGIN = 1e-6
 
@@ -74,10 +76,8 @@ def worths(
     ndarray of float64, shape (n,)
     """
     q = top_size / dimension
-    means = _largest_means(dimension, top_size, epsilon, dim_outs)
-    result: NDArray[np.float64] = (
-        np.sqrt(dim_outs) * (means / dim_outs - q) / (1.0 - q) * mean_of_top(q)
-    )
+    excess = _largest_excess(dimension, top_size, epsilon, dim_outs)
+    result: NDArray[np.float64] = excess / np.sqrt(dim_outs) / (1.0 - q) * mean_of_top(q)
     return result
 
 
@@ -141,7 +141,8 @@ def best_sizes(
     grid = {round(smallest * ratio ** (i / (_SIZES - 1))) for i in range(_SIZES)}
     last = min(dimension, _LARGEST_DIM_OUT)
     sizes = np.array([dim_out]) if dim_out else np.arange(1, last + 1)
-    best, chosen = 0.0, (smallest, 1)
+    epsilon = max(epsilon, _SMALL_EPSILON)
+    best, chosen = 0.0, (smallest, dim_out or 1)  # if all are worth nothing, as with h = d
     for top_size in sorted(grid):
         found = cosines(dimension, top_size, epsilon, sizes, crowd)
         first = int(np.argmax(found > found.max() * (1.0 - _MARGIN)))
@@ -150,10 +151,10 @@ def best_sizes(
     return chosen
 
 
-def _largest_means(
+def _largest_excess(
     dimension: int, top_size: int, epsilon: float, dim_outs: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return max_t E_t for each h, in doubles."""
+    """Return max_t E_t - h q for each h, in doubles; no difference of two large numbers."""
     terms = int(dim_outs.max()) + 1
     v = np.arange(terms)
     rest = dim_outs[:, None] - v
@@ -164,5 +165,6 @@ def _largest_means(
     above_v = np.cumsum((p * v)[:, ::-1], axis=1)
     gain = math.expm1(epsilon)
     means = dim_outs[:, None] * (top_size / dimension)
-    result: NDArray[np.float64] = ((means + gain * above_v) / (1.0 + gain * above)).max(axis=1)
+    excess = gain * (above_v - means * above) / (1.0 + gain * above)
+    result: NDArray[np.float64] = excess.max(axis=1)
     return result

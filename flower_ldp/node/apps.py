@@ -8,10 +8,13 @@ read it. Here the app gets it on its standard input. ``flower-ldp-superexec`` is
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import IO
 
 import flwr.supercore.superexec.run_superexec as superexec
@@ -27,6 +30,12 @@ Starter = Callable[[list[str], int], "subprocess.Popen[bytes]"]
 _INPUT = "/dev/fd/0"
 
 
+@dataclass
+class _App:
+    process: subprocess.Popen[bytes]
+    until: float
+
+
 class AppExecutor(SubprocessExecutor):
     """Starts client apps, and gives each its token on its standard input.
 
@@ -36,12 +45,25 @@ class AppExecutor(SubprocessExecutor):
         Starts a command with a descriptor as its standard input.
     close : callable
         Is called when the executor ends.
+    stays : float, optional
+        Seconds for which an app may run on after the next one was started: a node handles one
+        message at a time, so its own is answered. By default for ever.
+    longest : float, optional
+        Seconds for which an app may run at all.
     """
 
-    def __init__(self, start: Starter, close: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        start: Starter,
+        close: Callable[[], None] = lambda: None,
+        stays: float = math.inf,
+        longest: float = math.inf,
+    ) -> None:
         self._start = start
         self._close = close
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._stays = stays
+        self._longest = longest
+        self._processes: list[_App] = []
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Start the process of one task."""
@@ -49,14 +71,21 @@ class AppExecutor(SubprocessExecutor):
             return LaunchResult.failed(f"this node runs client apps, no {spec.task_type}")
         try:
             with _nameless(spec.token.encode()) as file:
-                self._processes.append(self._start(command_of(spec), file.fileno()))
+                started = self._start(command_of(spec), file.fileno())
         except OSError as error:
             return LaunchResult.failed(f"the app's process cannot be started: {error}")
+        now = time.monotonic()
+        for one in self._processes:
+            one.until = min(one.until, now + self._stays)
+        self._processes.append(_App(started, now + self._longest))
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
-        """Take note of processes that have ended: none is left as a zombie."""
-        self._processes = [one for one in self._processes if one.poll() is None]
+        """Take note of processes that have ended (none is left as a zombie); end old ones."""
+        self._processes = [one for one in self._processes if one.process.poll() is None]
+        for one in self._processes:
+            if time.monotonic() > one.until:
+                one.process.kill()
 
     def close(self) -> None:
         """Release what the apps ran in."""

@@ -92,7 +92,11 @@ class Setup:
     app_config: NodeConfig
 
 
-def run_supernode(prepare: Callable[[NodeConfig], Setup], stop: Callable[[str], NoReturn]) -> None:
+def run_supernode(
+    prepare: Callable[[NodeConfig], Setup],
+    stop: Callable[[str], NoReturn],
+    opened: Callable[[Message], None],
+) -> None:
     """Run Flower's SuperNode, with the arguments in ``sys.argv``, behind a guard.
 
     Parameters
@@ -101,6 +105,8 @@ def run_supernode(prepare: Callable[[NodeConfig], Setup], stop: Callable[[str], 
         Is given the node's configuration when it is known, before anything is connected.
     stop : callable
         Ends the process at once, with a reason. An exception would not: Flower catches it.
+    opened : callable
+        Is given each message that the SuperNode is about to hand to an app.
 
     Raises
     ------
@@ -121,13 +127,25 @@ def run_supernode(prepare: Callable[[NodeConfig], Setup], stop: Callable[[str], 
                     channel = checked_channel(found)
                 except FlowerChanged as error:
                     stop(str(error))
-                yield setup.guard(channel)
+                yield _telling(setup.guard(channel), opened)
 
         worker._init_connection = guarded_connect
         start(node_config=setup.app_config, **rest)
 
     _command.start_client_internal = guarded_start
     _command.flower_supernode()
+
+
+def _telling(channel: Channel, opened: Callable[[Message], None]) -> Channel:
+    """Return a channel that tells of each message before the SuperNode has it."""
+
+    def receive() -> tuple[Message, Any] | None:
+        received = channel.receive()
+        if received is not None:
+            opened(received[0])
+        return received
+
+    return channel._replace(receive=receive)
 
 
 def flower_arguments() -> argparse.Namespace:

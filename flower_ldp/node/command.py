@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from flower_ldp.node.log import keep_plain
 from flower_ldp.node.sandbox.settings import SandboxMissing, add_options
 
 if TYPE_CHECKING:
@@ -24,11 +25,17 @@ if TYPE_CHECKING:
 
 PROGRAM = "flower-ldp-supernode"
 OWN_USER = (
-    "apps would run under this node's own user: they could read its key, policy and ledger, and "
-    "open connections of their own. Start it with --sandbox (Linux), or with --isolation process "
-    "and flower-ldp-superexec as another user (docs/deployment.md). With --ldp-unsafe-app-user it "
-    "starts all the same"
+    "apps would run under this node's own user: they could read its key and policy, write to its "
+    "ledger and open connections of their own. Start it with --sandbox (Linux), or with "
+    "--isolation process and flower-ldp-superexec as another user (docs/deployment.md). With "
+    "--ldp-unsafe-app-user it starts all the same"
 )
+
+NO_SECRET = (
+    "without --superexec-auth-secret-file every program that reaches this node's runtime API, the "
+    "apps among them, can take messages in the executor's place"
+)
+_log = logging.getLogger("flower_ldp")
 
 
 def site_parser() -> argparse.ArgumentParser:
@@ -51,9 +58,9 @@ def site_parser() -> argparse.ArgumentParser:
         "--ldp-gate",
         default="privatize",
         metavar="GATE",
-        help="'privatize' (default): replies are privatized here, whatever the app "
-        "does. 'reports': the app has the gate LdpMod; only reports that the site's ledger "
-        "holds leave. 'module:object': a mod of the site's own, for other releases.",
+        help="'privatize' (default): replies are privatized here. 'reports': the app has the gate "
+        "LdpMod; only reports that the site's ledger holds leave. 'module:object': a mod of the "
+        "site's own, for other releases.",
     )
     site.add_argument(
         "--ldp-hold-seconds",
@@ -65,8 +72,8 @@ def site_parser() -> argparse.ArgumentParser:
     site.add_argument(
         "--ldp-unsafe-app-user",
         action="store_true",
-        help="Start although apps run under this node's own user, so that they can read its key, "
-        "policy and ledger and open connections of their own.",
+        help="Start although apps run under this node's own user, so that they can read its key "
+        "and policy, write to its ledger and open connections of their own.",
     )
     site.add_argument(
         "--ldp-simulation",
@@ -87,9 +94,11 @@ def main() -> None:
         print(parser.format_help())
     sys.argv = [PROGRAM, *rest]
     _log_to_stderr()
+    keep_plain()
     if options.ldp_policy is not None:
         _name_policy(options.ldp_policy)
 
+    from flower_ldp.node.calls import AppCalls
     from flower_ldp.node.channel import (
         FlowerChanged,
         check_flower,
@@ -100,17 +109,19 @@ def main() -> None:
     )
     from flower_ldp.node.peers import OwnUserWatch
 
+    calls = AppCalls()
     try:
         check_flower()
         arguments = flower_arguments()
         apps = _apps(options, arguments)
         if options.check:
             _check_only(options, apps, given_config(arguments), arguments)
+        wrap_runtime_api(calls.around)
         if apps is not None:
             sys.argv += apps.flower_options()
         elif not options.ldp_unsafe_app_user:
             wrap_runtime_api(lambda app: OwnUserWatch(app, _own_user))
-        run_supernode(lambda config: _setup(config, options, arguments, apps), _stop)
+        run_supernode(lambda config: _setup(config, options, arguments, apps), _stop, calls.opened)
     except (FlowerChanged, SandboxMissing) as error:
         _stop(str(error))
 
@@ -128,6 +139,8 @@ def _apps(options: argparse.Namespace, arguments: argparse.Namespace) -> Sandbox
             raise SandboxMissing(OWN_USER)
         if options.check:
             raise SandboxMissing("--check is for --sandbox")
+        if arguments.isolation == "process" and arguments.superexec_auth_secret_file is None:
+            _log.warning(NO_SECRET)
         return None
     if sys.platform != "linux":
         raise SandboxMissing(f"--sandbox is for Linux, this is {sys.platform}")
@@ -157,10 +170,13 @@ def _check_only(
 
 def _hidden(policy: SitePolicy | None, arguments: argparse.Namespace) -> dict[str, Path]:
     """Return what no app may see, by names for people."""
+    from flower_ldp.node.marks import KEY_SUFFIX
+
     home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
     found = {"the node's Flower folder": Path(home)}
     if policy is not None:
-        found |= {"the policy": policy.path, "the ledger": policy.ledger}
+        marks = policy.ledger.with_name(policy.ledger.name + KEY_SUFFIX)
+        found |= {"the policy": policy.path, "the ledger": policy.ledger, "its mark key": marks}
     if arguments.auth_supernode_private_key is not None:
         found["the node's key"] = Path(arguments.auth_supernode_private_key).expanduser()
     return found
@@ -212,7 +228,7 @@ class SitePolicy(NamedTuple):
 
 def _usable_policy(node_config: NodeConfig, options: argparse.Namespace) -> SitePolicy:
     """Return where the site's policy is, once it and its ledger have been opened."""
-    from flower_ldp.accounting.ledger import Ledger
+    from flower_ldp.clients.owner import ledger_of
     from flower_ldp.errors import ConfigError
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY, find_policy
 
@@ -224,7 +240,7 @@ def _usable_policy(node_config: NodeConfig, options: argparse.Namespace) -> Site
             "the policy says mode: simulation, in which nothing is protected: use one of mode "
             "deployment, or give --ldp-simulation"
         )
-    Ledger.open(policy.ledger, create=policy.is_simulation).close()
+    ledger_of(policy).close()
     named = node_config.get(NODE_CONFIG_KEY) or os.environ[ENVIRONMENT_VARIABLE]
     return SitePolicy(Path(os.path.abspath(str(named))), Path(policy.ledger))
 

@@ -39,6 +39,11 @@ def owner_of(host: str, port: int, tables: tuple[Path, ...] = _TABLES) -> int | 
     return None
 
 
+def can_read_the_node(user: int | None) -> bool:
+    """Return whether a user can read this node's files and memory: its own, and root."""
+    return user is not None and user in (0, os.geteuid())
+
+
 def _rows(table: Path) -> Iterator[tuple[tuple[Any, int], int]]:
     if not table.exists():
         return
@@ -48,7 +53,8 @@ def _rows(table: Path) -> Iterator[tuple[tuple[Any, int], int]]:
         # Words of 32 bits, each in the order of this machine (all that the sandbox knows: little).
         words = (bytes.fromhex(packed[at : at + 8])[::-1] for at in range(0, len(packed), 8))
         address = ipaddress.ip_address(b"".join(words))
-        yield (_plain(address), int(port, 16)), int(fields[7])
+        if fields[9] != "0":  # a socket that its process has closed is nobody's
+            yield (_plain(address), int(port, 16)), int(fields[7])
 
 
 def _plain(
@@ -59,7 +65,7 @@ def _plain(
 
 
 class OwnUserWatch:
-    """A layer around the node's runtime API that notices callers of the node's own user.
+    """A layer around the node's runtime API that notices callers of the node's own user, and root.
 
     Parameters
     ----------
@@ -78,6 +84,6 @@ class OwnUserWatch:
         # Executors and apps post; whoever asks for the node's health gets.
         if scope["type"] == "http" and scope["method"] != "GET" and scope.get("client"):
             host, port = scope["client"]
-            if os.name == "posix" and owner_of(host, port) == os.geteuid():
-                self._noticed(f"a caller of {scope['path']} is of this node's own user")
+            if os.name == "posix" and can_read_the_node(owner_of(host, port)):
+                self._noticed(f"a caller of {scope['path']} is of this node's own user, or root")
         await self._app(scope, receive, send)

@@ -16,8 +16,10 @@ from flower_ldp.policy.files import (
     ENVIRONMENT_VARIABLE,
     NODE_CONFIG_KEY,
     find_policy,
+    load_own_policy,
     load_policy,
     parse_policy,
+    policy_path,
 )
 from flower_ldp.policy.judgement import REFUSED_POLICY, BudgetLimit, Policy
 from flower_ldp.policy.sections import Allowance, Amount, Budget, Window
@@ -33,6 +35,8 @@ __all__ = [
     "Policy",
     "Window",
     "find_policy",
+    "load_own_policy",
     "load_policy",
     "parse_policy",
+    "policy_path",
 ]

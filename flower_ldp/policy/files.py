@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy.judgement import Policy
-from flower_ldp.yaml_source import YamlFormat, read_text
+from flower_ldp.policy.source import PolicyText, read_policy
+from flower_ldp.yaml_source import YamlFormat
+
+_log = logging.getLogger("flower_ldp")
 
 #: Where the operator names the policy: a key of ``--node-config``, and a variable.
 NODE_CONFIG_KEY = "ldp-policy"
 ENVIRONMENT_VARIABLE = "FLOWER_LDP_POLICY"
+_STARTED = f"{ENVIRONMENT_VARIABLE}, when this process was started,"
 
 _FORMAT = YamlFormat(Policy)
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Read a policy file.
+    """Read a policy file to look at it, whoever could change it.
 
     Raises
     ------
@@ -29,11 +34,40 @@ def load_policy(path: str | Path) -> Policy:
         and field of every error.
     """
     path = Path(path)
-    return _parsed(read_text(path), str(path), path.absolute().parent)
+    return _loaded(path, read_policy(path))
 
 
-# The file is read for each release, so that a change holds from the next one on. Parsing the
-# same text again takes longer than a charge to the ledger.
+def load_own_policy(path: str | Path) -> tuple[Policy, tuple[str, ...]]:
+    """Read a policy file that is to hold here, and what may be wrong with its rights.
+
+    Returns
+    -------
+    Policy, tuple of str
+        With ``mode: simulation``: what only the group of a file or folder may write, a sentence
+        each. Else there is nothing of that kind.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`load_policy`; also if anyone but root and this user could change the policy
+        (:mod:`flower_ldp.policy.source`), whatever mode it states.
+    """
+    path = Path(path)
+    found = read_policy(path)
+    if found.faults:
+        raise ConfigError("\n".join(found.faults))
+    policy = _loaded(path, found)
+    if found.by_group and not policy.is_simulation:
+        raise ConfigError("\n".join(found.by_group))
+    return policy, found.by_group
+
+
+def _loaded(path: Path, found: PolicyText) -> Policy:
+    return _parsed(found.text, str(path), path.absolute().parent)
+
+
+# The file is read, and its rights are judged, for each release, so that a change holds from the
+# next one on. Parsing the same text again takes longer than a charge to the ledger.
 @lru_cache(maxsize=4)
 def _parsed(text: str, source: str, folder: Path) -> Policy:
     return _FORMAT.parse(text, source=source, context={"folder": folder})
@@ -54,54 +88,77 @@ def find_policy(
     node_config : mapping
         The node's configuration (``context.node_config``), never the run's.
     environ : mapping, optional
-        Environment variables; those of the process if left out.
+        Environment variables; those of the process if left out, and then what the process was
+        started with counts too.
 
     Raises
     ------
     ConfigError
-        If two different files are named, a name is empty or no text, the file is no
-        policy (:func:`load_policy`), or the policy of a deployment can be changed by others
-        (:func:`check_rights`).
+        If two different files are named, a name is empty or no text, the file is no policy,
+        or somebody else could change it (:func:`load_own_policy`).
     """
-    environ = os.environ if environ is None else environ
-    named: dict[str, Path] = {}
-    for origin, mapping in ((NODE_CONFIG_KEY, node_config), (ENVIRONMENT_VARIABLE, environ)):
-        if origin in mapping:
-            value = mapping[origin]
-            if not isinstance(value, str) or not value.strip():
-                raise ConfigError(f"{origin} must name a policy file, got {value!r}")
-            named[origin] = Path(value)
-    if len({path.resolve() for path in named.values()}) > 1:
-        both = " and ".join(f"{origin} names {path}" for origin, path in named.items())
-        raise ConfigError(f"two policies, and no telling which holds: {both}")
-    if not named:
+    path = policy_path(node_config, environ)
+    if path is None:
         return None
-    path = next(iter(named.values()))
-    policy = load_policy(path)
-    if not policy.is_simulation:
-        check_rights(path)
+    policy, doubts = load_own_policy(path)
+    for doubt in doubts:
+        _warn_once(doubt)
     return policy
 
 
-def check_rights(path: Path) -> None:
-    """Refuse a policy that anyone but its owner and root could change.
+@lru_cache(maxsize=64)
+def _warn_once(doubt: str) -> None:
+    _log.warning("simulation: %s", doubt)
 
-    Raises
-    ------
-    ConfigError
-        If group or others may write the file, or it belongs to neither root nor this user.
-    """
-    if os.name != "posix":
-        return
-    status = path.stat()
-    if status.st_mode & 0o022:
-        mode = stat.S_IMODE(status.st_mode)
-        raise ConfigError(
-            f"policy {path} can be written by others (mode {mode:04o}): read it through, then "
-            "chmod go-w"
-        )
-    if status.st_uid not in (0, os.geteuid()):
-        raise ConfigError(
-            f"policy {path} belongs to user {status.st_uid}, this process runs as user "
-            f"{os.geteuid()}: it must be root's or this user's (chown)"
-        )
+
+def policy_path(
+    node_config: Mapping[str, object], environ: Mapping[str, str] | None = None
+) -> Path | None:
+    """Return where the policy is that the operator names; see :func:`find_policy`."""
+    origins: list[tuple[str, object]] = []
+    if NODE_CONFIG_KEY in node_config:
+        origins.append((NODE_CONFIG_KEY, node_config[NODE_CONFIG_KEY]))
+    variables = os.environ if environ is None else environ
+    if ENVIRONMENT_VARIABLE in variables:
+        origins.append((ENVIRONMENT_VARIABLE, variables[ENVIRONMENT_VARIABLE]))
+    if environ is None and _at_start is not None:
+        origins.append((_STARTED, _at_start))
+    named: dict[str, Path] = {}
+    for origin, value in origins:
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            raise ConfigError(f"{origin} must name a policy file, got {value!r}")
+        named[origin] = Path(value)
+    if len({os.path.realpath(path) for path in named.values()}) > 1:
+        both = " and ".join(f"{origin} names {path}" for origin, path in named.items())
+        raise ConfigError(f"two policies, and no telling which holds: {both}")
+    return next(iter(named.values()), None)
+
+
+@contextmanager
+def no_environment() -> Iterator[None]:
+    """Let the environment name no policy meanwhile: for audits, which bring their own."""
+    global _at_start
+    before, named = _at_start, os.environ.pop(ENVIRONMENT_VARIABLE, None)
+    _at_start = None
+    try:
+        yield
+    finally:
+        _at_start = before
+        if named is not None:
+            os.environ[ENVIRONMENT_VARIABLE] = named
+
+
+def _started_with() -> str | None:
+    """Return the variable as the process was started with it, whoever has set it since."""
+    try:
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        given = []
+    if not any(b"=" in one for one in given):
+        # No Linux, or the process has written its title over it: what it is now, at the import.
+        return os.environ.get(ENVIRONMENT_VARIABLE)
+    start = os.fsencode(ENVIRONMENT_VARIABLE) + b"="
+    return next((os.fsdecode(one[len(start) :]) for one in given if one.startswith(start)), None)
+
+
+_at_start = _started_with()

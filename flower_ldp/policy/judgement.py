@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
+from flower_ldp.accounting.ledger_types import NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.policy.sections import (
     Allowance,
+    AnchorPlace,
     Budget,
     DataName,
-    LedgerPath,
+    Epsilon,
     MessageName,
     Name,
+    NotEmpty,
+    Number,
+    OwnPath,
+    Releases,
+    Seconds,
     UnitName,
 )
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -71,16 +78,31 @@ class Policy(Section):
     unlisted_messages : {"refuse", "answer"}
         Whether a type of message that is not listed may be answered: with any mechanism and
         any cost that the budgets allow.
+    least_epsilon : float
+        The least that a release may cost each unit that it is about: what costs nothing could be
+        asked for without end.
+    releases : Releases
+        The most releases, whatever they cost.
+    repeats : int
+        The most answers that are no releases: stored reports that are sent again, and
+        acknowledgements.
+    answer_after : mapping
+        Per type of message, after how many seconds its answer leaves.
+    anchor : AnchorPlace, optional
+        Where the ledger's mark is kept beside it, which shows that an older copy was put back.
     """
 
     data_id: DataName
-    ledger: LedgerPath
+    ledger: OwnPath
     mode: Literal["deployment", "simulation"]
     messages: Mapping[MessageName, Mapping[Name, Allowance]]
     budgets: Mapping[UnitName, Budget]
     unlisted_messages: Literal["refuse", "answer"] = "refuse"
-    repeats: int = 100_000
-    answer_after: Mapping[str, float] = {}
+    least_epsilon: Epsilon = 0.001
+    releases: Releases = Releases()
+    repeats: Number = 100_000
+    answer_after: Mapping[MessageName, Seconds] = {}
+    anchor: Annotated[AnchorPlace | None, NotEmpty] = None
 
     @model_validator(mode="after")
     def _allowances_have_budgets(self) -> Policy:
@@ -112,6 +134,14 @@ class Policy(Section):
             found.append(BudgetLimit(unit, "life", budget.life.epsilon, budget.life.delta, None))
         return tuple(found)
 
+    def numbers(self) -> tuple[NumberLimit, ...]:
+        """Return the largest numbers of releases, for the ledger to enforce."""
+        window = self.releases.window
+        found = [NumberLimit(self.releases.life)]
+        if window is not None:
+            found.append(NumberLimit(window.number, window.days * _SECONDS_PER_DAY))
+        return tuple(found)
+
     def waived(self, message_type: str) -> dict[str, tuple[Unit, ...]]:
         """Return, by mechanism, the units for which it is declared post-processing."""
         listed = next((had for name, had in self.messages.items() if name == message_type), {})
@@ -121,7 +151,14 @@ class Policy(Section):
             if allowance.post_processing
         }
 
-    def check(self, message_type: str, events: Iterable[PrivacyEvent]) -> None:
+    def check(
+        self,
+        message_type: str,
+        events: Iterable[PrivacyEvent],
+        *,
+        basis: Iterable[PrivacyEvent] = (),
+        whole: bool = True,
+    ) -> None:
         """Return if one release is allowed, as far as it alone decides.
 
         Parameters
@@ -130,18 +167,23 @@ class Policy(Section):
             Flower's type of the message, as ``"train"``.
         events : iterable of PrivacyEvent
             What the whole release would cost.
+        basis : iterable of PrivacyEvent
+            What it rests on, which is paid for once.
+        whole : bool
+            False for a part of what is charged as a whole, whose price was checked there.
 
         Raises
         ------
         RefusalError
             With :data:`REFUSED_POLICY`, if the type of message, a mechanism, a unit, an
-            epsilon or a delta is not allowed, or no cost is stated.
+            epsilon or a delta is not allowed, no cost is stated, or less than the least.
         """
-        events = tuple(events)
+        own = tuple(events)
+        events = (*own, *basis)
         listed = next((had for name, had in self.messages.items() if name == message_type), None)
         if listed is None and self.unlisted_messages == "refuse":
             raise _refusal(f"no mechanism may answer a {message_type!r} message")
-        if not events:
+        if not own:
             raise _refusal("the release states no cost, so nothing allows it")
         for event in events:
             if listed is None and not self.is_simulation:
@@ -152,6 +194,8 @@ class Policy(Section):
             for mechanism in dict.fromkeys(event.mechanism for event in events):
                 costs = [event for event in events if event.mechanism == mechanism]
                 _check_costs(message_type, mechanism, listed.get(mechanism), costs)
+        if whole:
+            _check_price(self.least_epsilon, own)
 
 
 def _check_by_name(event: PrivacyEvent) -> None:
@@ -181,6 +225,18 @@ def _check_costs(
             raise _refusal(
                 f"{mechanism} in a {message_type!r} message: {name} {float(asked_for):g} per "
                 f"{allowance.unit} asked for, at most {allowed:g} allowed"
+            )
+
+
+def _check_price(least: float, events: tuple[PrivacyEvent, ...]) -> None:
+    """Raise RefusalError if a release costs a unit that it is about less than the least."""
+    for unit in dict.fromkeys(event.unit for event in events):
+        costs = (_decimal(e.epsilon) * e.count for e in events if e.unit is unit)
+        asked_for = sum(costs, Fraction())
+        if asked_for < _decimal(least):
+            raise _refusal(
+                f"a release must cost an epsilon of at least {least:g} per {unit.value}, this one "
+                f"costs {float(asked_for):g}"
             )
 
 

@@ -25,14 +25,15 @@ def _plain_name(value: str) -> str:
     return value
 
 
-def _ledger_path(value: object, info: ValidationInfo) -> Path:
-    """Return the ledger's path, relative to the folder of the policy file."""
-    if not isinstance(value, (str, Path)) or not str(value).strip() or str(value)[0] == "~":
+def _own_path(value: object, info: ValidationInfo) -> Path:
+    """Return a path, relative to the folder of the policy file."""
+    text = str(value) if isinstance(value, (str, Path)) else ""
+    if not text.strip() or text[0] == "~" or "\0" in text:
         raise PydanticCustomError(
             "path", "must be a path as text, from / or from this file's folder (~ is not read)"
         )
     folder = (info.context or {}).get("folder", "")
-    return Path(folder, value)
+    return Path(folder, text)
 
 
 def _given(value: object) -> object:
@@ -61,13 +62,22 @@ def _data_name(value: str) -> str:
     return _plain_name(value)
 
 
+def _argument(value: str) -> str:
+    if not value or "\0" in value:
+        raise PydanticCustomError("argument", "must be text, and not empty")
+    return value
+
+
 Name = Annotated[str, AfterValidator(_plain_name)]
 DataName = Annotated[str, AfterValidator(_data_name)]
 MessageName = Annotated[str, AfterValidator(_message_name)]
-_Epsilon = Annotated[float, interval("(0, 1000000]")]
+Epsilon = Annotated[float, interval("(0, 1000000]")]
 _Delta = Annotated[float, interval("[0, 1)")]
-_NotEmpty = BeforeValidator(_given)
-LedgerPath = Annotated[Path, BeforeValidator(_ledger_path)]
+NotEmpty = BeforeValidator(_given)
+OwnPath = Annotated[Path, BeforeValidator(_own_path)]
+#: How often something may happen.
+Number = Annotated[int, interval("[1, 1000000000000]", int)]
+Seconds = Annotated[float, interval("(0, 86400]")]
 
 
 class Allowance(Section):
@@ -84,7 +94,7 @@ class Allowance(Section):
         declares: it is not charged to them. What holds for examples holds for their labels.
     """
 
-    epsilon: _Epsilon
+    epsilon: Epsilon
     delta: _Delta = 0.0
     unit: UnitName = "client"
     post_processing: Sequence[Literal["example", "label"]] = ()
@@ -104,7 +114,7 @@ class Allowance(Section):
 class Amount(Section):
     """A total that must not be exceeded."""
 
-    epsilon: _Epsilon
+    epsilon: Epsilon
     delta: _Delta = 0.0
 
 
@@ -118,5 +128,50 @@ class Budget(Section):
     """The totals of one unit. Only the one for life has no way around it, so it is required."""
 
     life: Amount
-    run: Annotated[Amount | None, _NotEmpty] = None
-    window: Annotated[Window | None, _NotEmpty] = None
+    run: Annotated[Amount | None, NotEmpty] = None
+    window: Annotated[Window | None, NotEmpty] = None
+
+
+class ReleaseWindow(Section):
+    """The most releases in every period of this length."""
+
+    number: Number
+    days: Annotated[float, interval("(0, 36500]")]
+
+
+class Releases(Section):
+    """The most releases of the data, whatever each costs."""
+
+    life: Number = 10_000
+    window: Annotated[ReleaseWindow | None, NotEmpty] = None
+
+
+class AnchorPlace(Section):
+    """Where the ledger's mark is kept beside the ledger: in a file, or by a command.
+
+    Parameters
+    ----------
+    file : Path
+        On another disk than the ledger. In a policy file: relative to the file's folder.
+    command : sequence of str
+        A program by its absolute path, and its arguments.
+    """
+
+    file: Annotated[OwnPath | None, NotEmpty] = None
+    command: Annotated[Sequence[Annotated[str, AfterValidator(_argument)]] | None, NotEmpty] = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> AnchorPlace:
+        if (self.file is None) == (self.command is None):
+            raise PydanticCustomError("one_of", "must name either a file or a command")
+        if self.command is not None:
+            _check_program(self.command)
+        return self
+
+
+def _check_program(command: Sequence[str]) -> None:
+    # Found by a search path, it would be whatever the environment says.
+    if not (command and Path(command[0]).is_absolute()):
+        raise PydanticCustomError(
+            "program", "must begin with a program by its absolute path", {"at": ("command",)}
+        )

@@ -25,8 +25,9 @@ NO_POLICY_HINT = (
     "clients refuse with ldp:refused:policy: their policy does not allow this proposal, or none "
     "is named. Each node's operator names one by --node-config 'ldp-policy=\"FILE\"' or the "
     "variable FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
-    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts. The "
-    "client's log says which"
+    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts: the one that "
+    "'flwr run' starts by itself stays up with the environment of its first start, until it is "
+    "ended (pkill -f 'flower-superlink.*--port 39091'). The client's log says which"
 )
 #: Refusals that a gate sends before anything is charged.
 UNCHARGED = frozenset(

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit, NumberLimit
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -28,7 +28,7 @@ SPENT_UP = [
     Limit(Unit.CLIENT, "life", SPENT / 1e12),
     Limit(Unit.CLIENT, "window", SPENT / 1e12, window_seconds=3.2e7),
 ]
-FLIPS, CUTS = 250, 60
+FLIPS, CUTS, ANSWERS = 250, 60, 3
 
 
 def charge(data: str, run: int, message: object) -> Charge:
@@ -58,6 +58,9 @@ def whole(folder: Path) -> bytes:
                     receipt = ledger.charge(charge(data, run, message), [AMPLE])
                     if message:
                         ledger.seal(receipt, report(data, run, message))
+        for data in DATA:
+            for _ in range(ANSWERS):
+                ledger.count(data, "again")
     return path.read_bytes()
 
 
@@ -68,7 +71,7 @@ def interrogate(path: Path) -> int:
     except LedgerError:
         return 1
     with ledger:
-        return sum(failed(q, ledger) for q in (totals, spent_up, repeats, goes_on, verified))
+        return sum(failed(q, ledger) for q in QUESTIONS)
 
 
 def failed(question: Callable[[Ledger], None], ledger: Ledger) -> bool:
@@ -92,6 +95,17 @@ def spent_up(ledger: Ledger) -> None:
             for limit in SPENT_UP:
                 with pytest.raises((BudgetExhausted, LedgerError)):
                     ledger.charge(charge(data, run, "over"), [limit])
+
+
+def numbers(ledger: Ledger) -> None:
+    most = NumberLimit(len(RUNS) * MESSAGES)
+    for data in DATA:
+        with pytest.raises((BudgetExhausted, LedgerError)):
+            ledger.charge(charge(data, 1, "over"), [AMPLE], numbers=[most])
+        with pytest.raises((BudgetExhausted, LedgerError)):
+            ledger.count(data, "acknowledged", ANSWERS)
+        assert ledger.number(data, most) == most.most
+        assert ledger.counts(data)["again"] == ANSWERS
 
 
 def repeats(ledger: Ledger) -> None:
@@ -125,6 +139,9 @@ def verified(ledger: Ledger) -> None:
     for data in DATA:
         own = [e.events[0].cost.epsilon for e in ledger.entries() if e.data_id == data]
         assert sum(own) == ledger.totals(data)[Unit.CLIENT].epsilon >= SPENT
+
+
+QUESTIONS = (totals, spent_up, numbers, repeats, goes_on, verified)
 
 
 def put(folder: Path, content: bytes) -> Path:

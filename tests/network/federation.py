@@ -37,6 +37,9 @@ NODE = (sys.executable, "-m", "flower_ldp.node")
 GUARDED = (*NODE, "--ldp-unsafe-app-user")
 SANDBOXED = (*NODE, "--sandbox")
 
+#: What makes Flower's processes ask more often than every three seconds.
+HURRY = Path(__file__).parent / "hurry"
+
 #: Settings of a node: what ``--node-config`` can hold.
 NodeConfig = Mapping[str, str | int | float | bool]
 
@@ -71,6 +74,7 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
+            "PYTHONPATH": hurried(),
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
         }
@@ -212,6 +216,12 @@ class Federation:
             shown=lambda: self.superlink.output[-4_000:],
         )
         assert self.superlink.is_running, self.superlink.output[-4_000:]
+
+
+def hurried() -> str:
+    """Return where processes are to look for packages, so that Flower asks more often."""
+    own = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    return os.pathsep.join([str(HURRY), *own])
 
 
 def _toml(value: str | int | float | bool) -> str:

@@ -1,4 +1,4 @@
-"""Training and protected evaluation in one app, through Flower's simulation engine."""
+"""Training and protected evaluation in one app: in Flower's engine, and in one process."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.test_engine import ROOT, load_runner
+from tests.simulation.test_engine import ROOT, in_process, load_runner
 
 ROUNDS, EVALUATION = 4, {"laplace": 20 * 100.0 + 100.0, "codebook": 20 * 20.0 + 100.0}
 
 
-@pytest.mark.parametrize("mechanism", EVALUATION)
+@pytest.mark.parametrize(("mechanism", "engine"), [("laplace", "ray"), ("codebook", "one process")])
 def test_training_and_private_evaluation_run_in_one_app(
-    mechanism: str, tmp_path: Path, simulation_policy: Path, capfd: pytest.CaptureFixture[str]
+    mechanism: str,
+    engine: str,
+    tmp_path: Path,
+    simulation_policy: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     app, received = tmp_path / "app", tmp_path / "received.json"
     shutil.copytree(ROOT / "tests" / "simulation" / "eval_app", app)
     shutil.copy(ROOT / "LICENSE", app / "LICENSE")
-    runner = load_runner()
     config = {
         "received": f'"{received}"',
         "mechanism": f'"{mechanism}"',
         "num-server-rounds": str(ROUNDS),
     }
-    with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
-        runner.submit(app, environment, 10, config)
-    capfd.readouterr()
+    if engine == "ray":
+        runner = load_runner()
+        with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
+            runner.submit(app, environment, 10, config)
+        capfd.readouterr()
+    else:
+        in_process(app, 10, "\n".join(f"{key} = {value}" for key, value in config.items()))
     found = json.loads(received.read_text())
     text = "\n".join(found["transcript"])
     assert len(found["transcript"]) == 8 * ROUNDS

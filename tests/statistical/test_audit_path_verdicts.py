@@ -17,7 +17,13 @@ from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding, MagRR, RandomSource, SignDS
 from flower_ldp.privacy import Unit
 from tests.broken import each_unit_by_itself, signds_counting_equals_twice
-from tests.broken_paths import SaysHowLong, refuses_long_updates, train_each_batch_twice
+from tests.broken_paths import (
+    SaysHowLong,
+    labels_drawn_at_every_ask,
+    labels_with_one_noise,
+    refuses_long_updates,
+    train_each_batch_twice,
+)
 from tests.statistical.test_audit_verdicts import CONFIDENCE, sources_seeded_from
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
@@ -68,7 +74,7 @@ def repeated(case: Case) -> AuditResult:
     ids=["gate", "labels", "account", "signds-long", "dpsgd"],
 )
 def test_what_is_shipped_is_not_refuted(case: Callable[[], Case]) -> None:
-    results = tried(case(), 200, confidence=CONFIDENCE)
+    results = tried(case(), 100, confidence=CONFIDENCE)
     assert not any(result.refuted for result in results)
 
 
@@ -107,7 +113,25 @@ def test_that_an_app_raised_is_seen_in_a_simulation_alone() -> None:
 
 def test_a_store_that_repeats_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RandomSource, "from_os", staticmethod(lambda: RandomSource.seeded(3)))
-    assert any(result.refuted for result in tried(labels(1.0)))
+    case = labels(1.0)
+    (found,) = tried(replace(case, contrasts=case.contrasts[:1]), 100)
+    assert found.refuted
+
+
+@pytest.mark.parametrize(
+    ("draw", "seen"), [(labels_drawn_at_every_ask, 0), (labels_with_one_noise, 1)]
+)
+def test_labels_that_are_drawn_again_or_share_their_noise_are_refuted(
+    draw: Callable[..., object], seen: int
+) -> None:
+    case = replace(labels(1.0), draw=draw)
+    for at, contrast in enumerate(case.contrasts):
+        (found,) = tried(replace(case, contrasts=(contrast,)))
+        assert found.refuted == (at == seen)
+        # Many draws of what is right come near the claim and do not pass it.
+        if at != seen:
+            (found,) = tried(replace(case, contrasts=(contrast,)), 20_000, confidence=CONFIDENCE)
+            assert 0.7 < found.lower_bound <= 1.0
 
 
 def test_a_step_that_is_taken_twice_is_refuted() -> None:

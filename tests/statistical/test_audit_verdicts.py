@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,11 @@ from tests.broken import (
     argmax_of_noisy_label,
     argmax_probabilities,
     laplace_with_sensitivity_1,
+    one_sign_for_equals,
+    sign_of_the_update,
+    signds_of_a_length,
     signds_with_naive_ties,
+    signds_with_sign,
     with_constant_seed,
     with_seed_kept_for,
 )
@@ -71,7 +76,7 @@ def test_shipped_mechanisms_are_not_refuted_and_the_bound_comes_near(
 def test_naive_ties_are_refuted_by_exact_zeros(epsilon: float) -> None:
     mechanism = SignDS(epsilon, 0.2)
     draw = signds_with_naive_ties(mechanism)
-    disjoint, zeros = (
+    disjoint, zeros, _ = (
         audit(
             draw,
             contrast.pair,
@@ -86,6 +91,55 @@ def test_naive_ties_are_refuted_by_exact_zeros(epsilon: float) -> None:
     assert zeros.refuted
     # Without equal entries the naive rule is right: it is the zeros that give it away.
     assert not disjoint.refuted
+
+
+@pytest.mark.parametrize("name", ["signds", "signds-magrr"])
+def test_a_sign_that_follows_the_update_is_refuted(name: str) -> None:
+    # Dimensions alone do not show it: given the sign they follow their law.
+    case = BUILDERS[name](Settings())
+    broken = {
+        "signds": signds_with_sign(SignDS(1.0, 0.2), sign_of_the_update),
+        "signds-magrr": _with_the_sign_of_the_update(case.draw),
+    }[name]
+    results = audit_case(replace(case, draw=broken), 2_000, sources=sources_seeded_from(8))
+    assert results[0].refuted
+
+
+def test_a_bit_that_shares_its_noise_with_the_sign_is_refuted() -> None:
+    # The server sees the sign, and so whether the bit was turned round.
+    case = BUILDERS["signds-magrr"](Settings())
+
+    def draw(update: np.ndarray, rng: RandomSource) -> Any:
+        report, _ = case.draw(update, rng)
+        below = np.array_equal(update, case.contrasts[0].pair[0])
+        return report, int(below) ^ int(report.sign < 0)
+
+    results = audit_case(replace(case, draw=draw), 2_000, sources=sources_seeded_from(11))
+    assert results[0].refuted
+
+
+def _with_the_sign_of_the_update(draw: Callable[..., Any]) -> Callable[..., Any]:
+    def signed(update: np.ndarray, rng: RandomSource) -> Any:
+        report = draw(update, rng)
+        while report[0].sign != sign_of_the_update(update):
+            report = draw(update, rng)
+        return report
+
+    return signed
+
+
+def test_one_sign_for_an_update_of_equals_is_refuted_by_zeros_only() -> None:
+    mechanism = SignDS(1.0, 0.2)
+    case = replace(signds(mechanism, 1000), draw=signds_with_sign(mechanism, one_sign_for_equals))
+    results = audit_case(case, 2_000, sources=sources_seeded_from(9))
+    assert [result.check for result in results if result.refuted] == ["zeros only"]
+
+
+def test_a_report_whose_length_is_the_datas_is_refuted() -> None:
+    mechanism = SignDS(4.0, 0.2)
+    case = replace(signds(mechanism, 1000), draw=signds_of_a_length(mechanism))
+    results = audit_case(case, 2_000, sources=sources_seeded_from(10))
+    assert results[0].refuted
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])

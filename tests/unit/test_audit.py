@@ -162,6 +162,7 @@ def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> No
             - selection.log_prob(r, contrast.pair[1])
             + bit.log_prob(b, True)
             - bit.log_prob(b, False)
+            + r.sign / 1_000
             for r, b in reports
         ]
     else:
@@ -250,14 +251,15 @@ def test_the_score_on_a_long_vector_is_a_place_by_definition() -> None:
 @pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
 def test_signds_scores_are_the_exact_log_ratio(dimension: int, dim_out: int) -> None:
     mechanism = SignDS(2.0, 0.25, dim_out=dim_out)
-    contrast = signds(mechanism, dimension).contrasts[0]
+    disjoint, _, zeros = signds(mechanism, dimension).contrasts
     rng = RandomSource.seeded(5)
-    reports = [mechanism.randomize(contrast.pair[i % 2], rng) for i in range(60)]
-    exact = [
-        (mechanism.log_prob(r, contrast.pair[0]) - mechanism.log_prob(r, contrast.pair[1])) / 2.0
-        for r in reports
-    ]
-    np.testing.assert_allclose(contrast.statistic(reports), exact, atol=1e-12)
+    for first, second, scores in ((*c.pair, c.statistic) for c in (disjoint, zeros)):
+        reports = [mechanism.randomize((first, second)[i % 2], rng) for i in range(60)]
+        exact = [
+            (mechanism.log_prob(r, first) - mechanism.log_prob(r, second)) / 2.0 + r.sign / 1_000
+            for r in reports
+        ]
+        np.testing.assert_allclose(scores(reports), exact, atol=1e-12)
 
 
 def test_the_inputs_with_zeros_have_ties_at_the_edge_of_both_top_sets() -> None:
@@ -300,6 +302,20 @@ def test_the_command_as_json() -> None:
     assert 1.0 < first["lower_bound"] <= 2.0
     assert first["draws"] == 2000
     assert reuse["check"] == "three releases, fresh source each"
+
+
+def test_all_leaves_out_a_path_that_has_no_such_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
+    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd": PATHS["dpsgd"]})
+    done = run("all", "--epsilon", "100", "--draws", "100")
+    assert done.exit_code == 0
+    assert "magrr" in done.stdout
+    assert done.stderr == (
+        "warning: dpsgd is left out: dpsgd has no epsilon outside [0.01, 30], got 100\n"
+    )
+    alone = run("dpsgd", "--epsilon", "100")
+    assert alone.exit_code == 2
+    assert "dpsgd has no epsilon outside" in alone.stderr
 
 
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"

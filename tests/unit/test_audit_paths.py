@@ -7,16 +7,22 @@ import os
 
 import numpy as np
 import pytest
+from flwr.clientapp.typing import Mod
 
 from flower_ldp.audit_paths import CLAIMED, gate, labels
-from flower_ldp.audit_paths.labels import CHANGED, LabelSet
+from flower_ldp.audit_paths.labels import ASKS, CHANGED
 from flower_ldp.audit_paths.owner import AuditOwner
 from flower_ldp.clients import LdpMod, SignDSRelease
-from flower_ldp.labels.stages import LabelStages
-from flower_ldp.mechanisms import KaryResponse, MagRR, RandomSource, SignDS
+from flower_ldp.clients.labels import PrivateLabels
+from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.mechanisms import MagRR, RandomSource, SignDS
 from flower_ldp.policy.files import ENVIRONMENT_VARIABLE
-from flower_ldp.privacy import Unit
-from tests.broken_paths import SaysHowLong, refuses_long_updates
+from tests.broken_paths import (
+    LongerWithoutAnUpdate,
+    SaysHowLong,
+    SaysHowMany,
+    refuses_long_updates,
+)
 
 SELECTION, MAGNITUDE = SignDS(1.5, 0.2), MagRR(0.5)
 
@@ -28,7 +34,9 @@ def test_a_round_through_the_gate_is_scored_by_the_exact_log_ratio() -> None:
     outcomes = [case.draw(data, RandomSource.seeded(1)) for data in contrast.pair for _ in range(5)]
     assert {kind for kind, _ in outcomes} == {"report"}
     scores = contrast.statistic(outcomes)
-    assert np.isin(np.round(np.abs(scores), 9), (0.5, 1.0, 2.0)).all()
+    # 0.001 is the sign's.
+    assert np.isin(np.round(np.abs(scores), 2), (0.5, 1.0, 2.0)).all()
+    assert np.isin(np.round(np.abs(scores - np.round(scores, 2)), 9), (0.001,)).all()
     assert len({content for _, content in outcomes}) > 1
 
 
@@ -63,6 +71,16 @@ def test_a_refusal_that_depends_on_data_shows_in_one_draw_of_each() -> None:
     assert kinds == ["report", "error"]
 
 
+@pytest.mark.parametrize("mod", [LdpMod(train=LongerWithoutAnUpdate()), SaysHowMany()])
+def test_a_reply_of_another_form_shows_in_one_draw_of_each(mod: Mod) -> None:
+    (contrast,) = (case := gate(SELECTION, MAGNITUDE, mod=mod, checks=CLAIMED[1:2])).contrasts
+    report, other = (case.draw(data, RandomSource.seeded(1)) for data in contrast.pair)
+    assert (report[0], other[0]) == ("report", "no report")
+    near, far = contrast.statistic([report, other])
+    assert abs(near) <= 2.1
+    assert far >= 1e6
+
+
 @pytest.mark.parametrize("checks", [(), ("all",), (CLAIMED[0], "else")])
 def test_unknown_pairs_are_refused(checks: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="checks must be some of"):
@@ -93,25 +111,42 @@ def test_an_owners_folder_goes_with_it() -> None:
     assert not folder.exists()
 
 
-def test_labels_are_asked_for_twice_and_scored_by_both_answers() -> None:
+def test_labels_are_asked_for_again_and_scored_by_all_answers() -> None:
     case = labels(2.0)
     assert case.epsilon == 2.0
-    for contrast in case.contrasts:
-        outcomes = [case.draw(contrast.pair[0], RandomSource.seeded(1)) for _ in range(4)]
-        for (members, first), (_, again) in outcomes:
-            assert first == again
-            assert CHANGED in members
-        # Stored once: the second answer tells nothing new.
-        assert np.isin(contrast.statistic(outcomes), (-2.0, 0.0, 2.0)).all()
+    contrast = case.contrasts[0]
+    outcomes = [case.draw(contrast.pair[0], RandomSource.seeded(1)) for _ in range(4)]
+    for outcome in outcomes:
+        assert len(outcome) == ASKS
+        assert len(set(outcome)) == 1
+        assert CHANGED in outcome[0][0]
+    # Stored once: further answers tell nothing new.
+    assert np.isin(contrast.statistic(outcomes), (-ASKS, 0.0, ASKS)).all()
 
 
-def test_labels_that_are_refused_are_an_outcome() -> None:
+def test_of_two_stages_both_are_in_the_outcome() -> None:
     case = labels(2.0)
-    # More than the account may ever spend.
-    dear = KaryResponse(100.0, 3, unit=Unit.LABEL)
-    refused = LabelSet((0, 1, 2, 0, 1, 3), LabelStages((dear,), (1,)))
-    outcome = case.draw(refused, RandomSource.seeded(1))
-    if isinstance(outcome[0], str):
-        assert case.contrasts[0].statistic([outcome]).tolist() == [10.0]
-    else:
-        assert len(outcome) == 2
+    contrast = case.contrasts[1]
+    (members, first), (others, second) = outcome = case.draw(
+        contrast.pair[0], RandomSource.seeded(1)
+    )
+    assert sorted((*members, *others)) == list(range(6))
+    place = others.index(CHANGED)
+    expected = (second[place] == 0) - (second[place] == 1) + first[place] / 10
+    assert contrast.statistic([outcome]).tolist() == [expected]
+
+
+@pytest.mark.parametrize("error", [RefusalError("ldp:refused:budget", "spent"), ReleaseError("no")])
+def test_labels_that_are_refused_are_an_outcome(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = labels(2.0)
+    contrast = case.contrasts[0]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(PrivateLabels, "randomize", refuse)
+    outcome = case.draw(contrast.pair[0], RandomSource.seeded(1))
+    assert outcome == (type(error).__name__,)
+    assert contrast.statistic([outcome]).tolist() == [10.0 * ASKS]

@@ -84,6 +84,32 @@ def test_check_says_what_is_allowed(file: Path) -> None:
         assert part in words
 
 
+def test_check_says_what_stands_beside_budgets(file: Path) -> None:
+    found = flower_ldp("policy", "check", file, "--json").json
+    assert (found["least_epsilon"], found["repeats"], found["anchor"]) == (0.001, 100_000, None)
+    assert (found["releases"], found["answer_after"]) == ({"life": 10_000, "window": None}, {})
+    words = flower_ldp("policy", "check", file).out
+    assert (
+        "A release costs an epsilon of at least 0.001; at most 10,000 releases per life, and "
+        "100,000 answers that are none." in words
+    )
+    own = (
+        "least_epsilon: 1\nreleases: {life: 9, window: {number: 2, days: 1}}\nrepeats: 5\n"
+        "answer_after: {train: 30}\n"
+    )
+    file.write_text(POLICY + own)
+    done = flower_ldp("policy", "check", file)
+    assert "9 releases per life and 2 releases per 86400 s, and 5 answers" in done.out
+    assert "train: answers leave after 30 s." in done.out
+    assert done.err == (
+        "warning: no train release per client is allowed: its largest cost 0.9 is below "
+        "least_epsilon 1\n"
+    )
+    found = flower_ldp("policy", "check", file, "--json").json
+    assert found["releases"] == {"life": 9, "window": {"number": 2, "days": 1}}
+    assert found["answer_after"] == {"train": 30.0}
+
+
 def test_what_is_declared_post_processing_fits_the_finer_budget_for_ever(file: Path) -> None:
     declared = POLICY
     for mechanism in ("signds: {epsilon: 0.8", "magrr: {epsilon: 0.1"):
@@ -120,14 +146,26 @@ def test_a_check_does_not_migrate_a_ledger(file: Path) -> None:
 
 
 def test_a_policy_that_others_can_write_is_said(file: Path) -> None:
+    file.with_name("ledger.sqlite").unlink()
+    file.write_text(POLICY.replace("deployment", "simulation"))
+    file.chmod(0o620)
+    done = flower_ldp("policy", "check", file)
+    assert (done.code, done.err) == (
+        0,
+        f"warning: policy {file} can be written by others (mode 0620): chmod go-w\n",
+    )
+    file.chmod(0o602)
+    assert flower_ldp("policy", "check", file).code == 1
+    file.write_text(POLICY)
     for mode in (0o620, 0o602):
         file.chmod(mode)
         done = flower_ldp("policy", "check", file)
-        assert done.code == 0
-        assert done.err.startswith(f"warning: the policy {file} can be written by others")
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith(f"error: policy {file} can be written by others")
+    Ledger.open(file.with_name("ledger.sqlite"), create=True).close()
     file.chmod(0o644)
     file.parent.chmod(0o777)
-    assert "its folder" in flower_ldp("policy", "check", file).err
+    assert f"error: folder {file.parent} can be" in flower_ldp("policy", "check", file).err
     file.parent.chmod(0o1777)
     assert flower_ldp("policy", "check", file).err == ""
 

@@ -67,6 +67,28 @@ def test_names_that_look_like_parts_are_layouts_of_their_own(folder: Path, other
         assert ledger.accounts() == {"ward-7": 6}
 
 
+def test_each_stage_is_one_release_and_what_is_stored_is_none(folder: Path) -> None:
+    path = folder / "policy.yaml"
+    path.write_text(path.read_text() + "releases: {life: 1}\nrepeats: 1\n")
+    first = randomized(mechanism=STAGES)
+    for _ in range(3):
+        np.testing.assert_array_equal(randomized(mechanism=STAGES).reports, first.reports)
+    with pytest.raises(BudgetExhausted, match="1 releases per life"):
+        randomized(mechanism=STAGES, stage=1, prior=PRIOR)
+    path.write_text(path.read_text().replace("releases: {life: 1}", "releases: {life: 2}"))
+    randomized(mechanism=STAGES, stage=1, prior=PRIOR)
+
+
+def test_stages_have_their_least_price_as_a_whole(folder: Path) -> None:
+    path = folder / "policy.yaml"
+    text = path.read_text()
+    path.write_text(text + "least_epsilon: 1.1\n")
+    with pytest.raises(RefusalError, match=r"at least 1\.1 per label"):
+        randomized(mechanism=STAGES)
+    path.write_text(text + "least_epsilon: 1.0\n")
+    randomized(mechanism=STAGES)
+
+
 def test_stages_reserved_on_the_whole_of_the_data_are_found_again(folder: Path) -> None:
     """As ledgers of version 1 have them: nothing is drawn twice, and the sums add up."""
     write_policy(folder, life=2.0)

@@ -1,7 +1,8 @@
 """Who may import whom: the layers of the package, read from its source.
 
 privacy, errors <- mechanisms <- accounting <- policy, and wire, <- clients | strategies <- config
-<- cli; yaml_source is beneath policy and config; labels is beneath clients and strategies;
+<- cli; yaml_source is beneath policy and config, and yaml_strict beneath it; labels is beneath
+clients and strategies;
 training (torch, Opacus) is above clients; audit_paths is above that and audit, beneath cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
 """
@@ -24,29 +25,32 @@ ROOT = Path(flower_ldp.__file__).parent
 
 BASE = frozenset({"privacy", "errors"})
 MATH = BASE | {"mechanisms"}
-OWNER = MATH | {"accounting", "policy", "yaml_source"}
+YAML = frozenset({"yaml_source", "yaml_strict"})
+OWNER = MATH | YAML | {"accounting", "policy"}
 CLIENT = OWNER | {"wire", "labels"}
-SERVER = MATH | {"accounting", "wire", "labels", "yaml_source"}
+SERVER = MATH | YAML | {"accounting", "wire", "labels"}
 PATHS = frozenset({"audit", "clients", "strategies", "training"})
 #: Each module or folder of the package, and those below it that it may import.
 LAYERS: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset(),
-    "yaml_source": frozenset({"errors"}),
+    "yaml_strict": frozenset(),
+    "yaml_source": frozenset({"errors", "yaml_strict"}),
     "mechanisms": BASE,
     "audit": MATH,
     "accounting": MATH,
     "wire": MATH,
-    "labels": MATH | {"yaml_source"},
-    "policy": MATH | {"accounting", "yaml_source"},
+    "labels": MATH | YAML,
+    "policy": MATH | YAML | {"accounting"},
     "clients": CLIENT,
     "audit_paths": CLIENT | PATHS,
     "node": CLIENT | {"clients"},
     "training": CLIENT | {"clients"},
     "strategies": SERVER,
+    "simulation": frozenset({"errors"}),
     "split": CLIENT | {"clients", "strategies"},
     "config": CLIENT | {"clients", "strategies"},
-    "config_split": MATH | {"yaml_source"},
+    "config_split": MATH | YAML,
     "cli": CLIENT | PATHS | {"audit_paths", "config", "config_split"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
@@ -54,6 +58,7 @@ LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 FOREIGN: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset(),
+    "yaml_strict": frozenset({"yaml"}),
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
     "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
@@ -67,6 +72,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "audit": frozenset({"numpy", "scipy"}),
     "audit_paths": frozenset({"numpy", "flwr"}),
     "node": frozenset({"flwr"}),
+    "simulation": frozenset({"flwr"}),
     "config_split": frozenset({"pydantic", "pydantic_core"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
     "cli": frozenset({"typer", "click", "rich"}),

@@ -135,6 +135,18 @@ def test_no_stored_report_leaves_before_its_anchor(path: Path, anchor: Anchor) -
         assert anchor.read() == ledger.mark()
 
 
+def test_a_charge_that_gets_its_report_after_all_is_anchored_first(
+    path: Path, anchor: Anchor
+) -> None:
+    """The guarded node answers for a process that was killed between ledger and anchor."""
+    with Ledger.open(path, durable=False) as ledger:
+        ledger.charge(charge("killed"), LIFE)
+    with Ledger.open(path, anchor=anchor, durable=False) as ledger:
+        receipt = ledger.unsealed(charge("killed"))
+        assert anchor.read() == ledger.mark()
+        ledger.seal(receipt, b"report")
+
+
 def test_it_survives_what_is_not_charged(path: Path, anchor: Anchor) -> None:
     with Ledger.open(path, anchor=anchor, durable=False) as ledger:
         ledger.count("data", "acknowledged")

@@ -81,40 +81,40 @@ def test_halving_starts_the_settled_rounds_again() -> None:
 # Abstention, and pooling.
 
 
-def least_lead(rule: MagRR, total: int, rounds: int) -> float:
+def least_lead(rule: MagRR, largest: int) -> float:
     """Return the lead that acts, written anew: Wald's, or what stands out of one round."""
     sure = NormalDist().cdf(rule.significance)
     keep = math.exp(rule.epsilon) / (1 + math.exp(rule.epsilon))
     walds = math.log(sure / (1 - sure)) / math.log(keep / (1 - keep))
-    return max(walds, rule.significance * 2 * math.sqrt(total / rounds * keep * (1 - keep)))
+    return max(walds, rule.significance * 2 * math.sqrt(largest * keep * (1 - keep)))
 
 
 @pytest.mark.parametrize("significance", [0.5, 1.0, 2.3, 4.0])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize(("total", "rounds"), [(1, 1), (2, 1), (9, 2), (100, 1), (900, 10)])
+@pytest.mark.parametrize(("total", "largest"), [(1, 1), (2, 2), (9, 5), (100, 100), (900, 90)])
 def test_a_majority_counts_if_it_stands_out(
-    total: int, rounds: int, epsilon: float, significance: float
+    total: int, largest: int, epsilon: float, significance: float
 ) -> None:
     rule = MagRR(epsilon, significance=significance)
-    least = least_lead(rule, total, rounds)
+    least = least_lead(rule, largest)
     for ones in range(total + 1):
         lead = 2 * ones - total
         if abs(abs(lead) - least) > 1e-9:
             expected = None if abs(lead) < least else int(lead > 0)
-            assert rule.majority(ones, total, rounds) == expected
+            assert rule.majority(ones, total, largest) == expected
 
 
 @pytest.mark.parametrize("ones", [45, 50, 55])
 def test_without_a_clear_majority_the_estimate_stays_and_the_bits_are_kept(ones: int) -> None:
     rule = MagRR(1.0)
     assert rule.majority(ones, N) is None
-    assert rule.advance(growth(3.0), ones, N) == growth(3.0, ones, N, 1)
+    assert rule.advance(growth(3.0), ones, N) == growth(3.0, ones, N, N)
     # In contraction it is one more round without a halving.
     state = rule.advance(contraction(3.0, 2), ones, N)
-    assert state == contraction(3.0, 3, ones, N, 1)
+    assert state == contraction(3.0, 3, ones, N, N)
     # And growth is not probed before the question that stands was answered.
-    state = rule.advance(contraction(3.0, 7, 50, N, 1), ones, N)
-    assert state == contraction(3.0, 8, 50 + ones, 2 * N, 2)
+    state = rule.advance(contraction(3.0, 7, 50, N, N), ones, N)
+    assert state == contraction(3.0, 8, 50 + ones, 2 * N, N)
 
 
 def test_rounds_that_ask_the_same_answer_together() -> None:
@@ -130,14 +130,54 @@ def test_rounds_that_ask_the_same_answer_together() -> None:
 @pytest.mark.parametrize("ones", [10, 90])
 @pytest.mark.parametrize("start", [growth(3.0), contraction(3.0), contraction(3.0, 9)])
 def test_bits_are_never_pooled_across_questions(start: StepEstimate, ones: int) -> None:
-    acted = MagRR(1.0).advance(replace(start, ones=50, total=N, rounds=1), ones, N)
-    assert (acted.ones, acted.total, acted.rounds) == (0, 0, 0)
+    acted = MagRR(1.0).advance(replace(start, ones=50, total=N, largest=N), ones, N)
+    assert (acted.ones, acted.total, acted.largest) == (0, 0, 0)
 
 
 def test_a_round_without_replies_leaves_the_pool_as_it_is() -> None:
-    state = contraction(3.0, 2, 47, N, 1)
+    state = contraction(3.0, 2, 47, N, N)
     assert MagRR(0.1).advance(state, 0, 0) == state
     assert MagRR(0.1).answer(state, 0, 0) is None
+
+
+def pooled(rule: MagRR, *rounds: tuple[int, int]) -> StepEstimate:
+    """Return the state after rounds of (ones, total) that did not tell."""
+    state = growth(3.0)
+    for ones, total in rounds:
+        assert rule.answer(state, ones, total) is None
+        state = rule.advance(state, ones, total)
+    return state
+
+
+def test_what_a_large_round_left_open_is_not_answered_by_small_ones() -> None:
+    # 4,890 of 10,000 say yes, less than the noise of one round; then ten come, who all do.
+    # The answer is theirs, once they outweigh what went before: the lead goes from -220 to 230.
+    rule = MagRR(0.1)
+    state = pooled(rule, (4_890, 10_000), *[(10, 10)] * 44)
+    assert rule.answer(state, 10, 10) == 1
+
+
+def test_small_rounds_do_not_let_a_large_one_off_its_own_noise() -> None:
+    rule = MagRR(0.1)
+    state = pooled(rule, *[(5, 10)] * 9)
+    alone = next(ones for ones in range(5_000, 10_000) if rule.majority(ones, 10_000) == 1)
+    assert 5_100 < alone < 5_120
+    assert rule.answer(state, alone - 1, 10_000) is None
+    assert rule.answer(state, alone, 10_000) == 1
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    st.lists(st.integers(1, 10_000), min_size=1, max_size=8),
+    st.sampled_from([0.01, 0.1, 1.0, 8.0]),
+)
+def test_the_lead_that_is_needed_never_falls(sizes: list[int], epsilon: float) -> None:
+    rule, state, before = MagRR(epsilon), growth(), 0.0
+    for size in sizes:
+        state = rule.advance(state, size // 2, 2 * (size // 2))
+        needed = rule.barrier(state.largest)
+        assert needed >= before
+        before = needed
 
 
 # What the test promises: exact laws of the pooled count, no simulation.
@@ -163,6 +203,7 @@ def fate(
     """
     open_, total, asked = np.ones(1), 0, 0
     first, yes, no, mean = 0, 0.0, 0.0, 0.0  # open_[i] is the chance of first + i ones
+    largest = 0
     coin = law_of_ones(1e-300, fair, 0)
     for true_yes, true_no in rounds:
         if true_yes + true_no + fair:
@@ -170,7 +211,8 @@ def fate(
                 open_, np.convolve(law_of_ones(rule.epsilon, true_yes, true_no), coin)
             )
             total, asked = total + true_yes + true_no + fair, asked + 1
-        answers = [rule.majority(first + i, total, max(asked, 1)) for i in range(len(open_))]
+            largest = max(largest, true_yes + true_no + fair)
+        answers = [rule.majority(first + i, total, largest) for i in range(len(open_))]
         decided = np.array([answer is not None for answer in answers])
         yes += float(open_[[answer == 1 for answer in answers]].sum())
         no += float(open_[[answer == 0 for answer in answers]].sum())
@@ -272,8 +314,9 @@ def test_as_published_the_larger_count_wins_and_a_tie_is_no(epsilon: float) -> N
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0])
 def test_a_tie_never_counts_if_significance_is_asked_for(epsilon: float) -> None:
-    rule = MagRR(epsilon, significance=1e-6)
-    assert all(rule.majority(total // 2, total) is None for total in range(2, 201, 2))
+    for significance in (1e-6, 1e-20, 5e-324):
+        rule = MagRR(epsilon, significance=significance)
+        assert all(rule.majority(total // 2, total) is None for total in range(2, 201, 2))
 
 
 # The published rule and its weakness.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.node.peers import owner_of
+from flower_ldp.node.peers import can_read_the_node, owner_of
 from tests.network.federation import NODE
 from tests.network.processes import free_port, is_listening, wait_for
 
@@ -29,6 +29,7 @@ TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when re
    1: 0100007F:C001 0100007F:2386 01 00000000:00000000 00:00000000 00000000  1002        0 2
    2: 0000000000000000FFFF00000100007F:C002 0{0}:0000 01 0:0 0:0 0 77 0 3
    3: 00000000000000000000000001000000:C003 0{0}:0000 01 0:0 0:0 0 78 0 4
+   4: 0100007F:C004 0100007F:2386 06 0:0 03:0 0 0 0 0 3
 """.replace("{0}", "0" * 31)
 
 
@@ -42,11 +43,18 @@ TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when re
         ("::1", 0xC003, 78),
         ("10.0.0.7", 0xC001, None),
         ("127.0.0.1", 0xC009, None),
+        ("127.0.0.1", 0xC004, None),  # closed by its process: the table says user 0
     ],
 )
 def test_the_kernels_table_is_read(host: str, port: int, user: int | None, tmp_path: Path) -> None:
     (tmp_path / "tcp").write_text(TABLE)
     assert owner_of(host, port, (tmp_path / "tcp", tmp_path / "none")) == user
+
+
+def test_root_can_read_the_node_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1001)
+    found = [can_read_the_node(user) for user in (0, 1001, 1002, None)]
+    assert found == [True, True, False, False]
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -77,7 +85,7 @@ def test_a_node_ends_when_an_executor_of_its_own_user_calls(tmp_path: Path) -> N
                 timeout=60,
                 shown=(tmp_path / "log").read_text,
             )
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/docs", timeout=20):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20):
                 pass
             assert running.poll() is None  # who only looks is no app
             calling = subprocess.Popen(executor, env=environment, stdout=log, stderr=log)

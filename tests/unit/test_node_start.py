@@ -49,6 +49,16 @@ def test_apps_under_the_nodes_own_user_are_refused(
     assert command._apps(*given(monkeypatch, "--isolation", "process")) is None
 
 
+def test_an_executor_without_a_secret_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = ("--isolation", "process", "--superexec-auth-secret-file", "secret")
+    assert command._apps(*given(monkeypatch, *words)) is None
+    assert caplog.records == []
+    assert command._apps(*given(monkeypatch, *words[:2])) is None
+    assert "superexec-auth-secret-file" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -112,7 +122,13 @@ def test_key_policy_and_ledger_are_hidden(tmp_path: Path, monkeypatch: pytest.Mo
     options, arguments = given(monkeypatch, *words)
     policy = command._usable_policy(given_config(arguments), options)
     names = {path.name for path in command._hidden(policy, arguments).values()}
-    assert names == {"flower", "policy.yaml", "ledger.sqlite", "node-key"}
+    assert names == {
+        "flower",
+        "policy.yaml",
+        "ledger.sqlite",
+        "ledger.sqlite-mark-key",
+        "node-key",
+    }
 
 
 def spec(kind: TaskType) -> ExecutionSpec:
@@ -136,8 +152,8 @@ def test_an_app_gets_its_token_by_no_command_line(tmp_path: Path) -> None:
 
         executor = AppExecutor(start)
         assert executor.launch(spec(TaskType.CLIENT_APP)).status is LaunchResultStatus.ACCEPTED
-        (process,) = executor._processes
-        assert process.wait(60) == 0
+        (app,) = executor._processes
+        assert app.process.wait(60) == 0
     executor.reconcile()
     assert executor._processes == []
     first, _, rest = (tmp_path / "out").read_text().partition("\n")
@@ -145,6 +161,40 @@ def test_an_app_gets_its_token_by_no_command_line(tmp_path: Path) -> None:
     assert TOKEN not in rest
     assert not any(TOKEN in word for word in commands[0])
     assert commands[0] == command_of(spec(TaskType.CLIENT_APP))
+
+
+@pytest.mark.parametrize(
+    ("times", "ended"),
+    [
+        ({}, [False, False]),
+        ({"stays": 0.0}, [True, False]),
+        ({"stays": 600.0}, [False, False]),
+        ({"longest": 600.0}, [False, False]),
+        ({"longest": 0.0}, [True, True]),
+    ],
+)
+def test_an_app_is_ended_when_the_next_one_is_there_or_it_has_run_for_too_long(
+    times: dict[str, float], ended: list[bool]
+) -> None:
+    def start(words: list[str], token: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    executor = AppExecutor(start, **times)
+    try:
+        executor.launch(spec(TaskType.CLIENT_APP))
+        if "longest" not in times:
+            executor.reconcile()
+        executor.launch(spec(TaskType.CLIENT_APP))
+        processes = [one.process for one in executor._processes]
+        executor.reconcile()
+        for process, is_ended in zip(processes, ended, strict=True):
+            assert (process.wait(20) if is_ended else process.poll()) == (-9 if is_ended else None)
+        executor.reconcile()
+        assert len(executor._processes) == ended.count(False)
+    finally:
+        for one in executor._processes:
+            one.process.kill()
+            one.process.wait()
 
 
 def test_other_tasks_and_commands_that_cannot_start_fail() -> None:

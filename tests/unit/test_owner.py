@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 
+from flower_ldp.accounting.anchor import FileAnchor
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest, SignDSRelease
+from flower_ldp.clients.owner import END_SUPERLINK
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
+from flower_ldp.strategies.replies import NO_POLICY_HINT
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import context, message, proposal, record
 
@@ -207,3 +211,88 @@ def test_a_lost_ledger_does_not_begin_again_in_a_deployment(policy: Path) -> Non
         assert isinstance(payload(reply), bytes)
     else:
         assert reply.error.reason == "ldp:refused:ledger"
+
+
+def test_a_release_that_costs_next_to_nothing_is_refused_before_the_app_is_asked(
+    policy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        cheap = ask(f"m-{number}", never, SignDS(epsilon=1e-6, k=0.2))
+        assert cheap.error.reason == "ldp:refused:policy"
+    assert "must cost an epsilon of at least 0.001 per client" in caplog.text
+    with Ledger.open(policy.parent / "spent.sqlite") as ledger:
+        assert ledger.data_ids() == []
+    policy.write_text(policy.read_text() + "least_epsilon: 1.0e-6\n")
+    assert isinstance(payload(ask("m-3", selection=SignDS(epsilon=1e-6, k=0.2))), bytes)
+
+
+def test_the_number_of_releases_is_limited_whatever_they_cost(policy: Path) -> None:
+    cheap = SignDS(epsilon=0.01, k=0.2)
+    policy.write_text(policy.read_text() + "releases: {life: 3}\n")
+    for number in range(3):
+        assert isinstance(payload(ask(f"m-{number}", selection=cheap)), bytes)
+    assert ask("m-3", never, cheap).error.reason == "ldp:refused:budget"
+    assert spent(policy) == pytest.approx(0.03)
+    # What is given again is no release.
+    assert isinstance(payload(ask("m-1", never, cheap)), bytes)
+
+
+def test_the_number_of_releases_in_a_window_is_limited(policy: Path) -> None:
+    policy.write_text(policy.read_text() + "releases: {window: {number: 1, days: 30}}\n")
+    assert isinstance(payload(ask("m-1")), bytes)
+    assert ask("m-2", never).error.reason == "ldp:refused:budget"
+    assert spent(policy) == 4.0
+
+
+def test_the_number_of_reports_given_again_is_limited(policy: Path) -> None:
+    policy.write_text(policy.read_text() + "repeats: 2\n")
+    first = payload(ask("m-1"))
+    for _ in range(2):
+        assert payload(ask("m-1", never)) == first
+    assert ask("m-1", never).error.reason == "ldp:refused:budget"
+    assert ask("m-1", never).error.reason == "ldp:refused:budget"
+    name = "ward-7/0" if "mode: simulation" in policy.read_text() else "ward-7"
+    with Ledger.open(policy.parent / "spent.sqlite") as ledger:
+        assert ledger.counts(name)["again"] == 2
+    assert isinstance(payload(ask("m-2")), bytes)
+
+
+def test_a_refusal_without_a_policy_says_what_ends_an_old_superlink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from flwr.cli import local_superlink
+
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    commands: list[list[str]] = []
+
+    class Ended:
+        def __init__(self, command: list[str], **_: object) -> None:
+            commands.append(command)
+
+        def poll(self) -> int:
+            return 1
+
+    monkeypatch.setattr(local_superlink.subprocess, "Popen", Ended)
+    with pytest.raises(Exception, match="exited with code 1"):
+        local_superlink._start_local_superlink()
+    monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
+    ask("m-1", never)
+    found = re.search(r"pkill -f '(.*?)'", END_SUPERLINK)
+    assert found is not None
+    assert re.search(found[1], " ".join(commands[0]))
+    for text in (caplog.text, NO_POLICY_HINT):
+        assert END_SUPERLINK in text
+
+
+def test_a_ledger_that_was_set_back_behind_its_anchor_lets_nothing_leave(policy: Path) -> None:
+    policy.write_text(policy.read_text() + "anchor: {file: mark}\n")
+    ledger, mark = policy.parent / "spent.sqlite", policy.parent / "mark"
+    assert ask("m-0", never).error.reason == "ldp:refused:ledger"  # nobody has made it
+    with Ledger.open(ledger) as opened:
+        opened.make_anchor(FileAnchor(mark))
+    assert isinstance(payload(ask("m-1")), bytes)
+    older = ledger.read_bytes()
+    assert isinstance(payload(ask("m-2")), bytes)
+    ledger.write_bytes(older)
+    for name in ("m-1", "m-2", "m-3"):
+        assert ask(name, never).error.reason == "ldp:refused:ledger"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flower_ldp.accounting.ledger_types import NumberLimit
 from flower_ldp.errors import ConfigError, RefusalError
 from flower_ldp.policy import (
     ENVIRONMENT_VARIABLE,
@@ -20,7 +21,15 @@ from flower_ldp.policy import (
     load_policy,
     parse_policy,
 )
-from flower_ldp.policy.sections import Allowance, Amount, Budget, Window
+from flower_ldp.policy.sections import (
+    Allowance,
+    Amount,
+    AnchorPlace,
+    Budget,
+    Releases,
+    ReleaseWindow,
+    Window,
+)
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 SAMPLE = Path(__file__).parents[2] / "configs" / "client_policy.yaml"
@@ -97,8 +106,8 @@ def test_sample_loads_and_says_what_its_comments_say() -> None:
 
 def test_sample_names_every_field() -> None:
     text = SAMPLE.read_text(encoding="utf-8")
-    assert set(yaml.safe_load(text)) == set(Policy.model_fields)
-    for section in (Allowance, Amount, Window, Budget):
+    assert {*yaml.safe_load(text), "anchor"} == set(Policy.model_fields)
+    for section in (Allowance, Amount, Window, Budget, Releases, ReleaseWindow, AnchorPlace):
         for name in section.model_fields:
             assert name in text
     assert f"{NODE_CONFIG_KEY}=" in text
@@ -277,7 +286,7 @@ def test_policies_built_in_code_are_checked_too() -> None:
         (SIGNDS,),
         (SIGNDS, MAGRR),
         (SIGNDS, MAGRR, GAUSS),
-        (replace(SIGNDS, epsilon=5e-324),),
+        (replace(SIGNDS, epsilon=0.001),),
         (replace(SIGNDS, epsilon=2.0, count=4),),
         (replace(SIGNDS, epsilon=3.0), replace(SIGNDS, epsilon=5.0)),
         (replace(GAUSS, epsilon=0.5, delta=2.5e-7, count=4),),
@@ -351,6 +360,107 @@ def test_listed_without_mechanisms_allows_nothing() -> None:
     text = changed("  evaluate:\n    laplace: {epsilon: 4.0}\n", "  evaluate: {}\n")
     policy = parse_policy(text + "unlisted_messages: answer\n")
     refused(policy, "evaluate", PrivacyEvent("laplace", 1.0))
+
+
+# A least price, largest numbers, and what else is stated beside budgets.
+
+
+def test_a_release_below_the_least_price_is_refused(policy: Policy) -> None:
+    assert policy.least_epsilon == 0.001
+    for cheap in (replace(SIGNDS, epsilon=5e-324), replace(SIGNDS, epsilon=1e-6, count=999)):
+        why = refused(policy, "train", cheap)
+        assert "must cost an epsilon of at least 0.001 per client, this one costs" in why
+    for enough in (replace(SIGNDS, epsilon=0.001), replace(SIGNDS, epsilon=1e-6, count=1000)):
+        policy.check("train", [enough])
+    policy.check("train", [replace(SIGNDS, epsilon=1e-6), MAGRR])  # the whole release counts
+    own = parse_policy(TEXT + "least_epsilon: 4\n")
+    own.check("evaluate", [PrivacyEvent("laplace", 4.0)])
+    assert "at least 4 per client" in refused(own, "evaluate", PrivacyEvent("laplace", 3.999))
+
+
+def test_each_unit_that_a_release_is_about_has_its_price(policy: Policy) -> None:
+    # A large cost per example buys no answer about the client.
+    why = refused(policy, "train", GAUSS, replace(SIGNDS, epsilon=1e-9))
+    assert "at least 0.001 per client" in why
+
+
+def test_an_open_policy_has_a_least_price_too() -> None:
+    policy = parse_policy(TEXT + "unlisted_messages: answer\n")
+    assert "at least 0.001" in refused(policy, "query", PrivacyEvent("x", 1e-12))
+
+
+def test_what_a_release_rests_on_pays_for_no_answer(policy: Policy) -> None:
+    cheap = replace(SIGNDS, epsilon=1e-9)
+    with pytest.raises(RefusalError, match=r"at least 0\.001"):
+        policy.check("train", [cheap], basis=[GAUSS])
+    policy.check("train", [SIGNDS], basis=[replace(GAUSS, epsilon=1e-9)])
+    with pytest.raises(RefusalError, match="laplace may not answer"):
+        policy.check("train", [SIGNDS], basis=[PrivacyEvent("laplace", 1.0)])
+    with pytest.raises(RefusalError, match="states no cost"):
+        policy.check("train", [], basis=[GAUSS])
+
+
+def test_a_part_of_what_was_charged_as_a_whole_has_no_price_of_its_own(policy: Policy) -> None:
+    policy.check("train", [replace(SIGNDS, epsilon=1e-9)], whole=False)
+
+
+def test_largest_numbers_are_stated_in_plain_values(policy: Policy) -> None:
+    assert policy.numbers() == (NumberLimit(10_000),)
+    assert policy.repeats == 100_000
+    own = parse_policy(TEXT + "releases: {life: 50, window: {number: 7, days: 0.5}}\nrepeats: 3\n")
+    assert own.numbers() == (NumberLimit(50), NumberLimit(7, 43_200.0))
+    assert own.repeats == 3
+    assert parse_policy(TEXT + "releases: {window: {number: 7, days: 1}}\n").numbers() == (
+        NumberLimit(10_000),
+        NumberLimit(7, 86_400.0),
+    )
+
+
+def test_a_moment_to_answer_and_an_anchor_are_stated(tmp_path: Path) -> None:
+    plain = parse_policy(TEXT)
+    assert (dict(plain.answer_after), plain.anchor) == ({}, None)
+    own = parse_policy(TEXT + "answer_after: {train: 30, train.forward: 0.5}\n")
+    assert own.answer_after == {"train": 30, "train.forward": 0.5}
+    path = tmp_path / "owner.yaml"
+    path.write_text(TEXT + "anchor: {file: mark}\n")
+    anchor = load_policy(path).anchor
+    assert anchor is not None
+    assert (anchor.file, anchor.command) == (tmp_path / "mark", None)
+    anchor = parse_policy(TEXT + "anchor: {command: [/bin/keep, it]}\n").anchor
+    assert anchor is not None
+    assert (anchor.file, anchor.command) == (None, ["/bin/keep", "it"])
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("least_epsilon: 0", "least_epsilon must be a number in (0, 1000000], got 0"),
+        ("least_epsilon: '1'", "least_epsilon must be a number in (0, 1000000], not text"),
+        ("releases: 10", "releases must be a section of fields, got 10"),
+        ("releases: {life: 0}", "releases.life must be an integer in [1, 1000000000000], got 0"),
+        ("releases: {life: 1.5}", "releases.life must be an integer in"),
+        ("releases: {life: }", "releases.life must be an integer in"),
+        ("releases: {window: {number: 1}}", "releases.window.days is missing"),
+        ("releases: {window: }", "releases.window must be filled in or left out"),
+        ("repeats: true", "repeats must be an integer in"),
+        ("answer_after: {train: 0}", "answer_after.train must be a number in (0, 86400], got 0"),
+        ("answer_after: {fit: 1}", "answer_after.fit: this name must be 'train'"),
+        ("answer_after: 5", "answer_after must be a section of fields"),
+        ("anchor:", "anchor must be filled in or left out"),
+        ("anchor: {}", "anchor must name either a file or a command"),
+        ("anchor: {file: a, command: [/b]}", "anchor must name either a file or a command"),
+        ("anchor: {file: ~}", "anchor.file must be filled in or left out"),
+        ("anchor: {file: '~/x'}", "anchor.file must be a path as text"),
+        ('anchor: {file: "a\\0b"}', "anchor.file must be a path as text"),
+        ("anchor: {command: []}", "anchor.command must begin with a program by its absolute path"),
+        ("anchor: {command: [keep]}", "anchor.command must begin with a program"),
+        ("anchor: {command: [/bin/keep, '']}", "anchor.command.1 must be text, and not empty"),
+        ("anchor: {command: /bin/keep}", "anchor.command must be a list, got /bin/keep"),
+    ],
+)
+def test_errors_in_what_stands_beside_budgets_name_the_field(line: str, complaint: str) -> None:
+    number = TEXT.count("\n") + 1
+    assert refusal(TEXT + line + "\n").startswith(f"owner.yaml, line {number}: {complaint}")
 
 
 # Which file.

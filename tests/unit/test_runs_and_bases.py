@@ -116,6 +116,22 @@ def test_training_and_prediction_pay_for_a_bottom_once(ledger: Ledger) -> None:
     ledger.verify()
 
 
+def test_a_bottom_is_no_release_and_pays_for_no_answer(folder: Path, ledger: Ledger) -> None:
+    path = folder / "policy.yaml"
+    path.write_text(path.read_text() + "releases: {life: 2}\nrepeats: 1\n")
+    cheap = PrivacyEvent("codes", 1e-9, unit=Unit.EXAMPLE)
+    with pytest.raises(RefusalError, match=r"at least 0\.001 per example"):
+        admit(cheap, part="l/train/0", memo="cheap", basis=TRAINING)
+    for block in ("l/train/0", "l/train/1"):
+        assert admit(CODES, part=block, memo=block, basis=TRAINING) is None
+    with pytest.raises(BudgetExhausted, match="2 releases per life"):
+        admit(CODES, part="l/train/2", memo="l/train/2", basis=TRAINING)
+    assert admit(CODES, part="l/train/0", memo="l/train/0", basis=TRAINING)
+    with pytest.raises(BudgetExhausted, match="again"):
+        admit(CODES, part="l/train/1", memo="l/train/1", basis=TRAINING)
+    assert ledger.counts("ward-7")["again"] == 1
+
+
 def test_a_block_that_does_not_fit_leaves_its_bottom_unpaid(folder: Path, ledger: Ledger) -> None:
     """Both are decided by public facts: a refusal of the one must not cost the other."""
     write(folder, life=5.0)

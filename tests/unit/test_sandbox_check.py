@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -25,6 +26,7 @@ from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 from flower_ldp.node.sandbox.syscalls import this_machine
 from flower_ldp.node.sandbox.view import PACKAGE
 from tests.network.federation import NODE
+from tests.network.processes import wait_for
 from tests.sandbox import has_control_group, needs_sandbox
 
 pytestmark = needs_sandbox
@@ -150,6 +152,8 @@ def test_the_probe_finds_the_ways_open_where_there_is_no_sandbox(tmp_path: Path)
         "namespaces shared with the node",
         "processes but the sandbox's own",
         "typing into a terminal",
+        "a terminal's line discipline",
+        "another limit on core dumps",
         "sockets of any other family",
         "netlink but for routes",
         "rights by programs that give some",
@@ -257,6 +261,29 @@ def test_memory_is_limited_for_all_apps_together(group: Group) -> None:
         assert made.start(write).wait(60) != 0
     finally:
         made.close()
+
+
+def test_nothing_lives_on_in_a_sandbox_that_is_ended(group: Group) -> None:
+    made = jail.Jail(SMALL, {}, 40_002, group)
+    try:
+        # In a session of its own, deaf to what asks it to end, as an app may leave it.
+        left = "trap '' TERM HUP; setsid sh -c 'trap \"\" TERM HUP; sleep 919' & sleep 919"
+        process = made.start(["/bin/sh", "-c", left])
+        wait_for(lambda: len(_sleeping()) >= 2, "two processes", timeout=30, shown=str)
+        process.kill()
+        process.wait(10)
+        wait_for(lambda: _sleeping() == [], "their end", timeout=10, shown=str)
+    finally:
+        made.close()
+
+
+def _sleeping() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == b"sleep\x00919\x00":
+                found.append(path.parent.name)
+    return found
 
 
 def test_a_sandbox_that_cannot_start_python_says_so(

@@ -100,6 +100,26 @@ def test_sockets_are_those_of_this_machine_and_none_is_raw(machine: Machine) -> 
 
 
 @EVERY_MACHINE
+def test_no_protocol_is_loaded_for_an_app(machine: Machine) -> None:
+    for family, kind, protocol in itertools.product((2, 10), (1, 2, 5), range(300)):
+        verdict = judge(machine, machine.numbers["socket"], family, kind, protocol)
+        assert verdict == (ALLOWED if protocol in (0, 6, 17) else REFUSED), protocol
+
+
+@EVERY_MACHINE
+def test_the_limit_on_core_dumps_is_read_and_not_changed(machine: Machine) -> None:
+    old, new = machine.numbers["setrlimit"], machine.numbers["prlimit64"]
+    somewhere = (1, 0x7FFF_0000_0000, 0x7FFF_1234_5678, 1 << 32)
+    for kind in range(16):
+        assert judge(machine, old, kind, somewhere[0]) == (REFUSED if kind == 4 else ALLOWED)
+        assert judge(machine, old, kind | 1 << 32) == (REFUSED if kind == 4 else ALLOWED)
+        assert judge(machine, new, 0, kind, 0, somewhere[1]) == ALLOWED
+        for place in somewhere:
+            verdict = judge(machine, new, 0, kind, place)
+            assert verdict == (REFUSED if kind == 4 else ALLOWED)
+
+
+@EVERY_MACHINE
 @given(st.integers(0, (1 << 64) - 1))
 def test_the_kernel_reads_a_family_as_32_bits_and_so_does_the_filter(
     machine: Machine, family: int
@@ -123,7 +143,12 @@ def test_no_new_namespace_is_made(machine: Machine) -> None:
 @EVERY_MACHINE
 def test_terminals_and_personalities(machine: Machine) -> None:
     ioctl, personality = machine.numbers["ioctl"], machine.numbers["personality"]
-    for request, verdict in ((0x5412, REFUSED), (0x541C, REFUSED), (0x5401, ALLOWED)):
+    for request, verdict in (
+        (0x5412, REFUSED),
+        (0x541C, REFUSED),
+        (0x5423, REFUSED),
+        (0x5401, ALLOWED),
+    ):
         assert judge(machine, ioctl, 0, request) == verdict
         assert judge(machine, ioctl, 0, request | 1 << 32) == verdict
     for value, verdict in ((0, ALLOWED), (0xFFFFFFFF, ALLOWED), (0x40000, REFUSED), (8, REFUSED)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from flower_ldp.node.sandbox.bubblewrap import SOCKET, Plan, arguments, find_bub
 from flower_ldp.node.sandbox.limits import make_group
 from flower_ldp.node.sandbox.output import LONGEST, copy_output, harmless
 from flower_ldp.node.sandbox.view import View, view_of
+from tests.sandbox import needs_sandbox
 
 
 def parsed(*words: str) -> Settings:
@@ -31,13 +33,23 @@ def test_the_command_line_says_the_settings(tmp_path: Path) -> None:
     assert parsed() == Settings()
     words = ["--sandbox-data", str(tmp_path), "--sandbox-data", "b", "--sandbox-memory", "512M"]
     words += ["--sandbox-device", "/dev/null", "--sandbox-processes", "100", "--sandbox-files"]
-    found = parsed(*words, "99", "--sandbox-user", "who", "--sandbox-no-memory-limit")
+    words += ["99", "--sandbox-user", "who", "--sandbox-seconds", "60"]
+    found = parsed(*words, "--sandbox-no-memory-limit")
     data = (str(tmp_path), str(Path("b").absolute()))
-    assert found == Settings(data, ("/dev/null",), "who", 512 << 20, 100, 99, False)
+    assert found == Settings(data, ("/dev/null",), "who", 512 << 20, 100, 99, 60, False)
 
 
 @pytest.mark.parametrize(
-    "words", [("memory", "8"), ("memory", "8GB"), ("memory", "-1G"), ("files", "x"), ("files", "3")]
+    "words",
+    [
+        ("memory", "8"),
+        ("memory", "8GB"),
+        ("memory", "-1G"),
+        ("files", "x"),
+        ("files", "3"),
+        ("seconds", "0"),
+        ("seconds", "1.5"),
+    ],
 )
 def test_odd_sizes_are_refused(words: tuple[str, str]) -> None:
     with pytest.raises(SystemExit):
@@ -107,6 +119,47 @@ def test_what_is_hidden_may_be_shown_by_no_name(shown: str, tmp_path: Path) -> N
     hidden = {"the policy": tmp_path / "link" / "policy.yaml"}
     with pytest.raises(SandboxMissing, match="see the policy"):
         view_of(Settings(data=(str(tmp_path / shown),)), hidden)
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_what_is_hidden_is_known_by_its_other_names(deep: bool, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "site" / "policy.yaml").write_text("x")
+    (tmp_path / "data" / "deep" / "table.csv").write_text("x")
+    hidden = {"the policy": tmp_path / "site" / "policy.yaml", "the key": tmp_path / "nowhere"}
+    data = tmp_path / "data" / "deep" / "a copy"
+    assert view_of(Settings(data=(str(tmp_path / "data"),)), hidden)
+    os.link(tmp_path / "site" / "policy.yaml", data)
+    with pytest.raises(SandboxMissing, match=r"see the policy, as .*a copy"):
+        view_of(Settings(data=(str(tmp_path / "data" if deep else data),)), hidden)
+
+
+_MOUNTED = """
+import sys
+from pathlib import Path
+from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
+from flower_ldp.node.sandbox.view import view_of
+try:
+    view_of(Settings(data=(sys.argv[1],)), {"the policy": Path(sys.argv[2])})
+except SandboxMissing as error:
+    print(error)
+"""
+
+
+@needs_sandbox
+def test_what_is_hidden_is_known_where_it_is_mounted(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "data" / "a folder").mkdir(parents=True)
+    policy, placed = tmp_path / "site" / "policy.yaml", tmp_path / "data" / "a file"
+    policy.write_text("x")
+    placed.write_text("")
+    run = [sys.executable, "-c", _MOUNTED, str(tmp_path / "data"), str(policy)]
+    bwrap = ["bwrap", "--dev-bind", "/", "/"]
+    for mounted in ((str(policy), str(placed)), (str(policy.parent), f"{placed.parent}/a folder")):
+        command = [*bwrap, "--bind", *mounted, *run]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "see the policy, as" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["/", "/tmp", "/proc/1", "/dev/shm", "/sys", "/etc", "/nowhere"])

@@ -7,12 +7,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from flower_ldp.node.sandbox.relay import serve, to_path, to_port
+from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve, to_path, to_port
 
 if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
     pytest.skip("no sockets in the file system", allow_module_level=True)
@@ -42,7 +42,7 @@ def digests(server: socket.socket) -> None:
 
 
 @contextmanager
-def two_relays(folder: Path, at_once: int = 64) -> Iterator[int]:
+def two_relays(folder: Path, at_once: int = AT_ONCE, meter: Meter | None = None) -> Iterator[int]:
     """Put both relays between a port and a server: one as inside, one as outside."""
     far = socket.create_server(("127.0.0.1", 0))
     middle = socket.socket(socket.AF_UNIX)
@@ -52,7 +52,7 @@ def two_relays(folder: Path, at_once: int = 64) -> Iterator[int]:
     outside = to_port(far.getsockname()[1])
     with (
         listening(digests, far),
-        listening(lambda one: serve(one, outside, at_once), middle),
+        listening(lambda one: serve(one, outside, at_once, meter), middle),
         listening(lambda one: serve(one, to_path(str(folder / "s"))), near),
     ):
         yield near.getsockname()[1]
@@ -60,8 +60,9 @@ def two_relays(folder: Path, at_once: int = 64) -> Iterator[int]:
 
 def ask(port: int, sent: bytes) -> bytes:
     def send() -> None:
-        one.sendall(sent)
-        one.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # whoever waits for the answer sees it
+            one.sendall(sent)
+            one.shutdown(socket.SHUT_WR)
 
     with socket.create_connection(("127.0.0.1", port), 20) as one:
         sending = threading.Thread(target=send)
@@ -90,6 +91,20 @@ def test_more_connections_than_at_once_wait_and_all_are_served(tmp_path: Path) -
             one.close()
         waiting.join(20)
         assert got == [hashlib.sha256(b"later").digest() + b"retal"]
+
+
+def test_an_app_sends_so_many_bytes_in_all_and_the_next_one_as_many(tmp_path: Path) -> None:
+    meter = Meter(1_000_000)
+    with two_relays(tmp_path, meter=meter) as port:
+        for _ in range(3):
+            meter.begin()
+            for _ in range(2):
+                sent = bytes(400_000)
+                assert ask(port, sent) == hashlib.sha256(sent).digest() + sent
+            # What is beyond ends the connection, now and from here on.
+            for _ in range(2):
+                with pytest.raises((OSError, AssertionError)):
+                    assert len(ask(port, sent)) == 32 + len(sent)
 
 
 def test_a_node_that_is_gone_ends_the_connection(tmp_path: Path) -> None:

@@ -159,6 +159,37 @@ def test_a_given_size_of_report_is_kept_and_k_is_chosen_for_it() -> None:
     assert SignDS(8.0, 0.2, dim_out=9).sized(66_404) == SignDS(8.0, 0.2, dim_out=9)
 
 
+@pytest.mark.parametrize("dimension", [1, 2, 5, 8, 9, 100])
+@pytest.mark.parametrize("epsilon", [5e-324, 1.0, 100.0])
+def test_a_given_size_is_kept_though_it_is_worth_nothing(dimension: int, epsilon: float) -> None:
+    for dim_out in {1, max(1, dimension - 1), dimension}:
+        open_ = SignDS(epsilon, dim_out=dim_out)
+        assert open_.plan(dimension).dim_out == dim_out
+        assert open_.sized(dimension).plan(dimension) == open_.plan(dimension)
+
+
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0, 8.0, 30.0, 100.0])
 def test_it_is_worth_more_than_the_published_rule(epsilon: float) -> None:
     assert SignDS(epsilon).plan(61_706).worth > SignDS(epsilon, 0.2).plan(61_706).worth
+
+
+@pytest.mark.parametrize("dimension", [8, 50, 1_001, 61_706, 10**9])
+def test_at_a_small_epsilon_the_sizes_are_those_of_the_limit(dimension: int) -> None:
+    found = {best_sizes(dimension, epsilon) for epsilon in (5e-324, 1e-300, 1e-16, 1e-12, 1e-6)}
+    assert len(found) == 1
+    ((top_size, dim_out),) = found
+    # There it is sqrt(h) times a slope in epsilon: few dimensions of a large top set.
+    assert top_size >= 0.24 * dimension or dimension < 50
+    assert dim_out == 2
+
+
+@pytest.mark.parametrize("epsilon", [1e-30, 1e-17, 1e-12, 1e-6])
+def test_the_signal_of_a_small_epsilon_is_not_lost_in_rounding(epsilon: float) -> None:
+    # With h = 1: E[v] = q e^epsilon / (1 + q (e^epsilon - 1)), so E[v] - q is nearly
+    # epsilon q (1 - q), and the contrast epsilon / d.
+    dimension, top_size = 1_000, 200
+    plan = SignDS(epsilon, 0.2, dim_out=1).plan(dimension)
+    assert plan.contrast == pytest.approx(epsilon / dimension, rel=2e-6, abs=0)
+    assert plan.worth == pytest.approx(epsilon * 0.2 * mean_of_top(0.2), rel=2e-6, abs=0)
+    (found,) = worths(dimension, top_size, epsilon, np.array([1]))
+    assert found == pytest.approx(plan.worth, rel=1e-7, abs=0)

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from flower_ldp.node.sandbox.bubblewrap import SOCKET
 from flower_ldp.node.sandbox.jail import Jail
-from flower_ldp.node.sandbox.limits import Group
+from flower_ldp.node.sandbox.limits import LARGEST_DUMP, Group
 from flower_ldp.node.sandbox.probe import Attempts, Finding
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 
@@ -75,7 +75,7 @@ def run_check(
 def limits_of(settings: Settings) -> dict[str, int]:
     """Return the limits of a process, by their name in the standard library."""
     return {
-        "RLIMIT_CORE": 0,
+        "RLIMIT_CORE": LARGEST_DUMP,
         "RLIMIT_NOFILE": settings.files,
         "RLIMIT_NPROC": settings.processes,
     }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import signal
 import sys
@@ -20,12 +21,15 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen
 
 from flower_ldp.node.apps import AppExecutor, run_executor, use
+from flower_ldp.node.log import IN_AN_HOUR, Allowance
 from flower_ldp.node.sandbox.jail import Jail
 from flower_ldp.node.sandbox.limits import Group
 from flower_ldp.node.sandbox.output import copy_output
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 
 _PR_SET_PDEATHSIG = 1
+#: Seconds in which an app that has answered may hand in its context and end.
+STAYS = 10.0
 
 
 @dataclass(frozen=True)
@@ -88,15 +92,15 @@ def main() -> None:
         jail = Jail(orders.settings, orders.hidden, orders.port, orders.group)
     except SandboxMissing as error:
         sys.exit(f"no app is started: {error}")
-    log = sys.stderr.buffer
+    log, allowance = sys.stderr.buffer, Allowance(IN_AN_HOUR)
 
     def start(command: list[str], token: int) -> Popen[bytes]:
         process = jail.start(command, stdin=token, stdout=PIPE, stderr=STDOUT)
         if process.stdout is not None:
-            copy_output(process.stdout, log)  # type: ignore[arg-type]  # a binary file
+            copy_output(process.stdout, log, of_all=allowance)  # type: ignore[arg-type]  # a binary file
         return process
 
-    use(AppExecutor(start, jail.close))
+    use(AppExecutor(start, jail.close, STAYS, orders.settings.seconds or math.inf))
     run_executor(f"127.0.0.1:{orders.port}", orders.secret)
 
 

@@ -84,7 +84,6 @@ def become(uid: int, gid: int) -> None:
 
 def limit(start: Start) -> None:
     """Set the limits that a process has by itself."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for kind, wanted in (
         (resource.RLIMIT_NOFILE, start.files),
         (resource.RLIMIT_NPROC, start.processes),

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from flower_ldp.node.sandbox.bubblewrap import SOCKET, Plan, arguments, find_bubblewrap
 from flower_ldp.node.sandbox.inside import Start
-from flower_ldp.node.sandbox.limits import Group
-from flower_ldp.node.sandbox.relay import serve, to_port
+from flower_ldp.node.sandbox.limits import Group, no_dumps
+from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve, to_port
 from flower_ldp.node.sandbox.seccomp import app_filter
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 from flower_ldp.node.sandbox.syscalls import this_machine
@@ -98,6 +98,7 @@ class Jail:
     def __init__(
         self, settings: Settings, hidden: Mapping[str, Path], port: int, group: Group
     ) -> None:
+        no_dumps()  # sandboxes inherit it, and cannot change it
         self.account = account_of(settings)
         self._settings = settings
         self._group = group
@@ -110,7 +111,9 @@ class Jail:
         view = view_of(settings, hidden)
         self.folder = Path(tempfile.mkdtemp(prefix="flower-ldp-sandbox-"))
         self._server = _listening(self.folder, "node.sock")
-        threading.Thread(target=serve, args=(self._server, to_port(port)), daemon=True).start()
+        self._meter = Meter(settings.memory)  # a reply was in an app's memory once
+        relayed = (self._server, to_port(port), AT_ONCE, self._meter)
+        threading.Thread(target=serve, args=relayed, daemon=True).start()
         self.plan = Plan(
             view=view,
             files=_small_files(self.folder, self.account),
@@ -146,6 +149,7 @@ class Jail:
             socket=SOCKET,
         )
         inner = [sys.executable, "-m", "flower_ldp.node.sandbox.inside", start.to_text(), *command]
+        self._meter.begin()
         given = _in_memory("\0".join(arguments(self.plan)).encode())
         rules = _in_memory(self._filter)
         try:

@@ -11,6 +11,8 @@ import re
 import threading
 from typing import BinaryIO
 
+from flower_ldp.node.log import IN_AN_HOUR, Allowance
+
 #: Begins each line of an app's.
 MARK = b"[app] "
 #: Longer lines are cut into several.
@@ -27,18 +29,25 @@ def harmless(line: bytes) -> bytes:
     return MARK + _STEERING.sub(lambda one: repr(one[0])[2:-1].encode(), text) + b"\n"
 
 
-def copy_output(source: BinaryIO, target: BinaryIO, largest: int = LARGEST) -> threading.Thread:
+def copy_output(
+    source: BinaryIO,
+    target: BinaryIO,
+    largest: int = LARGEST,
+    of_all: Allowance | None = None,
+) -> threading.Thread:
     """Copy an app's output to a log until it ends, in a thread of its own; return that.
 
-    What is beyond ``largest`` bytes is read, so that the app does not wait, and dropped.
+    What is beyond ``largest`` bytes, or what all apps together may write, is read, so that the
+    app does not wait, and dropped.
     """
+    together = Allowance(IN_AN_HOUR) if of_all is None else of_all
 
     def copy() -> None:
         left = largest
         with source:
             while line := source.readline(LONGEST):
                 if left > 0:
-                    left -= len(line)
+                    left = left - len(line) if together.take(len(line)) else 0
                     more = (
                         b"" if left > 0 else harmless(b"(what it writes from here on is dropped)")
                     )

@@ -169,6 +169,8 @@ def _sockets() -> Iterator[Finding]:
     others = [one for one in range(1, _LAST_FAMILY) if one not in known]
     found = [name for family in others for name in _opened(family, _TYPES)]
     yield judge("sockets of any other family", found)
+    odd = [name for one in (33, 132, 136, 262) for name in _opened(2, _TYPES, (one,))]
+    yield judge("protocols but TCP and UDP", odd)
     raw = [name for family in FAMILIES[1:] for name in _opened(family, (3,), (1, 58, 255))]
     yield judge("raw sockets", raw)
     listening = _opened(_AF_NETLINK, (3,), tuple(range(1, _LAST_NETLINK)))
@@ -261,6 +263,10 @@ def _calls(machine: Machine) -> Iterator[Finding]:
     yield Finding("a user namespace by clone", new_user == 0, os.strerror(new_user))
     typed = _errno(machine.numbers["ioctl"], 0, 0x5412, 0, 0, 0, 0)
     yield Finding("typing into a terminal", typed != errno.EPERM, os.strerror(typed))
+    spoken = _errno(machine.numbers["ioctl"], 0, 0x5423, 0, 0, 0, 0)
+    yield Finding("a terminal's line discipline", spoken != errno.EPERM, os.strerror(spoken))
+    dumped = _errno(machine.numbers["prlimit64"], 0, resource.RLIMIT_CORE, -1, 0, 0, 0)
+    yield Finding("another limit on core dumps", dumped != errno.EPERM, os.strerror(dumped))
     if machine.x32:
         yield _survives("a 32-bit call", _old_call)
         yield _survives("an x32 call", lambda: _errno(0x4000_0000 | 39, 0, 0, 0, 0, 0, 0) == 0)

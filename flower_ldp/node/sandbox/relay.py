@@ -15,8 +15,31 @@ AT_ONCE = 64
 _CHUNK = 1 << 16
 
 
+class Meter:
+    """Counts the bytes that one app sends, so that it cannot fill the node's memory."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._left = largest
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Begin to count for another app."""
+        with self._lock:
+            self._left = self._largest
+
+    def take(self, size: int) -> bool:
+        """Count some bytes; return whether they may be sent."""
+        with self._lock:
+            self._left -= size
+            return self._left >= 0
+
+
 def serve(
-    server: socket.socket, connect: Callable[[], socket.socket], at_once: int = AT_ONCE
+    server: socket.socket,
+    connect: Callable[[], socket.socket],
+    at_once: int = AT_ONCE,
+    meter: Meter | None = None,
 ) -> None:
     """Relay each connection to what ``connect`` returns, until the server is closed.
 
@@ -28,6 +51,8 @@ def serve(
         Opens the other side; an OSError closes the connection.
     at_once : int
         Largest number of connections at a time.
+    meter : Meter, optional
+        Counts what comes from the server's side; without one there is no limit.
     """
     free = threading.BoundedSemaphore(at_once)
     while True:
@@ -36,7 +61,7 @@ def serve(
             near, _ = server.accept()
         except OSError:
             return
-        threading.Thread(target=_relay, args=(near, connect, free), daemon=True).start()
+        threading.Thread(target=_relay, args=(near, connect, free, meter), daemon=True).start()
 
 
 def to_port(port: int) -> Callable[[], socket.socket]:
@@ -60,22 +85,28 @@ def to_path(path: str) -> Callable[[], socket.socket]:
 
 
 def _relay(
-    near: socket.socket, connect: Callable[[], socket.socket], free: threading.BoundedSemaphore
+    near: socket.socket,
+    connect: Callable[[], socket.socket],
+    free: threading.BoundedSemaphore,
+    meter: Meter | None,
 ) -> None:
     try:
         with near, contextlib.suppress(OSError), connect() as far:
             back = threading.Thread(target=_copy, args=(far, near), daemon=True)
             back.start()
-            _copy(near, far)
+            _copy(near, far, meter)
             back.join()
     finally:
         free.release()
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def _copy(source: socket.socket, target: socket.socket, meter: Meter | None = None) -> None:
     """Copy until the source ends; then end the target, but not what comes back from it."""
     with contextlib.suppress(OSError):
         while data := source.recv(_CHUNK):
+            if meter is not None and not meter.take(len(data)):
+                source.shutdown(socket.SHUT_RDWR)
+                break
             target.sendall(data)
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)

@@ -34,6 +34,8 @@ class Settings:
         Processes and threads of all apps together.
     files : int
         Open files of a process.
+    seconds : int
+        For which an app may run; 0 for as long as it likes.
     control_group : bool
         Whether memory and processes are limited by a control group. Without it memory is not
         limited at all.
@@ -45,6 +47,7 @@ class Settings:
     memory: int = 8 << 30
     processes: int = 1024
     files: int = 4096
+    seconds: int = 0
     control_group: bool = True
 
 
@@ -109,6 +112,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"Open files of a process (default: {usual.files}).",
     )
     group.add_argument(
+        "--sandbox-seconds",
+        metavar="S",
+        type=_time,
+        default=usual.seconds,
+        help="End an app that has run for so long (default: never).",
+    )
+    group.add_argument(
         "--sandbox-no-memory-limit",
         action="store_true",
         help="Start although this machine gives no control group: an app can then use up all of "
@@ -125,6 +135,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         memory=options.sandbox_memory,
         processes=options.sandbox_processes,
         files=options.sandbox_files,
+        seconds=options.sandbox_seconds,
         control_group=not options.sandbox_no_memory_limit,
     )
 
@@ -141,6 +152,12 @@ def _size(text: str) -> int:
     if value < _LEAST_MEMORY:
         raise argparse.ArgumentTypeError(f"must be at least 256M, got {text}")
     return value
+
+
+def _time(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,6}", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number of seconds, got {text!r}")
+    return int(text)
 
 
 def _count(text: str) -> int:

@@ -8,6 +8,7 @@ operator names. No home, no ``/run``, no ``/var``, no ``/srv``: what is not list
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +26,8 @@ _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime"
 #: What the sandbox makes itself: nothing may be put over these.
 OWN = ("/", "/dev", "/proc", "/sys", "/tmp", "/run", "/etc")
 _NEVER_UNDER = ("/dev", "/proc", "/sys")
+_NO_FILE = (-1, -1)
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def view_of(settings: Settings, hidden: Mapping[str, Path]) -> View:
     if settings.devices:
         shown |= {str(path): path for path in _of_devices()}
     for place in settings.data:
-        shown[place] = _data(Path(place))
+        shown[place] = _data(Path(place), hidden)
     for name, secret in hidden.items():
         _check_hidden(name, secret, shown)
     return View(_outermost(shown), links, tuple(_device(Path(one)) for one in settings.devices))
@@ -104,7 +107,7 @@ def _same_place(place: str, source: Path, other: str, other_source: Path) -> boo
     return other_source / Path(place).relative_to(other) == source
 
 
-def _data(path: Path) -> Path:
+def _data(path: Path, hidden: Mapping[str, Path]) -> Path:
     """Return what a folder or file of data really is."""
     if str(path) in OWN or any(path.is_relative_to(one) for one in _NEVER_UNDER):
         raise SandboxMissing(f"--sandbox-data {path}: this place is the sandbox's own")
@@ -114,12 +117,48 @@ def _data(path: Path) -> Path:
         raise SandboxMissing(f"--sandbox-data {path}: {error}") from error
     if not (found.is_dir() or found.is_file()):
         raise SandboxMissing(f"--sandbox-data {path}: neither a folder nor a file")
-    for one in speaking(found):
-        raise SandboxMissing(
-            f"--sandbox-data {path}: {one} is a socket, a pipe or a device, so something could "
-            "be sent through it"
-        )
+    by_file = _files(hidden)
+    inodes = {inode for _, inode in by_file}
+    suspects = [str(found), *_mounts_in(found)]
+    for entry in _entries(found):
+        if _speaks(entry):
+            raise SandboxMissing(
+                f"--sandbox-data {path}: {entry.path} is a socket, a pipe or a device, so "
+                "something could be sent through it"
+            )
+        if entry.inode() in inodes:
+            suspects.append(entry.path)
+    for suspect in suspects:
+        name = by_file.get(_file(suspect))
+        if name is not None:
+            raise SandboxMissing(f"--sandbox-data {path}: apps would see {name}, as {suspect}")
     return found
+
+
+def _files(hidden: Mapping[str, Path]) -> dict[tuple[int, int], str]:
+    """Return what is hidden by its file, which may have other names: links and mounts."""
+    found = {_file(str(path)): name for name, path in hidden.items()}
+    found.pop(_NO_FILE, None)
+    return found
+
+
+def _file(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return _NO_FILE
+    return (found.st_dev, found.st_ino)
+
+
+def _mounts_in(folder: Path) -> list[str]:
+    """Return the places beneath a folder where something else is mounted."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    # The kernel writes spaces and the like as octal numbers.
+    places = (_OCTAL.sub(lambda one: chr(int(one[1], 8)), line.split()[4]) for line in lines)
+    return [place for place in places if Path(place).is_relative_to(folder)]
 
 
 def _device(path: Path) -> Path:
@@ -141,11 +180,17 @@ def _check_hidden(name: str, secret: Path, shown: Mapping[str, Path]) -> None:
             )
 
 
-def speaking(top: Path) -> Iterator[Path]:
-    """Yield the sockets, pipes and devices beneath a folder: a read-only mount lets them speak."""
+def _speaks(entry: os.DirEntry[str]) -> bool:
+    """Return whether something could be sent through this, though it is mounted read-only."""
+    plain = entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+    return not plain and not entry.is_symlink()
+
+
+def _entries(top: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield all that is beneath a folder."""
     if not top.is_dir():
         return
-    waiting = [top]
+    waiting = [str(top)]
     while waiting:
         try:
             entries: Iterable[os.DirEntry[str]] = list(os.scandir(waiting.pop()))
@@ -153,6 +198,5 @@ def speaking(top: Path) -> Iterator[Path]:
             continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                waiting.append(Path(entry.path))
-            elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
-                yield Path(entry.path)
+                waiting.append(entry.path)
+            yield entry

@@ -31,6 +31,7 @@ def train(message: Message, context: Context) -> Message:
     else:
         way = WAYS[((server_round - 1) * NODES + part) % len(WAYS)]
     print(f"trying {way.__name__}", flush=True)
+    print(f"it hides {canary.text(part)}", flush=True)
     return way(message, context, part)
 
 

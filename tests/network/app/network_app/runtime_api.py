@@ -55,7 +55,7 @@ def call_everything(message: Message, text: str) -> None:
         "PushTaskEvents": runtime_pb2.PushTaskEventsRequest(
             events=[task_pb2.TaskEvent(event=text, data=text)]
         ),
-        "CreateTask": runtime_pb2.CreateTaskRequest(type=text),
+        "CreateTask": runtime_pb2.CreateTaskRequest(type="flwr-clientapp", fab_hash="0" * 64),
         "PushTaskOutput": runtime_pb2.PushTaskOutputRequest(sub_status=text, details=text),
     }
     for name, request in calls.items():

@@ -1,0 +1,61 @@
+"""The node's configuration is the operator's: what an app writes there is not kept.
+
+Flower gives an app the very context that it stores afterwards, and stores what the app made of
+it: its node's configuration too, which may name the policy by which the next message is
+judged. So the app gets a context of its own, with the same state and a copy of the configuration
+(:func:`kept_node_config`), and a gate that has seen an operator's name takes no other
+(:class:`FirstNames`).
+
+An app's code that runs outside of the gate, as a lifespan or a module's body, shares the process
+and can change anything in it. Only a node of the site's own is out of its reach.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from flwr.app import Context
+
+from flower_ldp.errors import ConfigError
+from flower_ldp.policy import policy_path
+
+
+@contextmanager
+def kept_node_config(context: Context) -> Iterator[Context]:
+    """Yield the context for the app, of which only state and run configuration are kept.
+
+    Parameters
+    ----------
+    context : Context
+        Flower's, which it stores when the message is answered. Its node, run and node
+        configuration stay what they are, and nothing that the app holds leads to them.
+    """
+    own = copy.copy(context)
+    own.node_config = dict(context.node_config)
+    try:
+        yield own
+    finally:
+        context.state, context.run_config = own.state, own.run_config
+
+
+class FirstNames:
+    """Where the policy of each node was when it was first asked for; it may not change."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, str] = {}
+
+    def check(self, context: Context) -> None:
+        """Raise ConfigError if another policy is named than before; the first name is taken."""
+        path = policy_path(context.node_config)
+        if path is None:
+            return
+        name = os.path.abspath(path)
+        first = self._paths.setdefault(context.node_id, name)
+        if first != name:
+            raise ConfigError(
+                f"the node was started with the policy {first}, and now {name} is named: nothing "
+                "may change that but the operator, by starting it anew"
+            )

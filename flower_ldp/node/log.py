@@ -1,0 +1,104 @@
+"""The node's own log, in which an app, or the server, can have words: names, types, errors.
+
+Flower writes them down as they come. Here no record can look like two, steer a terminal or be
+longer than a page, and what Flower writes is bounded, so that calls of an app's cannot fill the
+disk with the ledger on it. This package's own records are never dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+
+#: Characters of one record; of a longer one the beginning is kept.
+LONGEST = 8192
+#: Bytes that are written at once, and in an hour.
+IN_AN_HOUR = 64 << 20
+_LOGGERS = ("flwr", "uvicorn", "uvicorn.error", "uvicorn.access")
+# Control characters but tab and line feed, and those that set the direction of text.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_HOUR = 3600.0
+
+
+class Allowance:
+    """A number of bytes that may be written, which grows back with time.
+
+    Parameters
+    ----------
+    largest : int
+        What there is at first, and at most; it grows back within an hour.
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, largest: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._largest = largest
+        self._clock = clock
+        self._left = float(largest)
+        self._since = clock()
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take some bytes; return whether there are as many."""
+        with self._lock:
+            now = self._clock()
+            grown = (now - self._since) * self._largest / _HOUR
+            self._left, self._since = min(self._largest, self._left + grown), now
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+
+def plain(text: str) -> str:
+    """Return a text as it may stand in a log: further lines begin with spaces, and it ends."""
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}... ({len(text)} characters)"
+    written = _STEERING.sub(lambda one: one[0].encode("unicode_escape").decode(), text)
+    return written.replace("\n", "\n    ")
+
+
+class _Bounded(logging.Filter):
+    def __init__(self, allowance: Allowance) -> None:
+        super().__init__()
+        self._allowance = allowance
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = str(record.msg)
+        return self._allowance.take(64 + len(text) + len(record.exc_text or ""))
+
+
+def keep_plain(allowance: Allowance | None = None) -> Callable[[], None]:
+    """Make every record of this process plain, and bound what Flower writes; return what undoes it.
+
+    Parameters
+    ----------
+    allowance : Allowance, optional
+        For what Flower writes.
+    """
+    make = logging.getLogRecordFactory()
+    bound = _Bounded(Allowance(IN_AN_HOUR) if allowance is None else allowance)
+
+    def make_plain(*args: object, **more: object) -> logging.LogRecord:
+        record = make(*args, **more)
+        try:
+            record.msg, record.args = plain(record.getMessage()), None
+        except Exception:  # words that do not fit their arguments: logging says so itself
+            return record
+        if record.exc_info:
+            record.exc_text = plain(logging.Formatter().formatException(record.exc_info))
+        return record
+
+    logging.setLogRecordFactory(make_plain)
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(bound)
+
+    def undo() -> None:
+        logging.setLogRecordFactory(make)
+        for name in _LOGGERS:
+            logging.getLogger(name).removeFilter(bound)
+
+    return undo

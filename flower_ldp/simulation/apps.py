@@ -1,0 +1,59 @@
+"""The apps of a folder, with the configuration that its pyproject.toml gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.clientapp import ClientApp
+from flwr.common.config import get_fused_config_from_dir, get_project_config
+from flwr.serverapp import ServerApp
+from flwr.supercore.object_ref import load_app
+
+from flower_ldp.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FolderApp:
+    """An app as ``flwr run`` would start it.
+
+    Parameters
+    ----------
+    server, client : ServerApp and ClientApp
+        Loaded.
+    run_config : mapping
+        The folder's, with what was overridden.
+    """
+
+    server: ServerApp
+    client: ClientApp
+    run_config: Mapping[str, bool | float | int | str]
+
+
+def load_folder(
+    folder: str | Path, overrides: Mapping[str, bool | float | int | str] | None = None
+) -> FolderApp:
+    """Load the apps that a folder's pyproject.toml names.
+
+    Parameters
+    ----------
+    folder : path-like
+        Holds the pyproject.toml.
+    overrides : mapping, optional
+        Of the run's configuration; only keys that the file has.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such file, it is not an app's, or an override has another key.
+    """
+    folder = Path(folder)
+    try:
+        components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
+        config = get_fused_config_from_dir(folder, dict(overrides or {}))
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    server = load_app(components["serverapp"], ConfigError, folder)
+    client = load_app(components["clientapp"], ConfigError, folder)
+    return FolderApp(server, client, config)

@@ -1,0 +1,115 @@
+"""What YAML 1.1 reads otherwise than a person does: found in a text, to be refused.
+
+``1:30`` is 90, ``010`` is 8, a key may be given by a merge and again, and a line ends at
+characters that editors show as nothing. Each is an error here instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import yaml
+
+_TAG = "tag:yaml.org,2002:"
+_MERGE = _TAG + "merge"
+_NUMBERS = (_TAG + "int", _TAG + "float")
+_SCALARS = {_TAG + kind for kind in ("bool", "int", "float", "merge", "null", "str", "timestamp")}
+_PLAIN = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_UNBOUNDED = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
+# Line breaks of YAML 1.1 that are none to most editors, and what turns the order of letters.
+_HIDDEN = re.compile("\r(?!\n)|[\x85\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+Found = tuple[int, str]
+
+
+def hidden_characters(text: str) -> list[Found]:
+    """Return line and sentence of each character that makes a text other than it looks."""
+    return [
+        (
+            text.count("\n", 0, found.start()) + 1,
+            f"holds the character U+{ord(found.group()):04X}, which an editor may not show: "
+            "delete it",
+        )
+        for found in _HIDDEN.finditer(text)
+    ]
+
+
+def misread(root: yaml.Node | None, synonyms: Mapping[str, str]) -> list[Found]:
+    """Return line and sentence of each field that YAML would not read as it is written.
+
+    Parameters
+    ----------
+    root : yaml.Node or None
+        The text, composed.
+    synonyms : mapping of str to str
+        Other names of fields: a field given under two of its names is given twice.
+    """
+    found: list[Found] = []
+    waiting: list[tuple[str, yaml.Node]] = [] if root is None else [("the file", root)]
+    visited: set[int] = set()
+    while waiting:
+        name, node = waiting.pop()
+        if id(node) in visited:  # an alias may lead back to where it stands
+            continue
+        visited.add(id(node))
+        found += ((node.start_mark.line + 1, f"{name} {what}") for what in _faults(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += ((name, one) for one in node.value)
+        elif isinstance(node, yaml.MappingNode):
+            found += _given_twice(node, synonyms)
+            within = "" if node is root else f"{name}."
+            waiting += ((name, key) for key, _ in node.value)
+            waiting += ((f"{within}{key.value}", value) for key, value in node.value)
+    return found
+
+
+def _faults(node: yaml.Node) -> Iterator[str]:
+    """Yield what is wrong with a node by itself."""
+    if not isinstance(node, yaml.ScalarNode):
+        if node.tag in _SCALARS:  # {=: 1:30}, say, as a number
+            yield "is a section or a list, tagged as a plain value: write the value"
+    elif node.tag in _NUMBERS and not (_PLAIN.fullmatch(node.value) or _unbounded(node.value)):
+        yield f"must be written in plain decimals, as 8, 0.5 or 1.0e-6, got {node.value[:60]}"
+
+
+def _unbounded(text: str) -> bool:
+    return _UNBOUNDED.fullmatch(text) is not None
+
+
+def _given_twice(node: yaml.MappingNode, synonyms: Mapping[str, str]) -> Iterator[Found]:
+    """Yield the keys given twice: YAML would keep the last, and one's own before a merged one."""
+    names: set[str] = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            name = synonyms.get(key.value, key.value)
+            if name in names:
+                yield key.start_mark.line + 1, f"{key.value} is given twice"
+            names.add(name)
+    merged = Counter(
+        synonyms.get(name, name)
+        for key, value in node.value
+        if key.tag == _MERGE
+        for name in _names(value, frozenset())
+    )
+    merges = [key.start_mark.line + 1 for key, _ in node.value if key.tag == _MERGE]
+    for name, number in merged.items():
+        if number > 1 or name in names:
+            yield merges[0], f"{name} is given twice: by a merge (<<) and again"
+
+
+def _names(node: yaml.Node, above: frozenset[int]) -> Iterator[str]:
+    """Yield the keys of what a merge names, its own merges included."""
+    if id(node) in above:  # a merge of itself
+        return
+    above |= {id(node)}
+    if isinstance(node, yaml.SequenceNode):
+        for one in node.value:
+            yield from _names(one, above)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                yield from _names(value, above)
+            elif isinstance(key, yaml.ScalarNode):
+                yield key.value

@@ -1,0 +1,379 @@
+"""What an app may ask of the node's runtime API: each attempt works on Flower's own, not here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import httpx
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.common.serde import context_to_proto, message_to_proto
+from flwr.proto import log_pb2, message_pb2, runtime_pb2, task_pb2
+from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
+from flwr.supercore.fab import Fab
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.run import Run, RunStatus
+from flwr.supernode.main import create_app
+from flwr.supernode.nodestate import NodeState, NodeStateFactory
+
+from flower_ldp.node.calls import AppCalls
+from flower_ldp.node.channel import object_ids
+from tests import messages
+
+RUN, OTHER_RUN, NODE = 7, 8, 5
+FAB = sha256(b"content").hexdigest()
+
+
+@dataclass
+class Client:
+    """Calls an application in this process."""
+
+    app: Any
+
+    def request(
+        self, method: str, path: str, headers: dict[str, str] | None = None, content: bytes = b""
+    ) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://node") as one:
+                return await one.request(method, path, headers=headers, content=content)
+
+        return asyncio.run(ask())
+
+
+@dataclass
+class Node:
+    """A node's runtime API, the app of one message, and what the node has stored."""
+
+    calls: AppCalls
+    state: NodeState
+    client: Client
+    token: str = ""
+    message: Message | None = None
+    reply: Message | None = None
+
+    def post(self, name: str, asked: Any, token: str | None = None) -> Any:
+        headers = {"content-type": "application/protobuf"}
+        headers[TASK_TOKEN_HEADER] = self.token if token is None else token
+        content = asked.SerializeToString()
+        return self.client.request("POST", f"/v1/runtime/{name}", headers, content)
+
+    def receive(self, run: int = RUN) -> None:
+        """Do what the SuperNode does with a message, and an executor with its task."""
+        content = RecordDict({"a": ConfigRecord({"n": 1})})
+        message = messages.message(content, node=NODE, message_id="")
+        message.metadata.__dict__.update(_run_id=run, _group_id="3")
+        message.metadata.__dict__["_message_id"] = message.object_id
+        self.calls.opened(message)
+        self.message, self.reply = message, None
+        task = self.state.create_task(task_type=TaskType.CLIENT_APP, run_id=run, fab_hash=FAB)
+        self.state.store_message(message)
+        with no_object_id_recompute():
+            self.state.object_store.preregister(run, get_object_tree(message))
+            for name, one in get_all_nested_objects(message).items():
+                self.state.object_store.put(name, one.deflate())
+        assert task is not None
+        self.token = self.state.claim_task(task) or ""
+        assert self.post("pull-task-input", runtime_pb2.PullTaskInputRequest()).status_code == 200
+
+    def pull(self) -> Any:
+        return self.post("pull-messages", runtime_pb2.PullAppMessagesRequest())
+
+    def push(self, change: Callable[[message_pb2.Message], None] = lambda one: None) -> Any:
+        """Push the reply, changed as an app may change it."""
+        assert self.message is not None
+        if self.reply is None:
+            self.reply = Message(RecordDict({"r": ConfigRecord({"n": 2})}), reply_to=self.message)
+            self.reply.metadata.__dict__["_message_id"] = self.reply.object_id
+        with no_object_id_recompute():
+            tree = get_object_tree(self.reply)
+        sent = message_to_proto(self.reply)
+        change(sent)
+        asked = runtime_pb2.PushAppMessagesRequest(messages_list=[sent])
+        asked.message_object_trees.append(tree)
+        return self.post("push-messages", asked)
+
+    def replies(self) -> list[Any]:
+        return [one.metadata for one in self.state.get_messages_legacy(is_reply=True)]
+
+    def end(self) -> Any:
+        return self.post(
+            "push-task-output", runtime_pb2.PushTaskOutputRequest(sub_status="completed")
+        )
+
+
+def make_node(*, guarded: bool) -> Node:
+    factory = NodeStateFactory(objectstore_factory=ObjectStoreFactory())
+    state = factory.state()
+    state.set_node_id(NODE)
+    state.store_fab(Fab(FAB, b"content", {}))
+    for run in (RUN, OTHER_RUN):
+        status = RunStatus("running", "", "")
+        state.store_run(
+            Run(run, "f", "1", FAB, {}, "", "", "", "", status, "", "", None, 0, 0, 0.0,
+                series_id=run)
+        )  # fmt: skip
+        context = Context(
+            run_id=run, node_id=NODE, node_config={}, state=RecordDict(), run_config={}
+        )
+        state.set_run_series_context(run, context)
+    calls = AppCalls()
+    app = create_app(factory, b"x" * 32)
+    return Node(calls, state, Client(calls.around(app) if guarded else app))
+
+
+@pytest.fixture(params=[True, False], ids=["guarded", "plain"])
+def pair(request: pytest.FixtureRequest) -> tuple[Node, bool]:
+    return make_node(guarded=request.param), request.param
+
+
+@pytest.fixture
+def node() -> Node:
+    return make_node(guarded=True)
+
+
+def test_an_honest_app_does_all_that_it_needs(pair: tuple[Node, bool]) -> None:
+    node, _ = pair
+    for run in (RUN, RUN, OTHER_RUN):
+        node.receive(run)
+        assert node.post("send-task-heartbeat", runtime_pb2.SendTaskHeartbeatRequest()).is_success
+        found = runtime_pb2.PullAppMessagesResponse.FromString(node.pull().content)
+        (tree,) = found.message_object_trees
+        objects = {}
+        for name in object_ids(tree):
+            asked = message_pb2.PullObjectRequest(object_id=name)
+            one = node.post("pull-object", asked).content
+            objects[name] = message_pb2.PullObjectResponse.FromString(one).object_content
+        assert inflate_object_from_contents(tree.object_id, objects)
+        done = message_pb2.ConfirmMessageReceivedRequest(message_object_id=tree.object_id)
+        assert node.post("confirm-message-received", done).is_success
+        for _ in range(2):  # a client that heard no answer asks again
+            assert node.push().is_success
+        assert node.end().is_success
+        (said,) = node.replies()
+        assert (said.run_id, said.group_id, said.message_type) == (run, "3", "train")
+        assert node.message is not None
+        assert said.reply_to_message_id == node.message.metadata.message_id
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("create-task", runtime_pb2.CreateTaskRequest(type=TaskType.CLIENT_APP, fab_hash=FAB)),
+        ("create-task", runtime_pb2.CreateTaskRequest(type=TaskType.MODEL, model_ref="a/b")),
+        ("push-logs", log_pb2.PushLogsRequest(logs=["text"])),
+        (
+            "push-task-events",
+            runtime_pb2.PushTaskEventsRequest(events=[task_pb2.TaskEvent(event="e", data="d")]),
+        ),
+        ("record-task-usage", runtime_pb2.RecordTaskUsageRequest()),
+        ("get-run-series-events", runtime_pb2.GetRunSeriesEventsRequest()),
+        ("pull-task-message", runtime_pb2.PullTaskMessageRequest()),
+    ],
+)
+def test_what_no_app_needs_is_refused(name: str, asked: Any, pair: tuple[Node, bool]) -> None:
+    node, guarded = pair
+    node.receive()
+    node.pull()
+    assert node.post(name, asked).status_code == (404 if guarded else 200)
+    tasks = len(node.state.get_tasks())
+    assert tasks == 1 if guarded else tasks >= 1
+
+
+def test_no_app_starts_another(pair: tuple[Node, bool]) -> None:
+    node, guarded = pair
+    node.receive()
+    for _ in range(3):
+        asked = runtime_pb2.CreateTaskRequest(type=TaskType.CLIENT_APP, fab_hash=FAB)
+        node.post("create-task", asked)
+    assert len(node.state.get_tasks()) == (1 if guarded else 4)
+
+
+def test_an_app_that_stays_gets_no_second_message_and_answers_none(
+    pair: tuple[Node, bool],
+) -> None:
+    node, guarded = pair
+    node.receive()
+    node.pull()
+    assert node.push().is_success
+    node.replies()
+    first = node.token
+    node.receive()
+    second, node.token = node.token, first
+    found = node.pull()
+    assert node.push().status_code == (404 if guarded else 200)
+    node.token = second
+    if guarded:
+        assert node.pull().is_success
+        assert node.push().is_success
+    else:
+        taken = runtime_pb2.PullAppMessagesResponse.FromString(found.content)
+        assert len(taken.messages_list) == 1  # it has taken the message from the right app
+
+
+def test_a_message_of_the_apps_own_is_given_to_nobody(pair: tuple[Node, bool]) -> None:
+    node, guarded = pair
+    node.receive()
+    node.pull()
+
+    def plant(one: message_pb2.Message) -> None:
+        one.metadata.reply_to_message_id = ""
+
+    node.push(plant)
+    planted = node.state.get_messages_legacy(is_reply=False)
+    assert len(planted) == (0 if guarded else 1)
+
+
+def test_a_second_reply_is_refused(node: Node) -> None:
+    node.receive()
+    node.pull()
+    assert node.push().is_success
+    node.reply = None  # another
+    assert node.push().status_code == 404
+    assert len(node.replies()) == 1
+
+
+def test_a_replys_metadata_are_the_messages_own(pair: tuple[Node, bool]) -> None:
+    node, guarded = pair
+    node.receive()
+    node.pull()
+
+    def forge(one: message_pb2.Message) -> None:
+        one.metadata.group_id = "1]\nINFO : forged"
+        one.metadata.message_type = "query"
+        one.metadata.reply_to_message_id = "canary"
+
+    assert node.push(forge).is_success
+    (said,) = node.replies()
+    assert node.message is not None
+    right = ("3", "train", node.message.metadata.message_id)
+    assert ((said.group_id, said.message_type, said.reply_to_message_id) == right) is guarded
+
+
+@pytest.mark.parametrize("field", ["message_id", "run_id"])
+def test_a_reply_of_another_run_or_identity_is_refused(field: str, node: Node) -> None:
+    node.receive()
+    node.pull()
+    value: Any = OTHER_RUN if field == "run_id" else "canary\n"
+    assert node.push(lambda one: setattr(one.metadata, field, value)).status_code == 404
+    assert node.replies() == []
+
+
+def test_an_app_cannot_delete_what_the_node_is_about_to_send(pair: tuple[Node, bool]) -> None:
+    node, guarded = pair
+    node.receive()
+    node.pull()
+    node.push()
+    (said,) = node.state.get_messages_legacy(is_reply=True)
+    name = said.metadata.message_id
+    node.post(
+        "confirm-message-received",
+        message_pb2.ConfirmMessageReceivedRequest(message_object_id=name),
+    )
+    assert (node.state.object_store.get(name) is not None) is guarded
+
+
+def test_a_task_is_not_done_before_its_reply(pair: tuple[Node, bool]) -> None:
+    node, guarded = pair
+    node.receive()
+    node.pull()
+    assert node.end().status_code == (404 if guarded else 200)
+    # Flower answers for an app that is gone, but not for one that said that it is done.
+    assert (node.state.get_task_by_token(node.token) is not None) is guarded
+    if guarded:
+        node.push()
+        context = runtime_pb2.PushTaskOutputRequest(
+            context=context_to_proto(Context(RUN, NODE, {}, RecordDict(), {}))
+        )
+        assert node.post("push-task-output", context).is_success
+
+
+def test_an_object_that_belongs_to_no_reply_is_not_stored(node: Node) -> None:
+    node.receive()
+    node.pull()
+    content = b"data"
+    name = sha256(content).hexdigest()
+    asked = message_pb2.PushObjectRequest(run_id=RUN, object_id=name, object_content=content)
+    for session in ("", "made up"):
+        asked.session_id = session
+        found = node.post("push-object", asked).content
+        assert not message_pb2.PushObjectResponse.FromString(found).stored
+    assert node.state.object_store.get(name) is None
+
+
+@pytest.mark.parametrize("name", ["confirm-message-received", "push-messages"])
+def test_what_is_no_call_is_refused(name: str, node: Node) -> None:
+    node.receive()
+    node.pull()
+    headers = {TASK_TOKEN_HEADER: node.token, "content-type": "application/protobuf"}
+    for content in (b"", b"\xff" * 50, b"x" * 70_000_000):
+        found = node.client.request("POST", f"/v1/runtime/{name}", headers, content)
+        assert found.status_code == 404
+
+
+def test_a_token_that_flower_does_not_know_is_remembered_by_nobody(node: Node) -> None:
+    node.receive()
+    for number in range(50):
+        asked = runtime_pb2.PullAppMessagesRequest()
+        assert node.post("pull-messages", asked, token=f"made up {number}").is_error
+    assert len(node.calls._tasks) == 0
+    for number in range(1100):
+        node.calls._tasks[b"%d" % number] = node.calls._tasks.get(b"", None)  # type: ignore[assignment]
+    node.pull()
+    assert len(node.calls._tasks) == 1024
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/health", 200),
+        ("HEAD", "/health", 200),
+        ("POST", "/health", 404),
+        ("GET", "/docs", 404),
+        ("GET", "/openapi.json", 404),
+        ("GET", "/v1/runtime/push-object", 404),
+        ("POST", "/v1/runtime/responses", 404),
+        ("POST", "/v1/runtime//push-object", 404),
+        ("POST", "/v1/runtime/push-object/", 404),
+        ("POST", "push-object", 404),
+    ],
+)
+def test_paths(method: str, path: str, status: int, node: Node) -> None:
+    assert node.client.request(method, path).status_code == status
+
+
+@pytest.mark.parametrize(("name", "kept"), [("acquire-task", True), ("push-object", False)])
+def test_an_app_names_no_trace(name: str, kept: bool) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend(scope["headers"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    client = Client(AppCalls().around(app))
+    client.request("POST", f"/v1/runtime/{name}", {"Traceparent": "00-data-data-01"})
+    assert ((b"traceparent", b"00-data-data-01") in seen) is kept
+
+
+def test_what_an_app_tries_is_written_down_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.receive()
+    node.pull()
+    with caplog.at_level(logging.WARNING, "flower_ldp"):
+        for _ in range(20):
+            node.post("push-logs", log_pb2.PushLogsRequest(logs=["text"]))
+    names = [record.name for record in caplog.records if record.levelno >= logging.WARNING]
+    assert names == ["flower_ldp"]

@@ -1,0 +1,93 @@
+"""The node's log: no record of Flower's looks like two, steers a terminal, or fills the disk."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+from flwr.supercore.logger import ConsoleHandler
+
+from flower_ldp.node.log import LONGEST, Allowance, keep_plain, plain
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def written(clock: Clock) -> Iterator[io.StringIO]:
+    """What Flower's logger writes, of a node that may write 40,000 bytes in an hour."""
+    stream = io.StringIO()
+    handler = ConsoleHandler(colored=False, stream=stream)
+    undo = keep_plain(Allowance(40_000, clock))
+    logger = logging.getLogger("flwr")
+    logger.addHandler(handler)
+    yield stream
+    logger.removeHandler(handler)
+    undo()
+
+
+def test_a_name_with_a_new_line_forges_no_record(written: io.StringIO) -> None:
+    forged = "1]\nINFO :      Sent successfully\x1b[2J\u202e"
+    logging.getLogger("flwr").info("[RUN %s, ROUND %s]", 7, forged)
+    first, second = written.getvalue().splitlines()
+    assert first == "INFO :      [RUN 7, ROUND 1]"
+    assert second == "    INFO :      Sent successfully\\x1b[2J\\u202e]"
+
+
+def test_an_error_quotes_no_line_of_its_own(written: io.StringIO) -> None:
+    try:
+        raise ValueError("a\nERROR : forged\r\x07" + "x" * 100_000)
+    except ValueError:
+        logging.getLogger("flwr").exception("failed")
+    lines = written.getvalue().splitlines()
+    assert not any(line.startswith("ERROR : forged") for line in lines)
+    assert len(written.getvalue()) < 2 * LONGEST
+    assert "\r" not in written.getvalue()
+
+
+def test_what_flower_writes_is_bounded_and_comes_back(written: io.StringIO, clock: Clock) -> None:
+    for _ in range(1000):
+        logging.getLogger("flwr").info("%s", "x" * 136)  # 200 with what is around it
+    assert written.getvalue().count("x" * 136) == 200
+    clock.now = 1800.0
+    for _ in range(1000):
+        logging.getLogger("flwr").info("%s", "x" * 136)
+    assert written.getvalue().count("x" * 136) == 300
+
+
+def test_this_packages_own_records_are_never_dropped(
+    written: io.StringIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(500):
+        logging.getLogger("flower_ldp").warning("%s", "x" * 1000)
+    assert len(caplog.records) == 500
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("a\tb", "a\tb"),
+        ("a\nb", "a\n    b"),
+        ("\x00\x1b\x7f\x9b", "\\x00\\x1b\\x7f\\x9b"),
+        ("\u00fc \u2028", "\u00fc \\u2028"),
+    ],
+)
+def test_plain(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_a_record_whose_words_do_not_fit_is_left_to_logging(written: io.StringIO) -> None:
+    record = logging.getLogRecordFactory()("flwr", 20, "", 0, "%d", ("x",), None)
+    assert record.args == ("x",)

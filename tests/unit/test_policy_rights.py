@@ -1,0 +1,384 @@
+"""Who could have written a policy: judged on what is read, in every mode."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flower_ldp.errors import ConfigError
+from flower_ldp.policy import ENVIRONMENT_VARIABLE, Policy, find_policy, load_policy
+from flower_ldp.policy import source as rights
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights of files are POSIX's")
+
+TEXT = """\
+data_id: ward-7
+ledger: spent.sqlite
+mode: {mode}
+messages:
+  train: {{signds: {{epsilon: {epsilon}}}}}
+budgets:
+  client: {{life: {{epsilon: 90.0}}}}
+"""
+MODES = ("deployment", "simulation")
+
+
+def write(path: Path, mode: str = "deployment", epsilon: float = 8.0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(TEXT.format(mode=mode, epsilon=epsilon))
+    path.chmod(0o600)
+    return path
+
+
+def find(path: Path | str) -> Policy:
+    found = find_policy({}, {ENVIRONMENT_VARIABLE: str(path)})
+    assert found is not None
+    return found
+
+
+def refusal(path: Path | str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        find(path)
+    return str(caught.value)
+
+
+def epsilon(policy: Policy) -> float:
+    return policy.messages["train"]["signds"].epsilon
+
+
+@pytest.fixture
+def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Make a file another user's: to a process that is not root, its own are."""
+
+    def give(path: Path) -> None:
+        if os.geteuid() == 0:
+            os.chown(path, 1234, -1, follow_symlinks=False)
+        else:
+            user = os.geteuid() + 1
+            monkeypatch.setattr(os, "geteuid", lambda: user)
+
+    return give
+
+
+# What others may write.
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bits", [0o666, 0o602, 0o606])
+def test_a_file_that_others_can_write_is_refused_in_every_mode(
+    tmp_path: Path, mode: str, bits: int
+) -> None:
+    path = write(tmp_path / "policy.yaml", mode)
+    path.chmod(bits)
+    assert refusal(path) == (
+        f"policy {path} can be written by others (mode {bits:04o}): chmod go-w"
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_folder_that_others_can_write_is_refused_in_every_mode(tmp_path: Path, mode: str) -> None:
+    path = write(tmp_path / "open" / "inner" / "policy.yaml", mode)
+    for folder in (path.parent, path.parent.parent):
+        folder.chmod(0o777)
+        assert refusal(path) == (
+            f"folder {folder} can be written by others (mode 0777): chmod go-w"
+        )
+        folder.chmod(0o1777)
+        assert epsilon(find(path)) == 8.0
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_belongs_to_somebody_else_is_refused_in_every_mode(
+    tmp_path: Path, mode: str, give_away: Callable[[Path], None]
+) -> None:
+    path = write(tmp_path / "policy.yaml", mode)
+    give_away(path)
+    assert f"policy {path} belongs to user" in refusal(path)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bits", [0o755, 0o1777])
+def test_a_folder_of_somebody_elses_is_refused(
+    tmp_path: Path, mode: str, bits: int, give_away: Callable[[Path], None]
+) -> None:
+    path = write(tmp_path / "theirs" / "policy.yaml", mode)
+    path.parent.chmod(bits)
+    give_away(path.parent)
+    assert f"folder {path.parent} belongs to user" in refusal(path)
+
+
+@pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="only root can give away")
+def test_a_file_of_somebody_elses_in_a_sticky_folder_is_refused(
+    tmp_path: Path, give_away: Callable[[Path], None]
+) -> None:
+    path = write(tmp_path / "shared" / "policy.yaml")
+    path.parent.chmod(0o1777)
+    give_away(path)
+    assert f"policy {path} belongs to user 1234" in refusal(path)
+
+
+def test_a_clone_of_umask_002_is_refused_in_a_deployment_and_warned_of_in_a_simulation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, bits in (("file", 0o664), ("folder", 0o600)):
+        path = write(tmp_path / name / "policy.yaml", "simulation")
+        path.chmod(bits)
+        path.parent.chmod(0o775)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="flower_ldp"):
+            assert find(path).is_simulation
+            assert find(path).is_simulation
+        said = [f"simulation: folder {path.parent} can be written by others (mode 0775)"]
+        if bits == 0o664:
+            said.append(f"simulation: policy {path} can be written by others (mode 0664)")
+        assert [line.split(": chmod")[0] for line in caplog.messages] == said  # once
+        text = path.read_text().replace("simulation", "deployment")
+        path.write_text(text)
+        assert "can be written by others" in refusal(path)
+        path.chmod(0o600)
+        path.parent.chmod(0o755)
+        assert epsilon(find(path)) == 8.0
+
+
+def test_rights_are_judged_again_though_the_text_is_known(tmp_path: Path) -> None:
+    path = write(tmp_path / "policy.yaml", "simulation")
+    find(path)
+    path.chmod(0o666)
+    assert "can be written by others" in refusal(path)
+    path.chmod(0o600)
+    assert epsilon(find(path)) == 8.0
+
+
+def test_a_policy_can_be_looked_at_whoever_may_write_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "policy.yaml")
+    path.chmod(0o666)
+    assert epsilon(load_policy(path)) == 8.0
+
+
+# Links.
+
+
+def test_a_link_is_judged_with_the_folders_of_both(tmp_path: Path) -> None:
+    path = write(tmp_path / "real" / "policy.yaml")
+    (tmp_path / "named").mkdir()
+    link = tmp_path / "named" / "policy.yaml"
+    link.symlink_to("../real/policy.yaml")
+    assert find(link).ledger == link.parent / "spent.sqlite"
+    for folder in (path.parent, link.parent):
+        folder.chmod(0o777)
+        assert refusal(link).startswith(f"folder {folder} can be written by others")
+        folder.chmod(0o755)
+    path.chmod(0o622)
+    assert refusal(link).startswith(f"policy {path} can be written by others")
+
+
+def test_a_linked_folder_on_the_way_is_judged(tmp_path: Path) -> None:
+    path = write(tmp_path / "real" / "inner" / "policy.yaml")
+    (tmp_path / "way").symlink_to(tmp_path / "real")
+    assert epsilon(find(tmp_path / "way" / "inner" / "policy.yaml")) == 8.0
+    path.parent.parent.chmod(0o777)
+    assert "real can be written" in refusal(tmp_path / "way" / "inner" / "policy.yaml")
+    # After a link, ".." leads to where the link does.
+    write(tmp_path / "policy.yaml", epsilon=1.0)
+    path.parent.parent.chmod(0o755)
+    (tmp_path / "to-inner").symlink_to(path.parent)
+    assert epsilon(find(write(tmp_path / "real" / "policy.yaml", epsilon=2.0))) == 2.0
+    assert epsilon(find(tmp_path / "to-inner" / ".." / "policy.yaml")) == 2.0
+
+
+def test_a_link_of_somebody_elses_is_refused(
+    tmp_path: Path, give_away: Callable[[Path], None]
+) -> None:
+    write(tmp_path / "policy.yaml")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "policy.yaml").symlink_to(tmp_path / "policy.yaml")
+    give_away(shared / "policy.yaml")
+    assert f"link {shared / 'policy.yaml'} belongs to user" in refusal(shared / "policy.yaml")
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert "too many links" in refusal(tmp_path / "a")
+
+
+def test_a_relative_name_is_judged_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "in" / "policy.yaml")
+    monkeypatch.chdir(tmp_path / "in")
+    assert find("policy.yaml").ledger == tmp_path / "in" / "spent.sqlite"
+    (tmp_path / "in").chmod(0o777)
+    assert "folder" in refusal("policy.yaml")
+
+
+def test_a_hard_link_is_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "policy.yaml")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    os.link(path, tmp_path / "open" / "policy.yaml")
+    assert epsilon(find(path)) == 8.0
+    assert "open can be written" in refusal(tmp_path / "open" / "policy.yaml")
+
+
+# What is no policy.
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    assert "is no regular file" in refusal(tmp_path / "pipe")
+    assert "Is a directory" in refusal(tmp_path)
+    assert "Is a directory" in refusal("/")
+    assert "is no regular file" in refusal("/dev/null")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(tmp_path / "socket"))
+        assert "cannot be read" in refusal(tmp_path / "socket")
+    for name in (tmp_path / "absent", tmp_path / "absent" / "x", tmp_path / "pipe" / "x"):
+        assert "cannot be read" in refusal(name)
+    assert "must name a policy file" in refusal("a\0b")
+
+
+def test_a_pipe_as_standard_input_is_refused() -> None:
+    code = "from flower_ldp.policy import find_policy; find_policy({'ldp-policy': '/dev/stdin'})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "/dev/stdin: cannot be read" in done.stderr
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # a sparse one
+    path.chmod(0o600)
+    assert "more than 1,048,576 bytes" in refusal(path)
+    with pytest.raises(ConfigError, match="more than"):
+        load_policy(path)
+
+
+# What is changed meanwhile.
+
+
+def hooked(monkeypatch: pytest.MonkeyPatch, when: str, act: Callable[[], None]) -> list[str]:
+    """Act once, right after the walk has judged what is named."""
+    done: list[str] = []
+    judge = rights._Walk._judge
+
+    def hook(self: Any, what: str, status: os.stat_result) -> None:
+        judge(self, what, status)
+        if what == when and not done:
+            done.append(what)
+            act()
+
+    monkeypatch.setattr(rights._Walk, "_judge", hook)
+    return done
+
+
+def test_a_file_that_is_replaced_after_it_was_judged_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "policy.yaml")
+    other = write(tmp_path / "other.yaml", epsilon=100.0)
+    other.chmod(0o666)
+    done = hooked(monkeypatch, f"policy {path}", lambda: os.replace(other, path))
+    assert epsilon(find(path)) == 8.0
+    assert done
+    assert "can be written by others" in refusal(path)
+
+
+def test_a_folder_that_is_replaced_after_it_was_judged_is_not_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "site" / "policy.yaml")
+    write(tmp_path / "theirs" / "policy.yaml", epsilon=100.0)
+    (tmp_path / "theirs").chmod(0o777)
+
+    def swap() -> None:
+        (tmp_path / "site").rename(tmp_path / "away")
+        (tmp_path / "site").symlink_to(tmp_path / "theirs")
+
+    done = hooked(monkeypatch, f"folder {path.parent}", swap)
+    assert epsilon(find(path)) == 8.0
+    assert done
+    assert "theirs can be written by others" in refusal(path)
+
+
+def test_a_file_that_becomes_a_link_before_it_is_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "policy.yaml")
+    other = write(tmp_path / "other" / "policy.yaml", epsilon=100.0)
+    (tmp_path / "other").chmod(0o777)
+    found = os.stat
+
+    def stat(name: Any, **rest: Any) -> os.stat_result:
+        status = found(name, **rest)
+        if name == "policy.yaml" and not path.is_symlink():
+            path.unlink()
+            path.symlink_to(other)
+        return status
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert "cannot be read" in refusal(path)
+
+
+def test_a_file_that_is_written_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "policy.yaml")
+    decoded = rights._version
+    calls: list[int] = []
+
+    def version(status: os.stat_result) -> tuple[int, ...]:
+        calls.append(status.st_size)
+        return (*decoded(status), len(calls))
+
+    assert decoded(os.stat(path))[0] == len(path.read_bytes())
+    monkeypatch.setattr(rights, "_version", version)
+    assert "it changed meanwhile" in refusal(path)
+
+
+def test_a_link_that_turns_and_turns_never_leads_past_the_judgement(tmp_path: Path) -> None:
+    write(tmp_path / "good" / "policy.yaml", epsilon=8.0)
+    write(tmp_path / "bad" / "policy.yaml", epsilon=100.0)
+    (tmp_path / "bad").chmod(0o777)
+    link, stop = tmp_path / "now", threading.Event()
+    link.symlink_to("good")
+
+    def turn() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            new = tmp_path / f"new-{number % 2}"
+            new.symlink_to(("good", "bad")[number % 2])
+            new.replace(link)
+
+    turning = threading.Thread(target=turn)
+    turning.start()
+    try:
+        found = [tried(link / "policy.yaml") for _ in range(400)]
+    finally:
+        stop.set()
+        turning.join()
+    assert set(found) == {8.0, None}
+
+
+def tried(path: Path) -> float | None:
+    """Return the epsilon of the policy there, or None if it is refused."""
+    try:
+        return epsilon(find(path))
+    except ConfigError:
+        return None

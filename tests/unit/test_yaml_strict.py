@@ -1,0 +1,161 @@
+"""YAML files are read as a person reads them, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flower_ldp.errors import ConfigError
+from flower_ldp.policy import Policy, parse_policy
+
+TEXT = """\
+data_id: ward-7
+ledger: spent.sqlite
+mode: deployment
+messages:
+  train: {signds: {epsilon: 8.0}}
+budgets:
+  client:
+    life: {epsilon: 90.0, delta: 1.0e-6}
+"""
+LIFE = "    life: {epsilon: 90.0, delta: 1.0e-6}\n"
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_policy(text, source="owner.yaml")
+    return str(caught.value)
+
+
+def read(text: str) -> Policy | None:
+    try:
+        return parse_policy(text)
+    except ConfigError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("number", "read_as"),
+    [
+        ("1:30", 90),
+        ("+1:30", 90),
+        ("1:30.5", 90.5),
+        ("010", 8),
+        ("-010", -8),
+        ("0b11", 3),
+        ("0x1F", 31),
+        ("1_0", 10),
+        ("1_0.5", 10.5),
+        ("00", 0),
+        ("010.5", 10.5),
+        ("!!float 1:30", 90),
+        ("!!int '010'", 8),
+        ("! 010", 8),
+        ("!<tag:yaml.org,2002:float> 1:30", 90),
+    ],
+)
+def test_a_number_in_another_notation_is_refused(number: str, read_as: float) -> None:
+    message = refusal(TEXT.replace("90.0", number))
+    wanted = "owner.yaml, line 8: budgets.client.life.epsilon must be written in plain decimals"
+    assert message.startswith(wanted)
+    assert message.endswith(f"got {number.split()[-1].strip(chr(39))}")
+
+
+def test_a_number_in_a_section_of_its_own_is_refused() -> None:
+    message = refusal(TEXT.replace("90.0", "!!float {=: 8}"))
+    assert "line 8: budgets.client.life.epsilon is a section or a list, tagged" in message
+
+
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [("90", 90.0), ("+90.", 90.0), (".5", 0.5), ("1.0e+2", 100.0), ("1.5E-1", 0.15), ("9e0", None)],
+)
+def test_plain_decimals_are_numbers(number: str, value: float | None) -> None:
+    policy = read(TEXT.replace("90.0", number))
+    assert (policy and policy.budgets["client"].life.epsilon) == value
+
+
+@given(st.text("0123456789+-._:eExXob", min_size=1, max_size=9))
+def test_numbers_read_as_they_are_written(number: str) -> None:
+    policy = read(TEXT.replace("90.0", number))
+    if policy is not None:
+        assert policy.budgets["client"].life.epsilon == float(number)
+        assert "_" not in number
+
+
+MERGED = """\
+budgets:
+  example: &big
+    life: {epsilon: 500.0}
+  client:
+    life: {epsilon: 1.0}
+    <<: *big
+"""
+
+
+def test_a_key_that_is_merged_and_given_again_is_refused() -> None:
+    start = TEXT[: TEXT.index("budgets")]
+    message = refusal(start + MERGED)
+    assert message == ("owner.yaml, line 11: life is given twice: by a merge (<<) and again")
+    # The text's order makes no difference to YAML, nor here.
+    moved = MERGED.replace(
+        "    life: {epsilon: 1.0}\n    <<: *big\n", "    <<: *big\n    life: {epsilon: 1.0}\n"
+    )
+    assert "life is given twice" in refusal(start + moved)
+
+
+@pytest.mark.parametrize(
+    "merge",
+    [
+        "    <<: [*big, *big]\n",
+        "    <<: {<<: *big, life: {epsilon: 1.0}}\n",
+        "    <<: *big\n    <<: *big\n",
+        "    <<: [*big, {life: {epsilon: 1.0}}]\n",
+    ],
+)
+def test_a_key_that_is_merged_twice_is_refused(merge: str) -> None:
+    start = TEXT[: TEXT.index("budgets")] + MERGED[: MERGED.index("    life: {epsilon: 1.0}")]
+    assert "given twice" in refusal(start + merge)
+
+
+def test_a_merge_that_repeats_nothing_is_read() -> None:
+    text = TEXT[: TEXT.index("budgets")] + MERGED.replace("    life: {epsilon: 1.0}\n", "")
+    assert parse_policy(text).budgets["client"].life.epsilon == 500.0
+
+
+def test_a_merge_of_itself_ends() -> None:
+    assert "life is given twice" in refusal(
+        TEXT.replace("  client:\n", "  client: &me\n    <<: *me\n")
+    )
+
+
+BREAKS = ["\r", "\x85", "\u2028", "\u2029"]
+
+
+@pytest.mark.parametrize("end", BREAKS)
+def test_a_comment_ends_where_the_line_does(end: str) -> None:
+    hidden = TEXT.replace(LIFE, f"    # was:{end}    life: {{epsilon: 500.0}}\n")
+    assert refusal(hidden).startswith(
+        f"owner.yaml, line 8: holds the character U+{ord(end):04X}, which an editor may not show"
+    )
+
+
+@pytest.mark.parametrize("turned", ["\u202e", "\u2066", "\u202a"])
+def test_what_turns_the_order_of_letters_is_refused(turned: str) -> None:
+    assert f"U+{ord(turned):04X}" in refusal(TEXT + f"# {turned}5\n")
+
+
+def test_lines_may_end_as_on_windows() -> None:
+    assert parse_policy(TEXT.replace("\n", "\r\n")) == parse_policy(TEXT)
+
+
+ODD = st.sampled_from([*BREAKS, "\x0b", "\x0c", "\u202e", "\ufeff", "\x00", "\x1c"])
+
+
+@given(st.text(ODD | st.characters(), max_size=6))
+def test_no_character_in_a_comment_adds_a_field(characters: str) -> None:
+    if "\n" in characters:
+        return
+    policy = read(TEXT + f"# {characters}unlisted_messages: answer\n")
+    assert policy is None or policy == parse_policy(TEXT)
