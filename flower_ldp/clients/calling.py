@@ -136,12 +136,12 @@ def _attempt(compute: Callable[[], ResultT]) -> _Outcome[ResultT]:
 def cause_of(error: BaseException) -> str:
     """Return the traceback and the text of an error, cut to a bounded length."""
     try:
-        return cut("".join(traceback.format_exception(error)))
+        return cut_middle("".join(traceback.format_exception(error)))
     except BaseException:  # the error's own text is the app's code too
-        return cut(f"{type(error).__name__}, which cannot be shown")
+        return cut_middle(f"{type(error).__name__}, which cannot be shown")
 
 
-def cut(text: str) -> str:
+def cut_middle(text: str) -> str:
     """Return the beginning and the end of a text that is too long for a log."""
     if len(text) <= MOST_CAUSE:
         return text

@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from flower_ldp.clients.calling import cut
+from flower_ldp.clients.calling import cut_middle
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import Release
 from flower_ldp.errors import RefusalError
@@ -56,7 +56,7 @@ def checked_rehearsal(given: Rehearsal | None) -> Rehearsal:
 def log_refusal(run_id: int, refusal: RefusalError) -> None:
     """Warn of a refusal, once per run, process and code; what is like it is logged as INFO."""
     key = (run_id, refusal.code)
-    text = cut(str(refusal))
+    text = cut_middle(str(refusal))
     if key in _said:
         _log.info("refused: %s", text)
         return

@@ -33,7 +33,7 @@ from flwr.clientapp.typing import Mod
 
 from flower_ldp.clients.admission import Admission
 from flower_ldp.clients.answers import FAILED, constant, report
-from flower_ldp.clients.calling import cause_of, cut
+from flower_ldp.clients.calling import cause_of, cut_middle
 from flower_ldp.clients.embedding import EmbeddingRelease, Party, check_step, check_table
 from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL, LdpMod
 from flower_ldp.clients.owner import OwnerAdmission
@@ -91,10 +91,10 @@ def split_client_app(
         try:
             return _answer(load, asked, message, context)
         except RefusalError as refusal:
-            _log.warning("refused: %s", cut(str(refusal)))
+            _log.warning("refused: %s", cut_middle(str(refusal)))
             return constant(refusal.code, message)
         except (WireError, ValueError) as error:
-            _log.warning("refused: %s", cut(str(error)))
+            _log.warning("refused: %s", cut_middle(str(error)))
             return constant(REFUSED_PROPOSAL, message)
         except KeyboardInterrupt:
             raise

@@ -25,7 +25,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flower_ldp.accounting.ledger import REFUSED_REPEAT
 from flower_ldp.clients import Admission, OwnerAdmission, Permit, Release, ReleaseRequest
 from flower_ldp.clients.answers import FAILED, constant, report
-from flower_ldp.clients.calling import cause_of, cut
+from flower_ldp.clients.calling import cause_of, cut_middle
 from flower_ldp.clients.ldp_mod import REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
@@ -72,7 +72,7 @@ class PaidReports:
         try:
             payload = self._sealed(message, context, call_next)
         except RefusalError as refusal:
-            _log.warning("refused: %s", cut(str(refusal)))
+            _log.warning("refused: %s", cut_middle(str(refusal)))
             return constant(refusal.code, message)
         except Exception as error:
             _log.error("no report leaves\n%s", cause_of(error))
