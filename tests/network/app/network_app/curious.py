@@ -50,18 +50,27 @@ class CuriousSignDS(SignDSStrategy):
     """Keeps a transcript of training."""
 
     transcript: Transcript
+    insists = False
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Write the proposal down."""
+        self._forget()
         return self.transcript.ask(super().configure_train(server_round, arrays, config, grid))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Write the replies down, then aggregate them."""
-        return super().aggregate_train(server_round, self.transcript.hear(server_round, replies))
+        found = super().aggregate_train(server_round, self.transcript.hear(server_round, replies))
+        self._forget()
+        return found
+
+    def _forget(self) -> None:
+        """Forget who answered raw: a server need not keep to what the package does."""
+        if self.insists:
+            self.proposals._raw.clear()
 
 
 class CuriousEvaluation(LaplaceEvalStrategy):

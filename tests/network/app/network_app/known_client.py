@@ -19,6 +19,6 @@ def train(message: Message, context: Context) -> Message:
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Return the known rows and the known loss."""
-    rows = ArrayRecord({"rows": Array(known.rows(int(message.content["ldp.proposal"]["rows"])))})
+    rows = ArrayRecord({"rows": Array(known.rows(int(context.run_config["rows"])))})
     metrics = MetricRecord({"loss": known.LOSS})
     return Message(RecordDict({"predictions": rows, "metrics": metrics}), reply_to=message)

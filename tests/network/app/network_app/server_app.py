@@ -32,6 +32,7 @@ def _strategy(config: dict[str, bool | bytes | float | int | str], written: Tran
         **sampling,
     )
     training.transcript = written
+    training.insists = bool(config["insists"])
     if not config["rows"]:
         return training
     evaluating = CuriousEvaluation(
