@@ -288,6 +288,15 @@ def test_the_server_stops_the_run_and_says_what_the_app_said(
     assert strategy.privacy_spent().units == {}
 
 
+def test_nor_in_a_round_in_which_the_others_have_no_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strategy = configured(monkeypatch)
+    refused = [error_reply("ldp:refused:budget", node) for node in (100, 101)]
+    made_up = error_reply(f"{REFUSED_REHEARSAL}: made up", 102)
+    assert strategy.aggregate_train(1, [*refused, made_up])[0] is None
+
+
 def test_one_client_cannot_stop_the_run_by_a_rehearsal_that_it_made_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
