@@ -1,8 +1,8 @@
 """Who may import whom: the layers of the package, read from its source.
 
-privacy, errors, own_log <- mechanisms <- accounting <- policy, and wire, <- clients | strategies <- config
-<- cli; yaml_source is beneath policy and config, and yaml_strict beneath it; labels is beneath
-clients and strategies;
+privacy, errors, own_log <- mechanisms <- accounting <- policy, and wire, <- clients | strategies
+<- config <- cli; yaml_source is beneath policy and config, and yaml_strict beneath it; labels is
+beneath clients and strategies;
 training (torch, Opacus) is above clients; audit_paths is above that and audit, beneath cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
 """
