@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,6 +72,13 @@ def context() -> Context:
         state=RecordDict(),
         run_config={},
     )
+
+
+def wait_for_counts() -> None:
+    """Wait until what was late has been counted."""
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
 
 
 @dataclass

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.errors import WireError
+from flower_ldp.own_log import say
 from flower_ldp.wire.layout import ModelLayout
 
 _log = logging.getLogger("flower_ldp")
@@ -73,7 +74,8 @@ def read_update(
     try:
         return layout.difference(single_model(reply), sent)
     except Exception as error:
-        _log.warning("the app's reply holds no model like the one sent\n%s", cause_of(error))
+        text = "the app's reply holds no model like the one sent\n%s"
+        say(_log, logging.WARNING, text, cause_of(error))
         return None
 
 
@@ -100,5 +102,5 @@ def read_array(reply: RecordDict) -> NDArray[Any] | None:
         (array,) = (array for record in reply.array_records.values() for array in record.values())
         return open_array(array)
     except Exception as error:
-        _log.warning("the app's reply does not hold one array\n%s", cause_of(error))
+        say(_log, logging.WARNING, "the app's reply does not hold one array\n%s", cause_of(error))
         return None

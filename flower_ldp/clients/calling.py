@@ -8,27 +8,41 @@ instead, so that whoever writes the app sees it.
 Where the owner sets a fixed moment, the app runs in a thread of its own. One that is late is
 left behind: its answer is dropped, what it does to Flower's context is lost, and the thread goes
 on until it or the process ends. What it takes of the processor can delay what comes after.
+A failure is then logged and counted well before the moment or well after it, since between the
+moment and the answer it would show in the time.
+
+An app that failed for want of memory or of open files may still hold what it took. So what its
+frames hold is let go before anything else is done, and the gate sets some descriptors aside before
+it calls the app: whether a report can be kept must not depend on how the app failed.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from flower_ldp.clients.admission import Handling
 from flower_ldp.errors import ReleaseError
+from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")
 
 ResultT = TypeVar("ResultT")
 #: Longest text of a cause in the log, in characters.
 MOST_CAUSE = 8_000
+#: Seconds around a fixed moment in which no failure is logged or counted: that takes some time.
+QUIET = 1.0
+# The ledger, its journal, its folder, an anchor and the pipes of its command, twice over.
+_SPARE_FILES = 24
+_MOST_CHAINED = 100
 
 
 class AppFailedError(ReleaseError):
@@ -37,11 +51,14 @@ class AppFailedError(ReleaseError):
 
 @dataclass(frozen=True)
 class _Outcome(Generic[ResultT]):
-    """What came of an attempt: a result, or an error and what the log says of it."""
+    """What came of an attempt: a result, or what the log says of the error.
+
+    The error itself is not kept, since its frames hold all that the app had in hand.
+    """
 
     result: ResultT | None
-    error: BaseException | None = None
     cause: str = ""
+    interrupt: KeyboardInterrupt | None = None
 
 
 @dataclass(frozen=True)
@@ -79,26 +96,47 @@ class AppCall:
             If that is what the app raised, or what this process got: it is being killed.
         """
         after = self.handling.answer_after
-        spare: ResultT | None = None
-        if after is None:
+        if after is not None:
+            return self._at(self.arrived + after, compute, instead)
+        with _spare_files():
             outcome = _attempt(compute)
-        else:
-            attempt = _Attempt(compute)
-            # Drawn in any case and before it is needed: at the moment, it costs no time.
-            spare = instead()
-            outcome = attempt.at(self.arrived + after, at_once=self.handling.is_simulation)
-        if isinstance(outcome.error, KeyboardInterrupt):
-            raise outcome.error
+        if outcome.interrupt is not None:
+            raise outcome.interrupt
         if outcome.result is not None:
             return outcome.result
         self._failed(outcome.cause)
-        return instead() if spare is None else spare
+        return instead()
+
+    def _at(
+        self, moment: float, compute: Callable[[], ResultT], instead: Callable[[], ResultT]
+    ) -> ResultT:
+        """Return at the moment what there is; in a simulation, raise as soon as the app failed."""
+        with _spare_files():
+            attempt = _Attempt(compute)
+            # Drawn in any case and before it is needed: at the moment, it costs no time.
+            spare = instead()
+            outcome = attempt.until(moment)
+            if outcome.interrupt is not None:
+                raise outcome.interrupt
+            if outcome.result is None:
+                left = moment - time.monotonic()
+                if self.handling.is_simulation or left > QUIET:
+                    self._failed(outcome.cause)
+                else:  # waited for when the process ends, so that the count is not lost
+                    threading.Timer(max(0.0, left) + QUIET, self._failed, (outcome.cause,)).start()
+            time.sleep(max(0.0, moment - time.monotonic()))
+        return spare if outcome.result is None else outcome.result
 
     def _failed(self, cause: str) -> None:
         if self.handling.is_simulation:
-            _log.error("simulation: no report leaves, the app failed\n%s", cause)
+            say(_log, logging.ERROR, "simulation: no report leaves, the app failed\n%s", cause)
             raise AppFailedError("the app failed in a simulation")
-        _log.error("the app failed; what leaves has the form of any answer\n%s", cause)
+        say(
+            _log,
+            logging.ERROR,
+            "the app failed; what leaves has the form of any answer\n%s",
+            cause,
+        )
         self.handling.failed()
 
 
@@ -114,23 +152,48 @@ class _Attempt(Generic[ResultT]):
         )
         thread.start()
 
-    def at(self, moment: float, *, at_once: bool) -> _Outcome[ResultT]:
-        """Return at the moment what there is; a failure as soon as it is there, if asked for."""
+    def until(self, moment: float) -> _Outcome[ResultT]:
+        """Return what comes of it until the moment, as soon as that is there."""
         try:
-            outcome = self._outcomes.get(timeout=max(0.0, moment - time.monotonic()))
+            return self._outcomes.get(timeout=max(0.0, moment - time.monotonic()))
         except queue.Empty:
-            return _Outcome(None, TimeoutError(), "it gave no answer by the fixed moment")
-        if isinstance(outcome.error, KeyboardInterrupt) or (outcome.error and at_once):
-            return outcome
-        time.sleep(max(0.0, moment - time.monotonic()))
-        return outcome
+            return _Outcome(None, "it gave no answer by the fixed moment")
 
 
 def _attempt(compute: Callable[[], ResultT]) -> _Outcome[ResultT]:
     try:
         return _Outcome(compute())
+    except KeyboardInterrupt as interrupt:
+        return _Outcome(None, interrupt=interrupt)
     except BaseException as error:
-        return _Outcome(None, error, cause_of(error))
+        cause = cause_of(error)
+        with suppress(Exception):  # the links of an app's error may be the app's code
+            _let_go(error)
+        return _Outcome(None, cause)
+
+
+def _let_go(error: BaseException) -> None:
+    """Clear the frames of an error and of those that led to it: files and memory are freed."""
+    chained: BaseException | None = error
+    for _ in range(_MOST_CHAINED):
+        if chained is None:
+            return
+        traceback.clear_frames(chained.__traceback__)
+        chained = chained.__cause__ or chained.__context__
+
+
+@contextmanager
+def _spare_files() -> Iterator[None]:
+    """Set descriptors aside while the app runs, which may use up all others."""
+    held: list[int] = []
+    with suppress(OSError):  # of fewer the ledger was opened all the same, before the app is called
+        held.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_FILES))
+    try:
+        yield
+    finally:
+        for one in held:
+            with suppress(OSError):  # the app may have closed all that there was
+                os.close(one)
 
 
 def cause_of(error: BaseException) -> str:

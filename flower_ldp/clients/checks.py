@@ -10,6 +10,7 @@ from flower_ldp.clients.calling import cut_middle
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import Release
 from flower_ldp.errors import RefusalError
+from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")
 _MOST_REMEMBERED = 1_000
@@ -58,9 +59,10 @@ def log_refusal(run_id: int, refusal: RefusalError) -> None:
     key = (run_id, refusal.code)
     text = cut_middle(str(refusal))
     if key in _said:
-        _log.info("refused: %s", text)
+        say(_log, logging.INFO, "refused: %s", text)
         return
     _said[key] = None
     while len(_said) > _MOST_REMEMBERED:
         _said.popitem(last=False)
-    _log.warning("refused: %s (refusals like it in this run are logged as INFO)", text)
+    again = "refused: %s (refusals like it in this run are logged as INFO)"
+    say(_log, logging.WARNING, again, text)

@@ -77,7 +77,11 @@ class Party(Protocol):
         """Put the bottom back to the step; raise ValueError if that cannot be."""
 
     def digest(self) -> str:
-        """Return a digest of the bottom's weights; equal only for equal bottoms."""
+        """Return a digest of the bottom's weights; equal only for equal bottoms.
+
+        It is another one after each step that a bottom that takes gradients made or skipped, so
+        that no report is given again because a step did not move it.
+        """
 
     def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
         """Train the bottom on labels that went through ``response``, one for each own row.

@@ -47,13 +47,14 @@ from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseReq
 from flower_ldp.clients.answers import ERROR_CODE, FAILED, constant, for_app, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
-from flower_ldp.clients.node_config import kept_node_config
+from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms._inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.own_log import say
 
 __all__ = ["ERROR_CODE", "FAILED", "REFUSED_MESSAGE", "REFUSED_PROPOSAL", "LdpMod"]
 
@@ -142,7 +143,7 @@ class LdpMod:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            _log.error("no report leaves\n%s", cause_of(error))
+            say(_log, logging.ERROR, "no report leaves\n%s", cause_of(error))
             return constant(FAILED, message)
 
     def _admitted(self, message: Message, context: Context) -> tuple[OpenRelease, Permit]:
@@ -155,7 +156,7 @@ class LdpMod:
             opened = release.open(message.content)
         except (WireError, ValueError) as error:
             raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
-        self._rehearsal.hold(opened, message, context)
+        self._rehearse(opened, message, context)
         request = ReleaseRequest(
             run_id=metadata.run_id,
             message_id=metadata.message_id,
@@ -167,6 +168,14 @@ class LdpMod:
             basis=opened.basis if isinstance(opened, KeptRelease) else None,
         )
         return opened, self._admission.admit(request, context)
+
+    def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
+        """Hold the rehearsal; without the admission its text is not told either."""
+        try:
+            self._rehearsal.hold(opened, message, context)
+        except RefusalError:
+            self._admission.acknowledge(message.metadata.message_type, context)
+            raise
 
     def _release(
         self,
@@ -223,7 +232,7 @@ def _called(
 
     payload, found = call.run(computed, lambda: (instead(), None))
     if found is not None:
-        context.state = found.state
+        keep_state(context, found)
     return payload
 
 
@@ -233,7 +242,7 @@ def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Mes
     except IncompleteError as error:
         if permit.is_simulation:
             raise
-        _log.error("the app failed in a part\n%s", cause_of(error))
+        say(_log, logging.ERROR, "the app failed in a part\n%s", cause_of(error))
         permit.failed()
         content = error.content
     # What the app told numpy to do about floating-point errors must not decide what leaves.

@@ -2,9 +2,13 @@
 
 Flower gives an app the very context that it stores afterwards, and stores what the app made of
 it: its node's configuration too, which may name the policy by which the next message is
-judged. So the app gets a context of its own, with the same state and a copy of the configuration
+judged. So the app gets a context of its own, with the same state and copies of the configurations
 (:func:`kept_node_config`), and a gate that has seen an operator's name takes no other
 (:class:`FirstNames`).
+
+The run's configuration is not kept either. It is public, and a rehearsal sees it
+(:mod:`~flower_ldp.clients.rehearsal`): an app that wrote there what it made of its data would find
+it again where texts leave. What an app wants to keep goes into its state.
 
 An app's code that runs outside of the gate, as a lifespan or a module's body, shares the process
 and can change anything in it. Only a node of the site's own is out of its reach.
@@ -17,7 +21,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy import policy_path
@@ -25,20 +29,26 @@ from flower_ldp.policy import policy_path
 
 @contextmanager
 def kept_node_config(context: Context) -> Iterator[Context]:
-    """Yield the context for the app, of which only state and run configuration are kept.
+    """Yield the context for the app, of which only the state is kept.
 
     Parameters
     ----------
     context : Context
-        Flower's, which it stores when the message is answered. Its node, run and node
-        configuration stay what they are, and nothing that the app holds leads to them.
+        Flower's, which it stores when the message is answered. Its node, run and both
+        configurations stay what they are, and nothing that the app holds leads to them.
     """
     own = copy.copy(context)
-    own.node_config = dict(context.node_config)
+    own.node_config, own.run_config = dict(context.node_config), dict(context.run_config)
     try:
         yield own
     finally:
-        context.state, context.run_config = own.state, own.run_config
+        keep_state(context, own)
+
+
+def keep_state(context: Context, own: Context) -> None:
+    """Take over the state of an app's context; what is none, which Flower cannot store, is lost."""
+    if isinstance(own.state, RecordDict):
+        context.state = own.state
 
 
 class FirstNames:

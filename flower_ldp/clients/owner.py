@@ -30,9 +30,11 @@ from flower_ldp.accounting.anchor import anchor_of
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
 from flower_ldp.accounting.ledger_types import Kind
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.node_config import FirstNames
 from flower_ldp.clients.parts import account_name, charge_kept, kept
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
+from flower_ldp.own_log import say
 from flower_ldp.policy import REFUSED_POLICY, Policy, find_policy
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
 
@@ -80,7 +82,9 @@ class OwnerAdmission:
             if not policy.is_simulation:
                 raise
             raise RefusalError(refusal.code, f"simulation: {refusal.detail}") from refusal
-        _log.info(
+        say(
+            _log,
+            logging.INFO,
             "%s%s %s: %s",
             "simulation: " if policy.is_simulation else "",
             "charged to" if receipt.report is None else "given again, at no charge to",
@@ -165,8 +169,13 @@ class OwnerHandling:
         try:
             with ledger_of(self.policy) as ledger:
                 _count(ledger, self.account, "failed")
-        except Exception:
-            _log.exception("a failure of the app could not be counted")
+        except Exception as error:
+            say(
+                _log,
+                logging.ERROR,
+                "a failure of the app could not be counted\n%s",
+                cause_of(error),
+            )
 
 
 @dataclass(frozen=True)

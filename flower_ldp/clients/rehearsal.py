@@ -7,10 +7,11 @@ code are public, so a failure there is a public cause: nothing is charged, and t
 error ``ldp:refused:rehearsal`` **with the text of what was raised**.
 
 It is public because the rehearsal cannot read the client's data by Flower's means: its context has
-no node configuration but the mark :data:`MARK`, no state, and 0 for the node's identity, and its
-message is a copy. An app that reads private data all the same, by a path that it knows, breaks its
-own promise, as one that leaves the gate out does (docs/threat_model.md). In the guarded node the
-app's process is not believed: there no rehearsal is held, and no text of the app's leaves.
+no node configuration but the mark :data:`MARK`, no state, and 0 for the node's identity; the run's
+configuration is as Flower gave it, whatever an app wrote there; and its message is a copy. An app
+that reads private data all the same, by a path that it knows, breaks its own promise, as one that
+leaves the gate out does (docs/threat_model.md). In the guarded node the app's process is not
+believed: there no rehearsal is held, and no text of the app's leaves.
 
 A rehearsal is held once per type of message, run and process, and once per node and run: a mark
 in Flower's state remembers it. An app can set or delete that mark, and only spares or repeats its

@@ -36,9 +36,11 @@ from flower_ldp.clients.answers import FAILED, constant, report
 from flower_ldp.clients.calling import cause_of, cut_middle
 from flower_ldp.clients.embedding import EmbeddingRelease, Party, check_step, check_table
 from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL, LdpMod
+from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.split_tasks import Task, reach, read_task, step_asked
 from flower_ldp.errors import RefusalError, WireError
+from flower_ldp.own_log import say
 from flower_ldp.wire.embedding import (
     ALIGN,
     BACKWARD,
@@ -91,15 +93,16 @@ def split_client_app(
         try:
             return _answer(load, asked, message, context)
         except RefusalError as refusal:
-            _log.warning("refused: %s", cut_middle(str(refusal)))
+            say(_log, logging.WARNING, "refused: %s", cut_middle(str(refusal)))
             return constant(refusal.code, message)
         except (WireError, ValueError) as error:
-            _log.warning("refused: %s", cut_middle(str(error)))
+            say(_log, logging.WARNING, "refused: %s", cut_middle(str(error)))
             return constant(REFUSED_PROPOSAL, message)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            _log.error("no report leaves: the message could not be judged\n%s", cause_of(error))
+            text = "no report leaves: the message could not be judged\n%s"
+            say(_log, logging.ERROR, text, cause_of(error))
             return constant(FAILED, message)
 
     app = ClientApp(mods=list(mods))
@@ -120,12 +123,14 @@ def _answer(
     if kind == ALIGN:
         admission.acknowledge(kind, context)
     try:
-        party = load(context)
+        with kept_node_config(context) as given:
+            party = load(given)
         taken_in = _TAKEN_IN[party.claim.kind]
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        _log.error("no report leaves: the party could not be loaded\n%s", cause_of(error))
+        text = "no report leaves: the party could not be loaded\n%s"
+        say(_log, logging.ERROR, text, cause_of(error))
         return constant(FAILED, message)
     if kind == ALIGN:
         return report(_introduction(party, message.content), message)

@@ -26,6 +26,7 @@ from flower_ldp.clients.embedding import EMBEDDING_KEY, REFUSED_STEP, Party, che
 from flower_ldp.clients.release import IncompleteError
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
+from flower_ldp.own_log import say
 from flower_ldp.privacy import Unit
 from flower_ldp.wire.embedding import (
     BACKWARD,
@@ -88,7 +89,8 @@ def reach(party: Party, step: str) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        _log.error("the party cannot go on to step %s\n%s", step, cause_of(error))
+        text = "the party cannot go on to step %s\n%s"
+        say(_log, logging.ERROR, text, step, cause_of(error))
 
 
 def _rewind(party: Party, content: RecordDict) -> Task:
@@ -137,16 +139,19 @@ def _embed(party: Party, content: RecordDict) -> RecordDict:
     proposal = EmbeddingProposal.from_fields(_record(content, PROPOSAL_KEY))
     table = proposal.terms.table
     rows = party.tables.rows(table, proposal.block)
+    width = width_of(proposal.mechanism)
     try:
         found = np.asarray(party.embed(table, rows))
-        if len(found) != len(rows):
-            raise ReleaseError(f"{len(found)} embeddings of {len(rows)} records")
+        if not _is_embedding(found, (len(rows), width)):
+            raise ReleaseError(
+                f"expected {len(rows)} embeddings of {width} numbers, found {found.dtype} "
+                f"{found.shape}"
+            )
         return _embeddings(found)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         cause = cause_of(error)
-    width = width_of(proposal.mechanism)
     alone = [_alone(party, table, row, width) for row in rows]
     raise IncompleteError(cause, _embeddings(np.array(alone).reshape(len(rows), width)))
 
@@ -155,13 +160,18 @@ def _alone(party: Party, table: str, row: np.int64, width: int) -> NDArray[np.fl
     """Return the embedding of one record; NaN if there is none."""
     try:
         found = np.asarray(party.embed(table, np.array([row])))
-        if found.dtype.kind in "biuf" and found.shape == (1, width):
+        if _is_embedding(found, (1, width)):
             return np.asarray(found[0], dtype=np.float64)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        _log.warning("a record has no embedding: %s", type(error).__name__[:100])
+        text = "a record has no embedding: %s"
+        say(_log, logging.WARNING, text, type(error).__name__[:100])
     return np.full(width, np.nan)
+
+
+def _is_embedding(found: NDArray[Any], shape: tuple[int, int]) -> bool:
+    return found.dtype.kind in "biuf" and found.shape == shape
 
 
 def _embeddings(found: NDArray[Any]) -> RecordDict:

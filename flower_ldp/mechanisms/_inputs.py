@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms._coin import uniform
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")
 #: Stands for a category that could not be read.
@@ -54,7 +55,8 @@ def note(mechanism: str, why: str) -> None:
     notes = _notes.get()
     if notes is not None:
         notes.append(mechanism)
-    _log.warning("%s: %s; a neutral report takes the place of it", mechanism, why)
+    text = "%s: %s; a neutral report takes the place of it"
+    say(_log, logging.WARNING, text, mechanism, why)
 
 
 def plain_array(value: object) -> NDArray[Any]:

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms._coin import uniform
 from flower_ldp.mechanisms._inputs import note
 from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.discrete_laplace import LARGEST_RATE, SMALLEST_RATE, DiscreteLaplace
@@ -205,12 +206,22 @@ class Laplace:
         rows, good = read_simplex_rows(value, (self.rows, self.classes))
         return round_to_grid(rows, self.steps), good
 
-    def _neutral_row(self, rng: RandomSource) -> NDArray[np.int64]:
-        """Return the centre on the grid, its remainder at random places."""
+    def _neutral_rows(self, count: int, rng: RandomSource) -> NDArray[np.int64]:
+        """Return the centre on the grid so many times, its remainder at random places."""
         least, missing = divmod(self.steps, self.classes)
-        row = np.full(self.classes, least, dtype=np.int64)
-        row[uniform_subset(rng, self.classes, missing)] += 1
-        return row
+        found = np.full((count, self.classes), least, dtype=np.int64)
+        if missing > count:
+            for row in found:
+                row[uniform_subset(rng, self.classes, missing)] += 1
+            return found
+        # The first steps of Fisher and Yates, in all rows at once.
+        rows, order = np.arange(count), np.tile(np.arange(self.classes), (count, 1))
+        for place in range(missing):
+            other = place + uniform(self.classes - place, count, rng)
+            chosen = order[rows, other]
+            order[rows, other] = order[:, place]
+            found[rows, chosen] += 1
+        return found
 
     def randomize(self, value: object, rng: RandomSource) -> NDArray[np.int64]:
         """Return a report of rows of class probabilities.
@@ -232,8 +243,7 @@ class Laplace:
         (wrong,) = np.nonzero(~good)
         if len(wrong):
             note(self.name, f"{len(wrong)} of {self.rows} rows are not on the simplex")
-        for i in wrong:
-            rounded[i] = self._neutral_row(rng)
+            rounded[wrong] = self._neutral_rows(len(wrong), rng)
         return rounded + self.noise.sample(rounded.size, rng).reshape(rounded.shape)
 
     def log_prob(self, report: NDArray[np.int64], value: object) -> float:

@@ -93,7 +93,7 @@ class TorchParty:
         self._optimizer = optimizer(bottom.parameters()) if learns else None
         self._train = train
         self._save_every, self._unsaved = save_every, 0
-        self._last = self._saved = self._prepared = self._failed = ""
+        self._last = self._saved = self._prepared = self._failed = self._way = ""
         if self._path.exists() or self._previous.exists():
             # Only the previous one: killed while the files were replaced, so before the answer.
             self._load(self._path if self._path.exists() else self._previous)
@@ -132,12 +132,14 @@ class TorchParty:
     def digest(self) -> str:
         """Return the SHA-256 of the bottom's weights: names, types, shapes and bytes.
 
-        Another one since a training on labels failed: who asks before and after it must not see
-        by the same report that nothing was learned.
+        Another one since a training on labels failed, and after each step, whether it moved the
+        bottom or not: who asks before and after must not see by the same report that nothing was
+        learned, whatever the steps are called.
         """
         weights = weights_digest(self.bottom.state_dict())
-        failed = f"{weights}|{self._failed}".encode()
-        return hashlib.sha256(failed).hexdigest() if self._failed else weights
+        if not (self._failed or self._way):
+            return weights
+        return hashlib.sha256(f"{weights}|{self._failed}|{self._way}".encode()).hexdigest()
 
     def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
         """Train the bottom on randomized labels, unless it was trained on the same before.
@@ -207,6 +209,7 @@ class TorchParty:
     def skip(self, step: str) -> None:
         """Stand at the step with the bottom as it is."""
         self._last = step
+        self._way = hashlib.sha256(f"{self._way}|{step}".encode()).hexdigest()
         self._unsaved += 1
         if self._unsaved >= self._save_every:
             self.save()
@@ -226,6 +229,7 @@ class TorchParty:
             "last": self._last,
             "prepared": self._prepared,
             "failed": self._failed,
+            "way": self._way,
         }
         with new.open("wb") as file:
             torch.save(state, file)
@@ -250,7 +254,7 @@ class TorchParty:
         except RuntimeError as error:
             raise ValueError(f"{path} holds another bottom: {error}") from error
         self._last, self._prepared = state["last"], state["prepared"]
-        self._failed = state.get("failed", "")
+        self._failed, self._way = state.get("failed", ""), state.get("way", "")
 
     def _inputs(self, table: str, rows: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(np.asarray(self._table(table)[rows], dtype=np.float32))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from flwr.app import MessageType, MetricRecord
 from flwr.serverapp.strategy import Result
 
-from flower_ldp.strategies.replies import HINTS, ReplyFilter
+from flower_ldp.strategies.replies import HINTS, REFUSED_REHEARSAL, ReplyFilter
 
 __all__ = ["RunStopped", "check_result", "stop_if_in_vain"]
 
@@ -29,26 +29,33 @@ class RunStopped(RuntimeError):  # noqa: N818  # a decision about the run
 def stop_if_in_vain(replies: ReplyFilter, server_round: int) -> None:
     """Stop a run whose clients' app is known to be wrong after a round's replies were read.
 
-    One raw reply among many reports is left out as any other bad reply: one client must not be
-    able to stop everybody's run. Its node is asked no more in this run, so that no second raw
-    model crosses the network.
+    One raw reply among many of gates is left out as any other bad reply: one client must not be
+    able to stop everybody's run, in a round without reports either. Its node is asked no more in
+    this run, so that no second raw model crosses the network.
 
     Raises
     ------
     RunStopped
-        If raw replies outnumber the reports, or no report came and an app failed its rehearsal.
+        If raw replies outnumber the reports and refusals of gates, or no report came and more
+        gates say that their app failed its rehearsal than refuse for another cause.
     """
-    if len(replies.raw) > replies.accepted:
+    refusals = sum(count for reason, count in replies.rejected.items() if _is_of_a_gate(reason))
+    if len(replies.raw) > replies.accepted + refusals:
         raise RunStopped(
             f"round {server_round}: {len(replies.raw)} clients answered with raw replies and "
             f"{replies.accepted} with private reports. {raw_hint(replies.raw)} The run stops so "
             "that no more raw models cross the network"
         )
-    if replies.accepted == 0 and replies.rehearsed:
+    rehearsals = replies.rejected[REFUSED_REHEARSAL]
+    if replies.accepted == 0 and rehearsals > refusals - rehearsals:
         raise RunStopped(
             f"round {server_round}: the clients' app failed its rehearsal on its own public sample "
             f"data, and nothing was charged: {replies.rehearsed}"
         )
+
+
+def _is_of_a_gate(reason: str) -> bool:
+    return reason.startswith("ldp:")
 
 
 def raw_hint(nodes: list[int]) -> str:

@@ -41,6 +41,8 @@ _METRICS = {
 _MOST_METRICS = 64
 _MOST_NAME = 200
 _MOST_ROWS = 1 << 20
+#: Of all rows together: a client holds them several times over, as doubles.
+_MOST_ENTRIES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,11 @@ class EvalProposal:
         health_response(self.health_epsilon)  # its domain
         if self.mechanism.rows > _MOST_ROWS:
             raise ValueError(f"rows must be in [1, 2^20], got {self.mechanism.rows}")
+        if self.mechanism.rows * self.mechanism.classes > _MOST_ENTRIES:
+            raise ValueError(
+                f"rows times classes must be at most 2^26, got {self.mechanism.rows} rows of "
+                f"{self.mechanism.classes}"
+            )
         if len(self.metrics) > _MOST_METRICS:
             raise ValueError(f"at most {_MOST_METRICS} metrics, got {len(self.metrics)}")
         for name in self.metrics:

@@ -108,6 +108,7 @@ def test_all_rows_and_each_metric_are_paid_for() -> None:
         ({"classes": 1}, "domain"),
         ({"rows": 0}, "domain"),
         ({"rows": 1 << 21}, "domain"),
+        ({"rows": 1 << 20, "classes": 65}, "domain"),
         ({"grid-bits": 41}, "domain"),
     ],
 )

@@ -24,7 +24,7 @@ from flower_ldp.node.held import HeldMessage
 from flower_ldp.node.reports import PaidReports
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from flower_ldp.wire.signds_report import report_length
-from tests.messages import message, proposal, record
+from tests.messages import message, proposal, record, wait_for_counts
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}
 TRAINED = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)}
@@ -122,6 +122,7 @@ def payload(sent: Message) -> bytes:
 
 
 def counted(tmp_path: Path) -> dict[str, int]:
+    wait_for_counts()
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         return {kind: number for kind, number in ledger.counts("ward-7").items() if number}
 

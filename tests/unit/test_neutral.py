@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
@@ -253,6 +254,36 @@ def test_the_neutral_row_of_many_classes_favours_none_of_them() -> None:
     mean = np.mean([coarse.randomize(None, rng)[0] for _ in range(draws)], axis=0)
     deviation = math.sqrt(coarse.noise.standard_deviation**2 + 0.25 * 0.75)
     assert np.abs(mean - 0.25).max() < 6 * deviation / math.sqrt(draws)
+
+
+@pytest.mark.parametrize("count", [2, 5, 2_000])
+def test_neutral_rows_have_their_remainder_at_places_of_their_own(count: int) -> None:
+    """Few rows are made one by one, many at once: 16 = 5 * 3 + 1 and 64 = 6 * 10 + 4."""
+    for classes, bits, missing in ((5, 4, 1), (10, 6, 4), (4, 4, 0)):
+        rows = Laplace(8.0, classes, count, grid_bits=bits)._neutral_rows(
+            count, RandomSource.seeded(count)
+        )
+        assert (rows.sum(axis=1) == 1 << bits).all()
+        assert set(np.unique(rows - (1 << bits) // classes)) <= {0, 1}
+        if count == 2_000 and missing:
+            # Each set of places is as likely as any other: chi-square at about 1e-6.
+            _, seen = np.unique(rows, axis=0, return_counts=True)
+            ways = math.comb(classes, missing)
+            excess = ((seen - count / ways) ** 2).sum() / (count / ways)
+            excess += (ways - len(seen)) * count / ways
+            assert excess < ways - 1 + 5 * math.sqrt(2 * (ways - 1)) + 25
+
+
+def test_neutral_rows_take_no_longer_than_others_by_far() -> None:
+    """A server that asks for many rows must not see by the time how many were neutral."""
+    mechanism = Laplace(1.0, 3, 1 << 15, grid_bits=20)
+    honest = np.full((1 << 15, 3), 1 / 3)
+    took = []
+    for value in (honest, None):
+        began = time.process_time()
+        mechanism.randomize(value, RandomSource.seeded(1))
+        took.append(time.process_time() - began)
+    assert took[1] < 5 * took[0]
 
 
 def test_what_is_no_number_counts_as_the_middle_and_infinities_as_the_bounds() -> None:

@@ -151,16 +151,33 @@ def test_what_an_app_does_to_its_context_later_changes_nothing(own: str, theirs:
     assert (given.node_config[KEY], given.node_id) == (own, context().node_id)
 
 
-def test_state_and_run_configuration_are_the_apps(own: str) -> None:
+def test_the_state_is_the_apps_and_the_runs_configuration_is_not(own: str) -> None:
+    """A rehearsal sees the run's configuration, and what it says leaves."""
     given = on(own)
+    given.run_config = {"rate": 0.1}
 
     def change(inner: Context) -> None:
         inner.state = RecordDict({"rounds": ConfigRecord({"seen": 1})})
-        inner.run_config = {"rate": 0.5}
+        inner.run_config["rate"] = 0.5
+        inner.run_config["labels"] = "of the data"
 
     hostile_app([behind], change)(asked(1), given)
     assert given.state.config_records["rounds"]["seen"] == 1
-    assert given.run_config == {"rate": 0.5}
+    assert given.run_config == {"rate": 0.1}
+
+
+@pytest.mark.parametrize("more", ["", "answer_after: {train: 0.3}\n"])
+def test_a_state_that_is_none_is_not_given_to_flower(own: str, more: str) -> None:
+    with Path(own).open("a") as file:
+        file.write(more)
+    given = on(own)
+
+    def change(inner: Context) -> None:
+        inner.state = None  # type: ignore[assignment]
+
+    app = hostile_app([LdpMod(train=SignDSRelease())], change)
+    assert not app(asked(1), given).has_error()
+    assert stored(given).state == RecordDict()
 
 
 def test_an_app_that_raises_keeps_nothing_of_it_either(own: str, theirs: str) -> None:

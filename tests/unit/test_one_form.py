@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +23,7 @@ from flower_ldp.clients import LdpMod
 from flower_ldp.clients.calling import MOST_CAUSE
 from flower_ldp.node.releases import check_form, node_releases
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import record
+from tests.messages import record, wait_for_counts
 from tests.unit.test_node_reports import KINDS, POLICY, Kind, asked, payload, raw_app
 
 App = Callable[[Message, Context], Message]
@@ -158,6 +161,70 @@ def test_a_failing_app_leaves_a_report_as_any(
     assert counts(tmp_path) == {"failed": 1, "again": 1}
 
 
+class Refusing(logging.Handler):
+    """What an app may add to the loggers of its process."""
+
+    def emit(self, _: logging.LogRecord) -> None:
+        raise Own("secret")
+
+
+@pytest.fixture
+def handler() -> Iterator[Callable[[], None]]:
+    """Return what adds a handler that fails; afterwards it is taken away."""
+    log, added = logging.getLogger("flower_ldp"), Refusing()
+    yield lambda: log.addHandler(added)
+    log.removeHandler(added)
+
+
+@pytest.mark.parametrize("failure", ["raises", "own", "none", "nan", "shape"])
+@pytest.mark.parametrize("more", ["", f"answer_after: {{train: {AFTER}}}\n"])
+def test_a_log_that_cannot_be_written_changes_nothing_that_leaves(
+    failure: str, more: str, site: Context, handler: Callable[[], None], tmp_path: Path
+) -> None:
+    kind = KINDS["signds"]
+    _add(site, more)
+
+    def app(one: Message, context: Context) -> Message:
+        handler()
+        return FAILURES[failure](kind)(one, context)
+
+    assert len(payload(gate()(asked(kind), site, app))) == kind.length
+    assert payload(LdpMod(acknowledged=["train"])(asked(kind), site, app)) == b""
+    wait_for_counts()
+    assert counts(tmp_path)["failed"] == (2 if failure in {"raises", "own", "none"} else 1)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_app_that_uses_up_all_open_files_leaves_a_report_as_any(
+    kind: Kind, fails: bool, site: Context, tmp_path: Path
+) -> None:
+    """As data loaders do where a client has many examples: "too many open files"."""
+    held: list[int] = []
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def app(one: Message, context: Context) -> Message:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 9, before[1])
+        )
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        if fails:
+            raise OSError(24, "Too many open files")
+        return raw_app(kind)(one, context)
+
+    try:
+        found = gate()(asked(kind), site, app)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for one in held:
+            os.close(one)
+    assert len(held) >= 8
+    assert len(payload(found)) == kind.length
+    assert counts(tmp_path) == ({"failed": 1} if fails else {})
+
+
 @EVERY_KIND
 def test_what_an_app_writes_into_its_message_changes_nothing_that_leaves(
     kind: Kind, site: Context
@@ -254,6 +321,7 @@ def ended() -> Iterator[threading.Event]:
     event = threading.Event()
     yield event
     event.set()
+    wait_for_counts()
     for thread in threading.enumerate():
         if thread.name == "flower-ldp-app":
             thread.join(LONG)
@@ -284,6 +352,7 @@ def test_at_a_fixed_moment_everything_leaves(
         assert AFTER <= took < LONG
         assert len(payload(found)) == kind.length
         assert payload(gate()(one, site, never)) == payload(found)
+    wait_for_counts()
     assert counts(tmp_path)["failed"] == 2
     assert list(site.state) == ["quick"]  # what a late app does to it is lost
 

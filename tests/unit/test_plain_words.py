@@ -169,6 +169,12 @@ def test_a_client_without_a_gate_is_named_left_out_and_asked_no_more(
     assert "NOT PRIVATE: 1 clients" in str(spent)
 
 
+def test_a_client_without_a_gate_does_not_end_a_round_that_the_others_refuse() -> None:
+    grid = LocalGrid(refusing("ldp:refused:budget"), nodes=4, others=no_gate, different=1)
+    with pytest.raises(RunStopped, match=r"no round gave a model.*ldp:refused:budget 6 times"):
+        start(signds(), grid)
+
+
 def test_what_a_mod_outside_the_gate_adds_is_told_apart(caplog: pytest.LogCaptureFixture) -> None:
     guarded = gate()
 

@@ -31,13 +31,15 @@ class Counting:
 
     def __init__(self) -> None:
         self.requests: list[ReleaseRequest] = []
+        self.acknowledged: list[str] = []
 
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         self.requests.append(request)
         return UnrecordedPermit()
 
-    def acknowledge(self, message_type: str, context: Context) -> None:
-        """Nothing is acknowledged here."""
+    def acknowledge(self, message_type: str, context: Context) -> Permit:
+        self.acknowledged.append(message_type)
+        return UnrecordedPermit()
 
 
 def trained(message: Message, context: Context) -> Message:
@@ -186,6 +188,41 @@ def test_a_rehearsal_sees_nothing_of_the_client() -> None:
     np.testing.assert_array_equal(sent.content["arrays"]["w"].numpy(), MODEL["w"])
 
 
+def test_what_an_app_wrote_into_its_configuration_is_not_found_by_a_later_rehearsal() -> None:
+    own, run = context(), next(_runs)
+    own.run_config["classes"] = 10
+
+    def app(message: Message, context: Context) -> Message:
+        context.run_config["classes"] = CANARY  # as one that counts the labels it finds
+        return trained(message, context)
+
+    def rehearsed(message: Message, context: Context) -> Message:
+        raise ValueError(f"{context.run_config['classes']} classes")
+
+    mod = LdpMod(
+        train=SignDSRelease(),
+        evaluate=SignDSRelease(),
+        rehearsal=Rehearsal(evaluate=rehearsed),
+        admission=Counting(),
+    )
+    assert list(mod(asked(run), own, app).content) == [REPORT_KEY]
+    reason = mod(asked(run, "evaluate"), own, never).error.reason
+    assert reason == f"{REFUSED_REHEARSAL}: ValueError: 10 classes"
+
+
+def test_without_a_policy_a_rehearsal_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
+    mod = LdpMod(train=SignDSRelease(), rehearsal=Rehearsal(train=raising(ValueError("a bug"))))
+    assert mod(asked(next(_runs)), context(), never).error.reason == "ldp:refused:policy"
+
+
+def test_a_text_is_an_answer_without_a_release_and_counted_as_one() -> None:
+    admission = Counting()
+    gate(Rehearsal(train=raising(ValueError())), admission)(asked(next(_runs)), context(), never)
+    gate(Rehearsal(train=trained), admission)(asked(next(_runs)), context(), trained)
+    assert admission.acknowledged == ["train"]
+
+
 def test_the_text_is_one_line_that_is_cut() -> None:
     huge = raising(ValueError("\x1b[31m\n" + "x" * 10**6))
     reason = gate(Rehearsal(train=huge))(asked(next(_runs)), context(), never).error.reason
@@ -249,6 +286,15 @@ def test_the_server_stops_the_run_and_says_what_the_app_said(
     assert str(caught.value).isprintable()
     assert caplog.text.count("Expected 64") == 1
     assert strategy.privacy_spent().units == {}
+
+
+def test_nor_in_a_round_in_which_the_others_have_no_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strategy = configured(monkeypatch)
+    refused = [error_reply("ldp:refused:budget", node) for node in (100, 101)]
+    made_up = error_reply(f"{REFUSED_REHEARSAL}: made up", 102)
+    assert strategy.aggregate_train(1, [*refused, made_up])[0] is None
 
 
 def test_one_client_cannot_stop_the_run_by_a_rehearsal_that_it_made_up(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from flower_ldp.wire.embedding import (
     TableTerms,
 )
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import UnrecordedPermit
+from tests.messages import UnrecordedPermit, wait_for_counts
 from tests.split_world import Side, tables
 
 CONDITIONAL = BottomClaim("conditional")
@@ -168,14 +168,50 @@ def test_a_step_that_fails_is_acknowledged_and_the_party_stands_where_it_should(
     with broken(monkeypatch, "learn"):
         assert payload(world.backward("s-1")) == b""
     assert world.owner.permit.failures == 1
-    assert (world.party().step, world.party().digest()) == ("s-1", weights)
+    assert (world.party().step, world.party().digest() == weights) == ("s-1", False)
     # The next messages are answered as if it had moved, and with another draw.
     second = payload(world.forward())
     assert len(second) == len(first)
     assert len(world.owner.kept) == 2
     assert payload(world.backward("s-2")) == b""
-    assert world.party().digest() != weights
     assert world.owner.permit.failures == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_step_of_a_name_that_was_there_before_is_another_question(
+    fails: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the same report, given again, says that nothing in between moved the bottom."""
+    learns = broken(monkeypatch, "learn") if fails else nullcontext()
+    with learns:
+        world.backward("s-1")
+        payload(world.forward())
+        world.backward("s-2")
+        world.backward("s-1")
+        payload(world.forward())
+    assert len(world.owner.kept) == 2
+    # The way back is known by the file: the same bottom, the same question.
+    world.backward("s-3")
+    world.ask(REWIND, RecordDict({STEP_KEY: ConfigRecord({"after": "s-1"})}))
+    world.step = "s-1"
+    payload(world.forward())
+    assert len(world.owner.kept) == 2
+
+
+def test_what_a_party_writes_while_it_is_loaded_is_not_kept(world: World) -> None:
+    context = Context(1, 1, {"ldp-policy": "the operator's"}, RecordDict(), {"rate": 0.1})
+
+    def load(given: Context) -> TorchParty:
+        given.node_config["ldp-policy"] = "mine"
+        given.run_config["rate"] = 0.2
+        return world.party()
+
+    app = split_client_app(load, admission=world.owner)
+    exchange = LocalExchange({1: (app, context)})
+    for kind, content in ((ALIGN, RecordDict()), (FORWARD, forward(""))):
+        exchange.ask(kind, {1: content})
+        assert context.node_config == {"ldp-policy": "the operator's"}
+        assert context.run_config == {"rate": 0.1}
 
 
 def test_a_step_that_fails_half_way_is_not_made_again(
@@ -239,21 +275,24 @@ def test_in_a_simulation_a_failing_party_is_loud(
     assert world.party().step == ""
 
 
-@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize("way", ["raises", "drops", "widens"])
 def test_a_record_that_fails_changes_nothing_for_the_others(
-    short: bool, world: World, monkeypatch: pytest.MonkeyPatch
+    way: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the bottom drops it in silence, and answers for fewer records than asked."""
+    """Also where the bottom drops it in silence, or answers for its block in another shape."""
     bad, embed, party = 7, TorchParty.embed, world.party()
     rows = OWN.rows("train", 0)
     honest = np.packbits(party.embed("train", rows) > 0, axis=1)
 
     def failing(self: TorchParty, table: str, asked: Any) -> Any:
-        if short:
+        if way == "drops":
             return embed(self, table, asked[asked != rows[bad]])
+        found = embed(self, table, asked)
         if rows[bad] in asked:
-            raise Broken("secret")
-        return embed(self, table, asked)
+            if way == "raises":
+                raise Broken("secret")
+            return np.pad(found, ((0, 0), (0, 1)))
+        return found
 
     monkeypatch.setattr(TorchParty, "embed", failing)
     found = np.frombuffer(payload(world.forward())[1:], dtype=np.uint8).reshape(250, 4)
@@ -265,7 +304,8 @@ def test_a_record_that_fails_changes_nothing_for_the_others(
 def test_a_late_step_is_acknowledged_at_the_moment_and_is_not_made_afterwards(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs, before, ended = TorchParty._inputs, world.party().digest(), threading.Event()
+    inputs, ended = TorchParty._inputs, threading.Event()
+    before = weights_digest(world.party().bottom.state_dict())
 
     def slow(self: TorchParty, table: str, rows: Any) -> Any:
         ended.wait(30)
@@ -274,12 +314,15 @@ def test_a_late_step_is_acknowledged_at_the_moment_and_is_not_made_afterwards(
     world.owner.permit = replace(world.owner.permit, answer_after=0.3)
     monkeypatch.setattr(TorchParty, "_inputs", slow)
     assert payload(world.backward("s-1")) == b""
-    assert (world.party().step, world.owner.permit.failures) == ("s-1", 1)
+    assert world.party().step == "s-1"
+    wait_for_counts()
+    assert world.owner.permit.failures == 1
     ended.set()
     for thread in threading.enumerate():
         if thread.name == "flower-ldp-app":
             thread.join(30)
-    assert (world.party().step, world.party().digest()) == ("s-1", before)
+    party = world.party()
+    assert (party.step, weights_digest(party.bottom.state_dict())) == ("s-1", before)
 
 
 @pytest.mark.parametrize("change", ["gradient", "rows", "nan", "step", "none"])

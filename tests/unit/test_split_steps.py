@@ -59,7 +59,8 @@ class World:
 
     def state(self, server: TorchTop) -> list[str]:
         weights = weights_digest(server.module.state_dict())
-        return [weights, *(self.party(node).digest() for node in self.sides)]
+        bottoms = (self.party(node).bottom.state_dict() for node in self.sides)
+        return [weights, *map(weights_digest, bottoms)]
 
     def note(self, server: TorchTop) -> None:
         """What all held when a step was complete."""

@@ -1,0 +1,93 @@
+"""What an app that fails holds in its hands, and when its failure is counted."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from flower_ldp.clients import calling
+from flower_ldp.clients.calling import AppCall
+from tests.messages import wait_for_counts
+
+AFTER = 0.4
+
+
+@dataclass
+class Owner:
+    """Says when an answer leaves, and when it was told of a failure."""
+
+    answer_after: float | None = None
+    is_simulation: bool = False
+    told: list[float] = field(default_factory=list)
+
+    def failed(self) -> None:
+        self.told.append(time.monotonic())
+
+
+class Large:
+    """Stands for arrays and open files."""
+
+
+def holding(seen: list[weakref.ref[Large]], *, chained: bool) -> Callable[[], bytes]:
+    def compute() -> bytes:
+        large = Large()
+        seen.append(weakref.ref(large))
+        try:
+            raise MemoryError
+        except MemoryError as error:
+            kept = error  # a cycle, which only the collector would find  # noqa: F841
+            if chained:
+                raise RuntimeError from error
+            raise
+
+    return compute
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("after", [None, AFTER])
+def test_what_a_failing_app_held_is_free_before_anything_else_is_done(
+    after: float | None, chained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calling, "QUIET", 0.0)
+    seen: list[weakref.ref[Large]] = []
+    free: list[bool] = []
+
+    class Asks(Owner):
+        def failed(self) -> None:
+            free.append(seen[0]() is None)
+
+    assert AppCall(Asks(after), time.monotonic()).run(holding(seen, chained=chained), bytes) == b""
+    assert free == [True]
+
+
+def wrong() -> bytes:
+    raise ValueError
+
+
+def late() -> bytes:
+    time.sleep(AFTER + 0.2)
+    return b"late"
+
+
+@pytest.mark.parametrize("app", [wrong, late])
+@pytest.mark.parametrize("quiet", [AFTER / 4, 2 * AFTER])
+def test_no_failure_is_counted_between_the_moment_and_the_answer(
+    app: Callable[[], bytes], quiet: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calling, "QUIET", quiet)
+    owner, arrived = Owner(AFTER), time.monotonic()
+    assert AppCall(owner, arrived).run(app, lambda: b"neutral") == b"neutral"
+    left = time.monotonic()
+    assert left - arrived >= AFTER
+    early = app is wrong and quiet < AFTER
+    assert bool(owner.told) is early
+    # The process waits for those that are not daemons.
+    assert not any(t.daemon for t in threading.enumerate() if isinstance(t, threading.Timer))
+    wait_for_counts()
+    (told,) = owner.told
+    assert (told < arrived + AFTER) if early else (told > left)
