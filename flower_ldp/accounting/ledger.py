@@ -34,6 +34,7 @@ from flower_ldp.accounting import ledger_time as times
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.anchor import Anchor
 from flower_ldp.accounting.books import Place, is_account
+from flower_ldp.accounting.file_checks import check_way
 from flower_ldp.accounting.ledger_limits import check_limits, check_numbers
 from flower_ldp.accounting.ledger_repeats import REFUSED_REPEAT
 from flower_ldp.accounting.ledger_rows import Head
@@ -115,8 +116,10 @@ class Ledger:
         LedgerError
             If the file cannot be used; the text says why and what to do.
         """
-        path = Path(os.path.realpath(path))
+        named, path = Path(path), Path(os.path.realpath(path))
         with file.understandable(path):
+            if durable and not read_only:
+                check_way(named, f"ledger {path}")
             if not path.exists():
                 if not create or anchor is not None:
                     raise LedgerError(

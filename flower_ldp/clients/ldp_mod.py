@@ -47,7 +47,7 @@ from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseReq
 from flower_ldp.clients.answers import ERROR_CODE, FAILED, constant, for_app, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
-from flower_ldp.clients.node_config import kept_node_config
+from flower_ldp.clients.node_config import keep, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
@@ -223,7 +223,7 @@ def _called(
 
     payload, found = call.run(computed, lambda: (instead(), None))
     if found is not None:
-        context.state = found.state
+        keep(found, context)
     return payload
 
 

@@ -13,14 +13,17 @@ and can change anything in it. Only a node of the site's own is out of its reach
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy import policy_path
+
+_log = logging.getLogger("flower_ldp")
 
 
 @contextmanager
@@ -38,7 +41,26 @@ def kept_node_config(context: Context) -> Iterator[Context]:
     try:
         yield own
     finally:
-        context.state, context.run_config = own.state, own.run_config
+        keep(own, context)
+
+
+def keep(own: Context, context: Context) -> None:
+    """Give Flower's context the state and the run configuration of the app's.
+
+    What Flower could not store, since the app took it away or put something else there, stays as
+    it was. That must be no error: after the charge an answer has one form.
+    """
+    try:
+        state, run_config = own.state, own.run_config
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an attribute can be the app's code
+        _log.error("the app left no context to be kept: %s", type(error).__name__)
+        return
+    if isinstance(state, RecordDict):
+        context.state = state
+    if isinstance(run_config, dict):
+        context.run_config = run_config
 
 
 class FirstNames:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -177,12 +179,51 @@ def test_an_app_that_raises_keeps_nothing_of_it_either(own: str, theirs: str) ->
     assert "done" in given.state
 
 
+class Trap(Context):
+    """A context whose state is code of the app's."""
+
+    @property  # type: ignore[override]
+    def state(self) -> RecordDict:
+        raise SystemExit("no")
+
+
+def take_away(given: Context) -> None:
+    del given.state
+    del given.run_config
+
+
+def put_nonsense(given: Context) -> None:
+    given.state = given.run_config = cast(Any, object())
+
+
+def set_a_trap(given: Context) -> None:
+    given.__class__ = Trap
+
+
+@pytest.mark.parametrize("change", [take_away, put_nonsense, set_a_trap])
+@pytest.mark.parametrize("more", ["", "answer_after: {train: 0.3}\n"])
+def test_a_context_that_cannot_be_kept_changes_no_answer(
+    own: str, more: str, change: Callable[[Context], None]
+) -> None:
+    """It was an error after the charge: a message at no price."""
+    with Path(own).open("a") as file:
+        file.write(more)
+    given = on(own)
+    given.state["seen"] = ConfigRecord({"rounds": 1})
+    given.run_config = {"rate": 0.5}
+    answer = hostile_app([LdpMod(train=SignDSRelease())], change)(asked(1), given)
+    assert not answer.has_error()
+    assert stored(given).state.config_records["seen"]["rounds"] == 1
+    assert given.run_config == {"rate": 0.5}
+
+
 # One gate, one name.
 
 
 def test_a_context_that_names_another_policy_is_refused(
     own: str, theirs: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="flower_ldp")  # the first of a run is a warning
     app = hostile_app([LdpMod(train=SignDSRelease())], lambda _: None)
     assert not app(asked(1), on(own)).has_error()
     for number in (2, 3):
