@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
 import stat
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
-from flower_ldp.accounting.file_checks import mine
+from flower_ldp.accounting.file_checks import check_way, mine
 from flower_ldp.errors import LedgerError, quoted
 
 _MOST = 1_024
@@ -40,10 +41,15 @@ def answer_of(argv: Sequence[str], given: str, timeout: float, name: str) -> str
         raise LedgerError(f"{name} cannot be run: {error.strerror or error}") from error
     end = time.monotonic() + timeout
     try:
-        content = _spoken(process, given, timeout)
+        content = _spoken(process, given, end)
         status = process.wait(max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired as error:
-        raise LedgerError(f"{name} did not end within {timeout:g} seconds") from error
+        if process.poll() is None:
+            raise LedgerError(f"{name} did not end within {timeout:g} seconds") from error
+        raise LedgerError(
+            f"{name} ended, but its output was not closed within {timeout:g} seconds: what it "
+            "starts and leaves running must have another one"
+        ) from error
     finally:
         _end(process)
     if len(content) > _MOST or not content.isascii():
@@ -62,27 +68,36 @@ def _check_program(path: str, name: str) -> None:
             f"{name} can be changed by others (user {status.st_uid}, mode "
             f"{stat.S_IMODE(status.st_mode):04o}): chown and chmod go-w"
         )
+    check_way(Path(path), name)
 
 
-def _spoken(process: subprocess.Popen[bytes], given: str, timeout: float) -> bytes:
-    """Return the beginning of what the command prints until it closes its output."""
-    found: list[bytes] = []
+def _spoken(process: subprocess.Popen[bytes], given: str, end: float) -> bytes:
+    """Return the beginning of what the command prints until its output is closed.
 
-    def listen() -> None:
-        # The thread closes what it reads from: a descendant may hold the other end for ever.
-        if process.stdout is not None:
-            with process.stdout as stream:
-                found.append(stream.read(_MOST + 1))
-
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
+    Raises
+    ------
+    subprocess.TimeoutExpired
+        If that is not so at the moment ``end``. Nothing is left behind that waits for it.
+    """
+    if os.name != "posix":  # there is no waiting for pipes; the process ends at the same moment
+        return process.communicate(given.encode("ascii"), max(0.0, end - time.monotonic()))[0]
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError), process.stdin as stream:
             stream.write(given.encode("ascii"))
-    thread.join(timeout)
-    if not found:
-        raise subprocess.TimeoutExpired(process.args, timeout)
-    return found[0]
+    found = b""
+    if process.stdout is None:
+        return found
+    with process.stdout as output, selectors.DefaultSelector() as waiting:
+        waiting.register(output, selectors.EVENT_READ)
+        while len(found) <= _MOST:
+            left = end - time.monotonic()
+            if left <= 0 or not waiting.select(left):
+                raise subprocess.TimeoutExpired(process.args, left)
+            piece = os.read(output.fileno(), _MOST + 1 - len(found))
+            if not piece:
+                break
+            found += piece
+    return found
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

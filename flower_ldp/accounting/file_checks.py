@@ -2,18 +2,21 @@
 
 SQLite finds the journal of a killed commit by the name of the file. Under a second name there is
 no journal, so half a commit is read as if it were whole, and a folder that others may write to
-lets them take the journal away or put another file in place. These checks are made at every
-opening, by ``stat`` and by descriptors that open nothing: closing any other descriptor of a SQLite
-file drops the locks that this process holds on it.
+lets them take the journal away or put another file in place. Who may write to a folder above that
+one can put another folder in place. These checks are made at every opening, by ``stat`` and by
+descriptors that open nothing: closing any other descriptor of a SQLite file drops the locks that
+this process holds on it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from flower_ldp.errors import LedgerError
 _log = logging.getLogger("flower_ldp")
 
 _PATH_ONLY = getattr(os, "O_PATH", None)
+_MOST_LINKS = 40
 
 
 def mine() -> tuple[int, ...]:
@@ -71,7 +75,7 @@ def check_links(status: os.stat_result, name: str) -> None:
 
 
 def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
-    """Refuse a folder that others may write to, unless it is sticky.
+    """Refuse a folder that others may write to, and one that lies in such a folder.
 
     Parameters
     ----------
@@ -80,7 +84,30 @@ def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
     name : str
         What the error calls the file.
     lenient : bool
-        For simulations: a folder that the group may write to is only warned of, once.
+        For simulations: of this folder alone it is only warned, once, if others may write to it.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    if not lenient:
+        check_way(folder, name)
+    elif os.name == "posix":
+        fault = _owner_fault(str(folder), folder.stat(), name)
+        if fault is not None:
+            raise LedgerError(fault)
+        doubt = _mode_fault(str(folder), folder.stat(), name)
+        if doubt is not None:
+            _warn(doubt)
+
+
+def check_way(path: Path, name: str) -> None:
+    """Refuse a path on which somebody else can put another file, link or folder in place.
+
+    Every folder on the way, those of links and of what they name included, must belong to root or
+    to this user, and nobody else may write to it unless it is sticky. Then what is looked at here
+    is what is opened afterwards. The file itself is not judged.
 
     Raises
     ------
@@ -89,21 +116,57 @@ def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
     """
     if os.name != "posix":
         return
-    status = folder.stat()
+    for here, status in _way(path):
+        fault = _owner_fault(here, status, name) or _mode_fault(here, status, name)
+        if fault is not None:
+            raise LedgerError(fault)
+
+
+def _way(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield each folder and each link on the way from the root, and at last the file."""
+    # Not by abspath: after a link, ".." leads to where the link does.
+    names, here, links = os.path.join(os.getcwd(), path).split(os.sep), os.sep, 0
+    yield here, os.lstat(here)
+    while names:
+        name = names.pop(0)
+        if name in ("", ".", ".."):
+            here = os.path.dirname(here) if name == ".." else here
+            continue
+        found = os.path.join(here, name)
+        try:
+            status = os.lstat(found)
+        except (FileNotFoundError, NotADirectoryError):
+            return  # whoever opens it says so
+        yield found, status
+        if not stat.S_ISLNK(status.st_mode):
+            here = found
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = os.readlink(found)
+        here = os.sep if target.startswith(os.sep) else here
+        names = [*target.split(os.sep), *names]
+
+
+def _owner_fault(here: str, status: os.stat_result, name: str) -> str | None:
+    if stat.S_ISREG(status.st_mode) or status.st_uid in mine():
+        return None
+    what = "is reached by a link" if stat.S_ISLNK(status.st_mode) else "lies in a folder"
+    return (
+        f"{name} {what} of user {status.st_uid}, who may put another in its place: give {here} "
+        "to this user (chown), or keep it elsewhere"
+    )
+
+
+def _mode_fault(here: str, status: os.stat_result, name: str) -> str | None:
     mode = stat.S_IMODE(status.st_mode)
-    if status.st_uid not in mine():
-        raise LedgerError(
-            f"{name} lies in a folder of user {status.st_uid}, who may put another in its place: "
-            f"give {folder} to this user (chown), or keep it elsewhere"
-        )
-    if mode & 0o022 and not mode & stat.S_ISVTX:
-        text = (
-            f"{name} lies in a folder that others may write to (mode {mode:04o}): they may put "
-            f"another in its place. chmod go-w {folder}"
-        )
-        if not lenient:
-            raise LedgerError(text)
-        _warn(text)
+    if not (stat.S_ISDIR(status.st_mode) and mode & 0o022) or mode & stat.S_ISVTX:
+        return None
+    return (
+        f"{name} lies in a folder that others may write to (mode {mode:04o}): they may put "
+        f"another in its place. chmod go-w {here}"
+    )
 
 
 @cache

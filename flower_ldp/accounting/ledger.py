@@ -34,7 +34,8 @@ from flower_ldp.accounting import ledger_time as times
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.anchor import Anchor
 from flower_ldp.accounting.books import Place, is_account
-from flower_ldp.accounting.ledger_limits import check_limits, check_numbers
+from flower_ldp.accounting.file_checks import check_way
+from flower_ldp.accounting.ledger_limits import check_given_again, check_limits, check_numbers
 from flower_ldp.accounting.ledger_repeats import REFUSED_REPEAT
 from flower_ldp.accounting.ledger_rows import Head
 from flower_ldp.accounting.ledger_session import READ, WRITE, Session, mark_of
@@ -115,8 +116,10 @@ class Ledger:
         LedgerError
             If the file cannot be used; the text says why and what to do.
         """
-        path = Path(os.path.realpath(path))
+        named, path = Path(path), Path(os.path.realpath(path))
         with file.understandable(path):
+            if durable and not read_only:
+                check_way(named, f"ledger {path}")
             if not path.exists():
                 if not create or anchor is not None:
                     raise LedgerError(
@@ -184,7 +187,8 @@ class Ledger:
         Raises
         ------
         BudgetExhausted
-            If any limit would be exceeded, ``repeats`` too; nothing was written.
+            If any limit would be exceeded, ``repeats`` too, or a report of no run is asked for by
+            a run that is over its limit with it; nothing was written.
         RefusalError
             With code ``ldp:refused:repeat``: the same data, run and message were charged
             for another request, or no report was sealed.
@@ -197,6 +201,7 @@ class Ledger:
             known = entries.find(db, head, charge)
             if known is not None:
                 receipt = repeated.answer(db, known, charge)
+                check_given_again(db, charge, limits)
                 if repeats is not None:
                     counting.count(db, charge.data_id, "again", repeats)
                 return receipt

@@ -178,7 +178,7 @@ def connect(
     durable: bool = True,
 ) -> sqlite3.Connection:
     """Return a connection that trusts nothing in the file and, if durable, commits to disk."""
-    uri = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rw'}"
+    uri = f"file:{quote(os.fsencode(path))}?mode={'ro' if read_only else 'rw'}"
     db = sqlite3.connect(
         uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
     )

@@ -48,6 +48,33 @@ def check_limits(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]
             )
 
 
+def check_given_again(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]) -> None:
+    """Return if a report that belongs to no run fits the run that asks for it again.
+
+    It costs nothing, but another run may have paid for it after this one had spent what its own
+    limits allow beside what there was then.
+
+    Raises
+    ------
+    BudgetExhausted
+        Naming the limit of the run that is exceeded.
+    """
+    if charge.during is None:
+        return
+    place, sums = Place.of(charge.data_id), Snapshot(db)
+    own = sums.spent(str(charge.during), place)
+    for limit in limits:
+        touched = (charge.book.amount(limit.unit, COUNTED), own.amount(limit.unit, COUNTED))
+        if limit.scope != "run" or Amount() in touched:
+            continue
+        spent = sums.towards(limit, place, charge.during, 0)
+        if not _fits(spent, Amount(), limit.allowed):
+            raise BudgetExhausted(
+                f"{charge.data_id}: with what other runs have paid for, {spent} counts towards run "
+                f"{charge.during}, but the limit is {limit}"
+            )
+
+
 def check_numbers(
     db: sqlite3.Connection, charge: Charge, limits: Sequence[NumberLimit], at: int
 ) -> None:

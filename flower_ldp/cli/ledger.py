@@ -180,7 +180,7 @@ def verify(
     """
     from flower_ldp.cli.ledger_answers import look_into, mark_facts
 
-    kept = care.anchor_named("--anchor", anchor, anchor_command)
+    kept = care.anchor_named("--anchor / --anchor-command", anchor, anchor_command)
     with reporting(as_json) as report:
         report.facts["file"] = str(file)
         with look_into(file, kept) as ledger, working(f"checking {file}"):

@@ -55,7 +55,7 @@ def make_anchor(
     from flower_ldp.cli.ledger_answers import mark_facts
     from flower_ldp.cli.ledger_numbers import on_one_disk
 
-    anchor = anchor_named("--file", target, command)
+    anchor = anchor_named("--file / --command", target, command)
     if anchor is None:
         raise typer.BadParameter("give --file or --command")
     with reporting(as_json) as report, Ledger.open(file) as ledger:

@@ -34,6 +34,8 @@ COLUMNS = (
     "waived",
 )
 
+_FORMULA = ("=", "+", "-", "@")
+
 Rows = Iterable[Mapping[str, Any]]
 
 
@@ -92,13 +94,21 @@ def to_file(rows: Rows, as_csv: bool, target: Path) -> int:
     return count
 
 
+def _cell(value: object) -> object:
+    """Return a field of a CSV file; a spreadsheet would calculate what begins as a formula.
+
+    The server chooses some of the text, as a message's identity.
+    """
+    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
+
+
 def _write(rows: Rows, as_csv: bool, stream: TextIO) -> int:
     count = 0
     if as_csv:
         writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for row in rows:
-            writer.writerow(row)
+            writer.writerow({name: _cell(value) for name, value in row.items()})
             count += 1
         return count
     for row in rows:

@@ -17,6 +17,7 @@ and can change anything in it. Only a node of the site's own is out of its reach
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from flwr.app import Context, RecordDict
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy import policy_path
+
+_log = logging.getLogger("flower_ldp")
 
 
 @contextmanager
@@ -46,9 +49,22 @@ def kept_node_config(context: Context) -> Iterator[Context]:
 
 
 def keep_state(context: Context, own: Context) -> None:
-    """Take over the state of an app's context; what is none, which Flower cannot store, is lost."""
-    if isinstance(own.state, RecordDict):
-        context.state = own.state
+    """Give Flower's context the state of the app's, and nothing else of it.
+
+    What Flower could not store, since the app took it away or put something else there, stays as
+    it was. That must be no error: after the charge an answer has one form.
+    """
+    try:
+        state = own.state
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an attribute can be the app's code
+        own_log.say(
+            _log, logging.ERROR, "the app left no state to be kept: %s", type(error).__name__
+        )
+        return
+    if isinstance(state, RecordDict):
+        context.state = state
 
 
 class FirstNames:

@@ -55,6 +55,16 @@ def test_csv(file: Path) -> None:
     assert tuple(rows[0]) == COLUMNS == tuple(expected(file)[0])
 
 
+@pytest.mark.parametrize("identity", ["=1+1", "+1", "-1", "@SUM(A1)", "1=1", "plain"])
+def test_csv_holds_no_formula_of_the_servers(tmp_path: Path, identity: str) -> None:
+    file = tmp_path / "ledger.sqlite"
+    with Ledger.open(file, create=True, durable=False) as ledger:
+        ledger.charge(Charge("d", 1, identity, "train", b"x", EVENTS), LIFE)
+    done = flower_ldp("ledger", "export", file, "--format", "csv")
+    cells = {row["message_id"] for row in csv.DictReader(io.StringIO(done.out))}
+    assert cells == {identity if identity[0] in "1p" else f"'{identity}"}
+
+
 def test_csv_of_an_empty_ledger_has_its_header(tmp_path: Path) -> None:
     flower_ldp("ledger", "create", tmp_path / "l")
     done = flower_ldp("ledger", "export", tmp_path / "l", "--format", "csv")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -193,6 +194,44 @@ def test_an_app_that_raises_keeps_nothing_of_it_either(own: str, theirs: str) ->
         app(asked(1), given)
     assert given.node_config[KEY] == own
     assert "done" in given.state
+
+
+class Trap(Context):
+    """A context whose state is code of the app's."""
+
+    @property  # type: ignore[override]
+    def state(self) -> RecordDict:
+        raise SystemExit("no")
+
+
+def take_away(given: Context) -> None:
+    del given.state
+    del given.run_config
+
+
+def put_nonsense(given: Context) -> None:
+    given.state = given.run_config = cast(Any, object())
+
+
+def set_a_trap(given: Context) -> None:
+    given.__class__ = Trap
+
+
+@pytest.mark.parametrize("change", [take_away, put_nonsense, set_a_trap])
+@pytest.mark.parametrize("more", ["", "answer_after: {train: 0.3}\n"])
+def test_a_context_that_cannot_be_kept_changes_no_answer(
+    own: str, more: str, change: Callable[[Context], None]
+) -> None:
+    """It was an error after the charge: a message at no price."""
+    with Path(own).open("a") as file:
+        file.write(more)
+    given = on(own)
+    given.state["seen"] = ConfigRecord({"rounds": 1})
+    given.run_config = {"rate": 0.5}
+    answer = hostile_app([LdpMod(train=SignDSRelease())], change)(asked(1), given)
+    assert not answer.has_error()
+    assert stored(given).state.config_records["seen"]["rounds"] == 1
+    assert given.run_config == {"rate": 0.5}
 
 
 # One gate, one name.
