@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from flwr.app import Context, RecordDict
 
 from flower_ldp.errors import ConfigError
+from flower_ldp.own_log import say
 from flower_ldp.policy import policy_path
 
 _log = logging.getLogger("flower_ldp")
