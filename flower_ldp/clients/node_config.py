@@ -60,9 +60,7 @@ def keep_state(context: Context, own: Context) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an attribute can be the app's code
-        say(
-            _log, logging.ERROR, "the app left no state to be kept: %s", type(error).__name__
-        )
+        say(_log, logging.ERROR, "the app left no state to be kept: %s", type(error).__name__)
         return
     if isinstance(state, RecordDict):
         context.state = state
