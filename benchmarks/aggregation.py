@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.selection import Selection, sum_of_signs
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.strategies.health import HealthWatch
+from flower_ldp.strategies.replies import Complaints
 from flower_ldp.strategies.signds_round import Round, Tally
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, SignDSProposal
@@ -133,7 +135,7 @@ def time_messages(reports: int, dimension: int, dim_out: int) -> tuple[float, ND
         nodes=tuple(range(_FIRST_NODE, _FIRST_NODE + reports)),
     )
     watch = Stopwatch()
-    tally = Tally(current)
+    tally = Tally(current, HealthWatch(None), Complaints())
 
     def replies() -> Iterator[Message]:
         for start, length in chunks(reports):

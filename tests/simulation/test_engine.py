@@ -30,16 +30,13 @@ def load_runner() -> ModuleType:
 
 
 def test_nothing_planted_in_a_client_reaches_the_server(
-    tmp_path: Path, simulation_policy: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, simulation_policy: Path
 ) -> None:
     app = tmp_path / "app"
     shutil.copytree(ROOT / "tests" / "simulation" / "hostile_app", app)
     shutil.copy(ROOT / "LICENSE", app / "LICENSE")
     received = tmp_path / "received.json"
-    runner = load_runner()
-    with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
-        runner.submit(app, environment, 10, {"received": f'"{received}"'})
-    capfd.readouterr()
+    in_process(app, 10, f'received = "{received}"')
     found = json.loads(received.read_text())
     text = "\n".join(found["transcript"])
     assert len(found["transcript"]) == 20

@@ -142,8 +142,9 @@ def test_a_long_update_is_scaled_to_the_clip_norm() -> None:
     assert flat(arrays)[-1] == pytest.approx(1.0, abs=6 * MECHANISM.deviation / 20)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("name", ["conv", "norm.running_var", "scale"])
+@pytest.mark.parametrize(
+    ("bad", "name"), [(np.nan, "conv"), (np.inf, "norm.running_var"), (np.inf, "scale")]
+)
 def test_an_update_that_is_not_finite_counts_as_zeros(bad: float, name: str) -> None:
     strategy, messages = configured(nodes=400)
     replies = [

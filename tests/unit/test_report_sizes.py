@@ -59,7 +59,7 @@ def embedding(records: int, folder: Path) -> tuple[Release, Mapping[str, object]
 
 
 def evaluation(rows: int, _: Path) -> tuple[Release, Mapping[str, object]]:
-    mechanism = Laplace(1.0, classes=256, rows=rows, grid_bits=10)
+    mechanism = Laplace(1.0, classes=256, rows=rows, grid_bits=16)
     return LaplaceEvalRelease(), EvalProposal(mechanism, {}).to_fields()
 
 
@@ -78,8 +78,8 @@ def asked_for(release: Release, fields: Mapping[str, object]) -> tuple[int, str]
 
 @pytest.mark.parametrize(
     ("make", "most"),
-    # 2^17 bytes for each record and one before them; 3 for each entry of a row, two before them
-    [(embedding, (MOST_REPORT - 1) // 2**17), (evaluation, (MOST_REPORT - 2) // (3 * 256))],
+    # 2^17 bytes for each record and one before them; 4 for each entry of a row, two before them
+    [(embedding, (MOST_REPORT - 1) // 2**17), (evaluation, (MOST_REPORT - 2) // (4 * 256))],
 )
 def test_the_largest_report_is_judged_and_a_larger_one_is_refused(
     make: type, most: int, tmp_path: Path
