@@ -96,3 +96,6 @@ class UnrecordedPermit:
 
     def seal(self, report: bytes) -> None:
         """Keep nothing."""
+
+    def close(self) -> None:
+        """Hold nothing."""

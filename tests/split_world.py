@@ -120,6 +120,9 @@ class Everything:
     def seal(self, report: bytes) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 def local(sides: Mapping[int, Side], admission: Admission | None = None) -> LocalExchange:
     apps = {}

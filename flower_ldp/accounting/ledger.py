@@ -118,7 +118,8 @@ class Ledger:
         """
         named, path = Path(path), Path(os.path.realpath(path))
         with file.understandable(path):
-            if durable and not read_only:
+            # Without links on it, the way is the one on which its folder is judged below.
+            if durable and not read_only and named != path:
                 check_way(named, f"ledger {path}")
             if not path.exists():
                 if not create or anchor is not None:
@@ -152,6 +153,11 @@ class Ledger:
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
         self._session.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._session.closed
 
     def charge(
         self,

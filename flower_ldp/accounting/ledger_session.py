@@ -61,6 +61,7 @@ class Session:
         self._anchor = anchor
         self._seen = at_least
         self._process = os.getpid()
+        self.closed = False
         self._lock = threading.RLock()
         with file.understandable(path):
             file.check_file(path, read_only=read_only, durable=durable)
@@ -88,6 +89,7 @@ class Session:
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
         with self._lock:
+            self.closed = True
             self.db.close()
 
     @contextmanager

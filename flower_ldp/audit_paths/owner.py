@@ -71,6 +71,9 @@ class _Deployed:
     def seal(self, report: bytes) -> None:
         self.permit.seal(report)
 
+    def close(self) -> None:
+        self.permit.close()
+
 
 class AuditOwner:
     """Allows every release, and charges each to a ledger of its own that is deleted with it."""

@@ -96,6 +96,9 @@ class Permit(Handling, Protocol):
     def seal(self, report: bytes) -> None:
         """Keep a new report before it leaves; raising stops it."""
 
+    def close(self) -> None:
+        """Let go of what is held open for the report; sealing after it is possible, and slower."""
+
 
 class Admission(Protocol):
     """Decides about releases, and records what they cost."""

@@ -32,6 +32,7 @@ to one proposal have one length, so that whether a report can be kept does not d
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import time
@@ -134,7 +135,8 @@ class LdpMod:
             if message.metadata.message_type in self._acknowledged:
                 return self._acknowledge(message, context, call_next, arrived)
             opened, permit = self._admitted(message, context)
-            return self._release(message, context, call_next, arrived, opened, permit)
+            with contextlib.closing(permit):
+                return self._release(message, context, call_next, arrived, opened, permit)
         except RefusalError as refusal:
             log_refusal(message.metadata.run_id, refusal)
             return constant(refusal.code, message)

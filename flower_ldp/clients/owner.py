@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
@@ -77,7 +78,7 @@ class OwnerAdmission:
         """
         policy = policy_of(context, self._names)
         try:
-            receipt, account = _charged(policy, request, context)
+            receipt, account, ledger = _charged(policy, request, context)
         except RefusalError as refusal:
             if not policy.is_simulation:
                 raise
@@ -91,7 +92,7 @@ class OwnerAdmission:
             account,
             ", ".join(map(_line, request.events)),
         )
-        return _permit(policy, receipt, request, context)
+        return _permit(policy, receipt, request, context, ledger)
 
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
         """Return the permit of a request that was charged and whose report was never sealed.
@@ -188,10 +189,13 @@ class LedgerPermit:
         What the policy says about the answer.
     receipt : Receipt
         Proof of the charge, with the report of an earlier delivery if there was one.
+    ledger : Ledger, optional
+        Open, for the report; without it the policy's is opened.
     """
 
     handling: OwnerHandling
     receipt: Receipt
+    ledger: Ledger | None = None
 
     @property
     def stored(self) -> bytes | None:
@@ -220,8 +224,16 @@ class LedgerPermit:
         LedgerError
             If it cannot be stored. The report must not leave.
         """
-        with ledger_of(self.handling.policy) as ledger:
+        kept = self.ledger
+        # Opening it is a third of what a message costs.
+        opened = ledger_of(self.handling.policy) if kept is None or kept.closed else kept
+        with opened as ledger:
             ledger.seal(self.receipt, report)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        if self.ledger is not None:
+            self.ledger.close()
 
 
 def _count(ledger: Ledger, account: str, kind: Kind, policy: Policy | None = None) -> None:
@@ -229,16 +241,19 @@ def _count(ledger: Ledger, account: str, kind: Kind, policy: Policy | None = Non
     ledger.count(account, kind, None if policy is None else policy.repeats)
 
 
-def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple[Receipt, str]:
-    """Judge and charge a request; return the receipt and the account that paid."""
+def _charged(
+    policy: Policy, request: ReleaseRequest, context: Context
+) -> tuple[Receipt, str, Ledger]:
+    """Judge and charge a request; return the receipt, the account that paid, and the ledger."""
     basis = request.basis
     policy.check(request.message_type, request.events, basis=basis.events if basis else ())
     account = account_of(policy, context)
     charge = _charge(policy, request, account)
     limits = limits_of(policy)
+    rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
     try:
-        with ledger_of(policy) as ledger:
-            rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
+        with ExitStack() as stack:
+            ledger = stack.enter_context(ledger_of(policy))
             receipt = charge_kept(
                 ledger,
                 charge,
@@ -248,7 +263,9 @@ def _charged(policy: Policy, request: ReleaseRequest, context: Context) -> tuple
                 numbers=policy.numbers(),
                 repeats=policy.repeats,
             )
-            return receipt, charge.data_id
+            if receipt.report is None:
+                stack.pop_all()  # it stays open for the report
+            return receipt, charge.data_id, ledger
     except LedgerError as error:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
 
@@ -267,10 +284,14 @@ def _charge(policy: Policy, request: ReleaseRequest, account: str) -> Charge:
 
 
 def _permit(
-    policy: Policy, receipt: Receipt, request: ReleaseRequest, context: Context
+    policy: Policy,
+    receipt: Receipt,
+    request: ReleaseRequest,
+    context: Context,
+    ledger: Ledger | None = None,
 ) -> LedgerPermit:
     handling = OwnerHandling(policy, account_of(policy, context), request.message_type)
-    return LedgerPermit(handling, receipt)
+    return LedgerPermit(handling, receipt, ledger)
 
 
 def _rests(charge: Charge, basis: Basis) -> Charge:

@@ -94,6 +94,10 @@ class _MarkedPermit:
         """Keep a report with its mark before it leaves."""
         self.permit.seal(marked(self.key, self.request, report))
 
+    def close(self) -> None:
+        """Close the admission's permit."""
+        self.permit.close()
+
 
 def marked(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:
     """Return a report with the mark of what it answers."""

@@ -14,6 +14,7 @@ model, roughly. To trust the app for nothing, privatize in the SuperNode's proce
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -97,7 +98,11 @@ class PaidReports:
             terms=opened.terms,
         )
         # First the charge: if the app was refused, so is this, with the same constant.
-        permit = self._permit(request, context)
+        with contextlib.closing(self._permit(request, context)) as permit:
+            return self._settled(permit, opened, replied)
+
+    def _settled(self, permit: Permit, opened: OpenRelease, replied: bytes | None) -> bytes:
+        """Return the stored report, or one by the neutral law that is stored first."""
         stored = permit.stored
         if stored is not None and _has_form(opened, stored):
             if replied != stored:

@@ -172,7 +172,7 @@ def make_private(
         check=wrapped.check_unchanged,
     )
     try:
-        (OwnerAdmission() if admission is None else admission).admit(request, context)
+        (OwnerAdmission() if admission is None else admission).admit(request, context).close()
     except BaseException:
         private.release()
         wrapped.to_standard_module()  # the model is as it was

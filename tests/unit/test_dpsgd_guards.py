@@ -25,6 +25,7 @@ from torch.utils.data import (
 from flower_ldp.clients.admission import Admission, ReleaseRequest
 from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.training import PrivateTraining, make_private
+from tests.messages import UnrecordedPermit
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 
@@ -37,8 +38,9 @@ class Charges(Admission):
     def __init__(self) -> None:
         self.terms: list[dict[str, Any]] = []
 
-    def admit(self, request: ReleaseRequest, context: Context) -> None:
+    def admit(self, request: ReleaseRequest, context: Context) -> UnrecordedPermit:
         self.terms.append(json.loads(request.terms))
+        return UnrecordedPermit()
 
 
 def data(items: int = ITEMS) -> TensorDataset:
@@ -234,7 +236,7 @@ def test_after_training_the_model_is_an_ordinary_one() -> None:
 
 def test_a_refused_charge_leaves_model_and_optimizer_as_they_were() -> None:
     class Refuses(Admission):
-        def admit(self, request: ReleaseRequest, context: Context) -> None:
+        def admit(self, request: ReleaseRequest, context: Context) -> UnrecordedPermit:
             raise RefusalError("ldp:refused:budget", "no")
 
     model = nn.Sequential(nn.Linear(WIDTH, 3))

@@ -214,7 +214,7 @@ def test_what_is_charged_to_all_of_the_data_is_charged_to_each_part(owner: Path)
     """A bottom trained on the very data, or labels of it: charged as a whole, before or after."""
     admission = OwnerAdmission()
     for part in ("layout/train/0", "", "another/train/0", "layout/train/1"):
-        admission.admit(request(part, Unit.EXAMPLE), context())
+        admission.admit(request(part, Unit.EXAMPLE), context()).close()
     assert spent(owner) == dict.fromkeys(
         (f"ward-7#{part}" for part in ("another/train/0", "layout/train/0", "layout/train/1")),
         (3, 0),
@@ -226,7 +226,7 @@ def test_what_is_charged_to_all_of_the_data_is_charged_to_each_part(owner: Path)
 
 def test_a_question_whose_report_never_comes_is_refused_in_the_end(owner: Path) -> None:
     for _ in range(MOST_DRAWS):
-        OwnerAdmission().admit(request("layout/train/0", Unit.EXAMPLE, "q"), context())
+        OwnerAdmission().admit(request("layout/train/0", Unit.EXAMPLE, "q"), context()).close()
     with pytest.raises(RefusalError, match="no report was sealed"):
-        OwnerAdmission().admit(request("layout/train/0", Unit.EXAMPLE, "q"), context())
+        OwnerAdmission().admit(request("layout/train/0", Unit.EXAMPLE, "q"), context()).close()
     assert list(spent(owner).values()) == [(MOST_DRAWS, 0)]

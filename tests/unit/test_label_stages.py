@@ -113,7 +113,7 @@ def test_embeddings_of_data_whose_labels_went_by_stages_are_not_refused(folder: 
     path.write_text(text.replace("life: {epsilon: 1.0}", "life: {epsilon: 4.0}"))
     events = (PrivacyEvent("codes", 3.0, unit=Unit.EXAMPLE),)
     request = ReleaseRequest(1, "m", "train", events, "{}", "0123/train/0", "question")
-    OwnerAdmission().admit(request, context())
+    OwnerAdmission().admit(request, context()).close()
     assert total(folder) == 4.0
 
 

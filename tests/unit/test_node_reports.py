@@ -240,7 +240,7 @@ def test_an_app_that_is_killed_after_its_charge_is_answered_for(
         request = ReleaseRequest(
             metadata.run_id, metadata.message_id, kind.type, opened.events, opened.terms
         )
-        OwnerAdmission().admit(request, context)
+        OwnerAdmission().admit(request, context).close()
         raise ReleaseError("the app gave no readable reply")
 
     first = payload(named_gate("reports")(asked(kind), site, killed))

@@ -134,7 +134,7 @@ def test_only_a_charge_without_a_report_is_gone_on_with(policy: Path) -> None:
     owner = OwnerAdmission()
     with pytest.raises(RefusalError, match="is not charged"):
         owner.resume(request, context())
-    owner.admit(request, context())
+    owner.admit(request, context()).close()
     with pytest.raises(RefusalError, match="for another request"):
         owner.resume(replace(request, terms="{}"), context())
     owner.resume(request, context()).seal(b"report")

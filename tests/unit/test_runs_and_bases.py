@@ -147,7 +147,7 @@ def test_a_draw_that_was_lost_does_not_pay_for_the_bottom_again(ledger: Ledger) 
     one = PrivacyEvent("codes", 1.0, unit=Unit.EXAMPLE)
     request = ReleaseRequest(7, "m", "train", (one,), "{}", "l/train/0", "q", TRAINING)
     for _ in range(3):  # charged, and killed before the report was sealed
-        OwnerAdmission().admit(request, context())
+        OwnerAdmission().admit(request, context()).close()
     assert ledger.totals("ward-7")[Unit.EXAMPLE].epsilon_text == "5"  # not 9
     found = [entry.events[0].mechanism for entry in ledger.entries()]
     assert found.count("bottom_training") == 1

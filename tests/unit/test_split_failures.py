@@ -84,6 +84,9 @@ class Keeper:
     def seal(self, report: bytes) -> None:
         self.owner.kept[self.memo] = report
 
+    def close(self) -> None:
+        pass
+
 
 @dataclass
 class World:
