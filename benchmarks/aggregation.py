@@ -34,9 +34,9 @@ from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.strategies.health import HealthWatch
 from flower_ldp.strategies.replies import Complaints
 from flower_ldp.strategies.signds_round import Round, Tally
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, SignDSProposal
-from flower_ldp.wire.signds_report import decode_report, encode_report, report_length
+from flower_ldp.wire.signds import SignDSProposal, decode_report, encode_report, report_length
 
 ItemT = TypeVar("ItemT")
 _CHUNK = 2_000

@@ -11,8 +11,8 @@ from flower_ldp.cli.config_embedding import embedding_dp
 from flower_ldp.cli.config_encrypt import encrypt
 from flower_ldp.cli.output import Report, number
 from flower_ldp.config import load_dpsgd_config
+from flower_ldp.config.labels import load_label_config
 from flower_ldp.errors import ConfigError
-from flower_ldp.labels.config import load_label_config
 from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.mechanisms.laplace import NoProtectionWarning
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning

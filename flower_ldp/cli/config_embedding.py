@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flower_ldp.cli.output import Report
-from flower_ldp.config_split import EmbeddingDPConfig, load_split_config
+from flower_ldp.config.split import EmbeddingDPConfig, load_split_config
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 

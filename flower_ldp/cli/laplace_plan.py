@@ -10,8 +10,7 @@ from flower_ldp.cli.costs import Cost, check_count, check_delta, wrong
 from flower_ldp.cli.output import Report, number
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
-from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import eval_report_length
+from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
 
 #: What one entry of a row can be at most: larger noise drowns it.
 _LARGEST_ENTRY = 1.0

@@ -90,7 +90,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what was spent, per data and unit, and the last entries; change nothing."""
-    from flower_ldp.accounting.ledger_types import check_run
+    from flower_ldp.accounting.ledger.types import check_run
     from flower_ldp.cli import ledger_answers as answers
     from flower_ldp.cli.ledger_numbers import numbers
     from flower_ldp.policy import load_policy

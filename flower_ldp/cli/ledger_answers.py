@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.anchor import Anchor
 from flower_ldp.accounting.books import Place
 from flower_ldp.accounting.composition import Totals
 from flower_ldp.accounting.composition import totals as composed
 from flower_ldp.accounting.ledger import Entry, Ledger, Limit, Mark
-from flower_ldp.accounting.ledger_file import undo
-from flower_ldp.accounting.ledger_releases import releases_by_account
-from flower_ldp.accounting.ledger_types import NO_RUN, UnitSpending
+from flower_ldp.accounting.ledger.anchor import Anchor
+from flower_ldp.accounting.ledger.file import undo
+from flower_ldp.accounting.ledger.releases import releases_by_account
+from flower_ldp.accounting.ledger.types import NO_RUN, UnitSpending
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
 from flower_ldp.policy import Policy

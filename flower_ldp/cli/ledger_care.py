@@ -10,7 +10,7 @@ import typer
 from flower_ldp.cli.output import JsonOption, reporting
 
 if TYPE_CHECKING:
-    from flower_ldp.accounting.anchor import Anchor
+    from flower_ldp.accounting.ledger.anchor import Anchor
 
 AnchorCommand = Annotated[
     str | None,
@@ -96,7 +96,7 @@ def anchor_named(option: str, file: Path | None, command: str | None) -> Anchor 
     """Return the anchor that options name."""
     import shlex
 
-    from flower_ldp.accounting.anchor import anchor_of
+    from flower_ldp.accounting.ledger.anchor import anchor_of
 
     try:
         words = None if command is None else shlex.split(command)

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from flower_ldp.accounting.ledger import Ledger, NumberLimit
-from flower_ldp.accounting.ledger_time import DAY, MOST_JUMP, Clock
-from flower_ldp.accounting.ledger_types import Kind
+from flower_ldp.accounting.ledger.time import DAY, MOST_JUMP, Clock
+from flower_ldp.accounting.ledger.types import Kind
 from flower_ldp.cli.output import Report
 
 #: What each count means to the owner.

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.anchor import anchor_of
 from flower_ldp.accounting.ledger import Ledger, Limit
-from flower_ldp.accounting.ledger_types import NO_RUN
+from flower_ldp.accounting.ledger.anchor import anchor_of
+from flower_ldp.accounting.ledger.types import NO_RUN
 from flower_ldp.cli.ledger_answers import accounts_of, look_into, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError

@@ -20,7 +20,7 @@ from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import Health
 from flower_ldp.wire.health import health_length
-from flower_ldp.wire.signds_report import report_length
+from flower_ldp.wire.signds import report_length
 
 _LARGEST_EPSILON = 100.0
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
-from flower_ldp.clients.embedding import EmbeddingRelease, Party
 from flower_ldp.clients.evaluation import LaplaceEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
-from flower_ldp.clients.label_data import PrivateDataset, private_dataset
 from flower_ldp.clients.labels import PrivateLabels, private_labels
+from flower_ldp.clients.labels.data import PrivateDataset, private_dataset
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
-from flower_ldp.clients.split_app import split_client_app
+from flower_ldp.clients.split.app import split_client_app
+from flower_ldp.clients.split.embedding import EmbeddingRelease, Party
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
 

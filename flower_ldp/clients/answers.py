@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
 #: Code of every error that this package sends; the reason tells them apart.
 ERROR_CODE = 1_000

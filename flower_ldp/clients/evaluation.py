@@ -16,14 +16,13 @@ from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.health import with_health
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import encode_eval_report, eval_report_length
+from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report, eval_report_length
+from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.health import health_length
-from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian, gaussian_length
 from flower_ldp.wire.health import health_length
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
-from flower_ldp.mechanisms._inputs import noted
+from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
 

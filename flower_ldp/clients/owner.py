@@ -27,9 +27,9 @@ from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
-from flower_ldp.accounting.anchor import anchor_of
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
-from flower_ldp.accounting.ledger_types import Kind
+from flower_ldp.accounting.ledger.anchor import anchor_of
+from flower_ldp.accounting.ledger.types import Kind
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.node_config import FirstNames

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
-from flower_ldp.accounting.ledger_types import NO_RUN, NumberLimit
+from flower_ldp.accounting.ledger.types import NO_RUN, NumberLimit
 from flower_ldp.errors import RefusalError
 
 _MARK = "#"

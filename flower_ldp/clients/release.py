@@ -21,7 +21,7 @@ from typing import Protocol, runtime_checkable
 
 from flwr.app import RecordDict
 
-from flower_ldp.accounting.ledger_types import MOST_REPORT
+from flower_ldp.accounting.ledger.types import MOST_REPORT
 from flower_ldp.clients.admission import Basis
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms.random import RandomSource

@@ -16,9 +16,9 @@ from flower_ldp.clients.health import with_health
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
-from flower_ldp.wire.signds_report import encode_report
+from flower_ldp.wire.signds import SignDSProposal, encode_report
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ exact law of the sampler, so that privacy is tested by enumeration and not by fa
 ``randomize`` answers **every** value, since a refusal that depends on a private value is an
 outcome that no epsilon counts. What cannot be read (NaN, another shape or dtype, a category that
 there is not) is answered by the mechanism's *neutral law*, which each module states: a mixture
-of its laws for valid values, so the same epsilon holds (:mod:`flower_ldp.mechanisms._inputs`).
+of its laws for valid values, so the same epsilon holds (:mod:`flower_ldp.mechanisms.inputs`).
 None is never a valid value, so ``randomize(None, rng)`` is a neutral report and
 ``log_prob(report, None)`` the neutral law. Where a value's public shape is not among the
 parameters (an update's dimension, the number of records), it is a further argument; without it the

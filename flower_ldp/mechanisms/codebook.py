@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms._inputs import INVALID
+from flower_ldp.mechanisms.inputs import INVALID
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.simplex import check_simplex_rows, read_simplex_rows

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms._inputs import INVALID, read_records
+from flower_ldp.mechanisms.inputs import INVALID, read_records
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit

@@ -37,8 +37,7 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms._coin import BLOCK, COIN_BITS, toss, uniform
-from flower_ldp.mechanisms._inputs import INVALID, fill_labels, read_label, read_labels
+from flower_ldp.mechanisms.inputs import INVALID, fill_labels, read_label, read_labels
 from flower_ldp.mechanisms.kary_response import (
     check_categories,
     check_category,
@@ -46,6 +45,7 @@ from flower_ldp.mechanisms.kary_response import (
     truth_weight,
 )
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.coin import BLOCK, COIN_BITS, toss, uniform
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: The most categories: a prior holds a number for each.

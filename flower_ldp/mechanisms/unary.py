@@ -37,11 +37,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms._coin import uniform
-from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_records
-from flower_ldp.mechanisms.exact import as_fraction, double_at_least, double_at_most
+from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_records
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.mechanisms.sampling.coin import uniform
+from flower_ldp.mechanisms.sampling.exact import as_fraction, double_at_least, double_at_most
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: The most bits that an embedding may have.

@@ -35,7 +35,7 @@ from flower_ldp.node.channel import (
     unpack,
 )
 from flower_ldp.node.held import HeldMessage, failure
-from flower_ldp.wire.proposal import REPORT_KEY
+from flower_ldp.wire.fields import REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 

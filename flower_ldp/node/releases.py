@@ -25,11 +25,11 @@ from flower_ldp.clients.gaussian import OpenGaussian
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import WireError
-from flower_ldp.wire.eval_report import decode_eval_report
+from flower_ldp.wire.evaluation import decode_eval_report
+from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.gaussian import decode_gaussian
 from flower_ldp.wire.health import split_health
-from flower_ldp.wire.proposal import PROPOSAL_KEY
-from flower_ldp.wire.signds_report import decode_report
+from flower_ldp.wire.signds import decode_report
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.releases import check_form, node_releases
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 

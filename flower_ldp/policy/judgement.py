@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from flower_ldp.accounting.ledger_types import NumberLimit
+from flower_ldp.accounting.ledger.types import NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.policy.sections import (
     Allowance,

@@ -14,9 +14,8 @@ from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.endings import raw_hint
 from flower_ldp.strategies.replies import HINTS, Complaints, ReplyFilter
 from flower_ldp.strategies.spending import Proposals
-from flower_ldp.wire.eval_proposal import Field
+from flower_ldp.wire.fields import PROPOSAL_KEY, Field
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 _log = logging.getLogger("flwr")
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 _flwr_log = logging.getLogger("flwr")

@@ -32,7 +32,7 @@ from flower_ldp.strategies.signds_round import Round, Tally
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import SignDSProposal
+from flower_ldp.wire.signds import SignDSProposal
 
 _log = logging.getLogger("flwr")
 

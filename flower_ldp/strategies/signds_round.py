@@ -15,8 +15,7 @@ from flower_ldp.strategies.health import HealthWatch
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.wire.health import health_length
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import SignDSProposal
-from flower_ldp.wire.signds_report import decode_report
+from flower_ldp.wire.signds import SignDSProposal, decode_report
 
 
 @dataclass(frozen=True)

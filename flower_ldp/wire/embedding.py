@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding
 from flower_ldp.mechanisms.unary import UnaryEncoding
+from flower_ldp.wire.fields import check_version
 
 #: Keys of a message's records: where in the training it is (``after``, the last step that the
 #: bottom must have made, and ``step``, the one to make), and its gradient.
@@ -138,9 +139,7 @@ class EmbeddingProposal:
             ``"version"``, ``"fields"`` for missing, unknown or ill-typed fields, ``"domain"``
             for values outside their intervals.
         """
-        version = fields.get("version")
-        if type(version) is not int or version != _VERSION:
-            raise WireError("version", f"proposal version {quoted(version)}")
+        check_version(fields, _VERSION)
         _check(fields, _FIELDS)
         epsilon, width, one_hot = (fields[name] for name in ("epsilon", "width", "one-hot"))
         try:

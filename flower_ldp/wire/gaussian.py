@@ -18,8 +18,8 @@ from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.fields import check_version, float_field
 from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
-from flower_ldp.wire.proposal import float_field
 
 _VERSION = 1
 _FIELDS = {"version", "mechanism", "epsilon", "delta", "clip-norm"}
@@ -73,9 +73,7 @@ class GaussianProposal:
             ``"version"`` for another version, ``"fields"`` for missing, unknown or
             ill-typed fields, ``"domain"`` for values outside their intervals.
         """
-        version = fields.get("version")
-        if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
-            raise WireError("version", f"proposal version {quoted(version)}")
+        check_version(fields, _VERSION)
         fields, health = without_health(fields)
         if set(fields) != _FIELDS or fields["mechanism"] != "gaussian":
             raise WireError("fields", f"not a Gaussian proposal: {quoted(sorted(fields))}")

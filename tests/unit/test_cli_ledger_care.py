@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting.anchor import FileAnchor
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger.anchor import FileAnchor
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.cli import flower_ldp

@@ -11,8 +11,7 @@ from flower_ldp.accounting.composition import totals
 from flower_ldp.mechanisms import Gaussian, KaryResponse, Laplace, RandomSource
 from flower_ldp.mechanisms.gaussian_law import gaussian_delta
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
-from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import encode_eval_report
+from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
 from flower_ldp.wire.gaussian import encode_gaussian
 from tests.cli import flower_ldp
 

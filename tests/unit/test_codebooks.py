@@ -11,14 +11,22 @@ import pytest
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.unfolding import unfold
-from flower_ldp.strategies.codebooks import ProxySupport, confidence_codebook, kmeans_codebook
-from flower_ldp.strategies.score_trust import (
+from flower_ldp.strategies.evaluation.codebooks import (
+    ProxySupport,
+    confidence_codebook,
+    kmeans_codebook,
+)
+from flower_ldp.strategies.evaluation.score_trust import (
     UntrustedScoreWarning,
     confidence,
     score_trust,
     warn_if_near_uniform,
 )
-from flower_ldp.strategies.scores import CALINSKI_HARABASZ_SCORE, SILHOUETTE_SCORE, ClusterScore
+from flower_ldp.strategies.evaluation.scores import (
+    CALINSKI_HARABASZ_SCORE,
+    SILHOUETTE_SCORE,
+    ClusterScore,
+)
 
 
 def model_rows(count: int, seed: int, sureness: float, classes: int = 5) -> np.ndarray:

@@ -138,7 +138,7 @@ def test_a_round_and_a_step_are_collected_so(
     dying.handed_out.clear()
     # Flower makes messages only within a run.
     monkeypatch.setattr(
-        "flower_ldp.strategies.split_exchange.Message",
+        "flower_ldp.strategies.split.exchange.Message",
         lambda content, dst_node_id, message_type: message(
             content, node=dst_node_id, kind=message_type
         ),

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms._lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
-from flower_ldp.mechanisms.discrete_laplace import DiscreteLaplace
-from flower_ldp.mechanisms.exact import as_fraction, exp_scaled_at_least
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
+from flower_ldp.mechanisms.sampling.exact import as_fraction, exp_scaled_at_least
+from flower_ldp.mechanisms.sampling.lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
 
 #: Decimals, since the exact comparison reads its exponent as one.
 RATES = [32.0, 7.3, 1.0, 0.5, 0.49, 0.25, 0.02, 0.001, 1e-5, 1e-9, 4e-15]

@@ -10,8 +10,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 
 from flower_ldp.clients import LaplaceEvalRelease, LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, SignDS
-from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, SignDSProposal
+from flower_ldp.wire.evaluation import EvalProposal
+from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.signds import SignDSProposal
 from tests.messages import message, record
 
 MODEL = {"w": np.zeros((30, 20), dtype=np.float32)}

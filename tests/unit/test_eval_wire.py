@@ -12,8 +12,8 @@ from flwr.app import ConfigRecord
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, RandomSource
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import (
+from flower_ldp.wire.evaluation import (
+    EvalProposal,
     decode_eval_report,
     encode_eval_report,
     entry_bytes,

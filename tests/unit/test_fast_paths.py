@@ -36,11 +36,11 @@ from flower_ldp.mechanisms import (
     signds,
     signds_size,
 )
-from flower_ldp.mechanisms._lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
 from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.discrete_laplace import DiscreteLaplace
-from flower_ldp.mechanisms.exact import as_fraction
-from flower_ldp.strategies import scores
+from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
+from flower_ldp.mechanisms.sampling.exact import as_fraction
+from flower_ldp.mechanisms.sampling.lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
+from flower_ldp.strategies.evaluation import scores
 from flower_ldp.wire import subset
 from tests.unit.topk_cases import DTYPES
 

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flower_ldp.mechanisms import gaussian_noise
-from flower_ldp.mechanisms.gaussian_noise import DEVIATION_BITS, LARGEST, VARIATION_BITS, normal
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling import discrete_gaussian as gaussian_noise
+from flower_ldp.mechanisms.sampling.discrete_gaussian import (
+    DEVIATION_BITS,
+    LARGEST,
+    VARIATION_BITS,
+    normal,
+)
 
 FAILURE = 1e-6
 S = 512

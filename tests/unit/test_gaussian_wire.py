@@ -10,7 +10,7 @@ import pytest
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Gaussian
 from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian, encode_gaussian
-from flower_ldp.wire.proposal import SignDSProposal
+from flower_ldp.wire.signds import SignDSProposal
 
 MECHANISM = Gaussian(8.0, 1e-6, 0.5)
 FIELDS = GaussianProposal(MECHANISM).to_fields()

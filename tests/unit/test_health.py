@@ -43,11 +43,11 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.health import HealthWatch
-from flower_ldp.wire.eval_proposal import EvalProposal
+from flower_ldp.wire.evaluation import EvalProposal
+from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian
 from flower_ldp.wire.health import append_health, split_health
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, SignDSProposal
-from flower_ldp.wire.signds_report import decode_report, report_length
+from flower_ldp.wire.signds import SignDSProposal, decode_report, report_length
 from tests.messages import context, message, record
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")

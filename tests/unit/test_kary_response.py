@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms._coin import toss, uniform
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.coin import toss, uniform
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 EPSILONS = [1e-6, 0.1, 0.5, 1.0, math.log(3), 4.0, 10.0, 64.0, 100.0]

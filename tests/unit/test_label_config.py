@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flower_ldp.config.labels import load_label_config, parse_label_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.labels import LabelStages
-from flower_ldp.labels.config import load_label_config, parse_label_config
 from flower_ldp.mechanisms import KaryResponse, RRWithPrior
 from flower_ldp.privacy import Unit
 

@@ -41,7 +41,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "audit": MATH,
     "accounting": MATH,
     "wire": MATH,
-    "labels": MATH | YAML,
+    "labels": MATH,
     "policy": MATH | YAML | {"accounting"},
     "clients": CLIENT,
     "audit_paths": CLIENT | PATHS,
@@ -51,8 +51,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "simulation": frozenset({"errors"}),
     "split": CLIENT | {"clients", "strategies"},
     "config": CLIENT | {"clients", "strategies"},
-    "config_split": MATH | YAML,
-    "cli": CLIENT | PATHS | {"audit_paths", "config", "config_split"},
+    "cli": CLIENT | PATHS | {"audit_paths", "config"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -75,7 +74,6 @@ FOREIGN: dict[str, frozenset[str]] = {
     "audit_paths": frozenset({"numpy", "flwr"}),
     "node": frozenset({"flwr"}),
     "simulation": frozenset({"flwr"}),
-    "config_split": frozenset({"pydantic", "pydantic_core"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
     "cli": frozenset({"typer", "click", "rich"}),
     "__main__": frozenset(),
@@ -86,7 +84,6 @@ EXCEPTIONS = {
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd": frozenset({"torch"}),
     f"{PACKAGE}.node.sandbox.check": frozenset({"rich"}),
-    f"{PACKAGE}.labels.config": frozenset({"pydantic", "pydantic_core"}),
 }
 #: Generators that can be predicted or repeated, or that bypass RandomSource.
 OTHER_RANDOMNESS = ("random", "secrets", "numpy.random")

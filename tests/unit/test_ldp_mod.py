@@ -26,8 +26,8 @@ from flower_ldp.clients import LdpMod, Permit, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import RandomSource, SignDS
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.signds_report import decode_report, report_length
+from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.signds import decode_report, report_length
 from tests.messages import Arrays, UnrecordedPermit, context, message, proposal, record
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")

@@ -225,7 +225,7 @@ def test_threads_share_a_ledger(ledger: Ledger) -> None:
 def test_entries_are_read_in_pages(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     for message in range(7):
         ledger.charge(charge(message), [LIFE])
-    monkeypatch.setattr("flower_ldp.accounting.ledger_entries.PAGE", 3)
+    monkeypatch.setattr("flower_ldp.accounting.ledger.entries.PAGE", 3)
     assert [entry.message_id for entry in ledger.entries()] == list("0123456")
     assert [entry.number for entry in ledger.entries(4)] == [4, 5, 6, 7]
     assert list(ledger.entries(8)) == []

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting.anchor import (
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Mark
+from flower_ldp.accounting.ledger.anchor import (
     Anchor,
     CommandAnchor,
     FileAnchor,
     anchor_of,
     text_of,
 )
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Mark
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting import ledger_schema
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import schema as ledger_schema
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting import ledger as ledger_module
-from flower_ldp.accounting import ledger_migration, ledger_schema
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import ledger as ledger_module
+from flower_ldp.accounting.ledger import migration as ledger_migration
+from flower_ldp.accounting.ledger import schema as ledger_schema
 from flower_ldp.cli.ledger_answers import look_into
 from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -179,7 +180,7 @@ def test_a_damaged_one_is_refused_and_stays(path: Path, damage: str) -> None:
 
 KILLED = """
 import os, sys
-from flower_ldp.accounting import ledger_rows
+from flower_ldp.accounting.ledger import rows as ledger_rows
 from flower_ldp.accounting.ledger import Ledger
 done, at = [0], int(sys.argv[2])
 def dying(write):

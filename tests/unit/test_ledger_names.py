@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting import file_checks
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit, file_checks
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flower_ldp.accounting import ledger_rows
 from flower_ldp.accounting.ledger import Ledger, Limit
+from flower_ldp.accounting.ledger import rows as ledger_rows
 from flower_ldp.clients import OwnerAdmission, ReleaseRequest
 from flower_ldp.errors import BudgetExhausted, ConfigError
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding

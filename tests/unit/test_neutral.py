@@ -30,7 +30,7 @@ from flower_ldp.mechanisms import (
     SmallTopSetWarning,
     UnaryEncoding,
 )
-from flower_ldp.mechanisms.exact import as_fraction, double_at_least, double_at_most
+from flower_ldp.mechanisms.sampling.exact import as_fraction, double_at_least, double_at_most
 from flower_ldp.mechanisms.selection import Selection
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")

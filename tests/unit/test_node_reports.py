@@ -32,9 +32,10 @@ from flower_ldp.wire.embedding import (
     EmbeddingProposal,
     TableTerms,
 )
-from flower_ldp.wire.eval_proposal import EvalProposal
+from flower_ldp.wire.evaluation import EvalProposal
+from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.gaussian import GaussianProposal
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, SignDSProposal
+from flower_ldp.wire.signds import SignDSProposal
 from tests.messages import message, record
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}

@@ -22,7 +22,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod
 from flower_ldp.clients.calling import MOST_CAUSE
 from flower_ldp.node.releases import check_form, node_releases
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import record, wait_for_counts
 from tests.unit.test_node_reports import KINDS, POLICY, Kind, asked, payload, raw_app
 

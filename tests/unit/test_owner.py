@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 
-from flower_ldp.accounting.anchor import FileAnchor
 from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.accounting.ledger.anchor import FileAnchor
 from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.owner import END_SUPERLINK
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
 from flower_ldp.strategies.replies import NO_POLICY_HINT
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import context, message, proposal, record
 
 SELECTION = SignDS(epsilon=4.0, k=0.2)

@@ -14,7 +14,7 @@ import pytest
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Ledger
 from flower_ldp.clients import LabelStages, PrivateLabels, RandomizedLabels, private_labels
-from flower_ldp.clients.label_store import most_bytes, pack, unpack
+from flower_ldp.clients.labels.store import most_bytes, pack, unpack
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError, ReleaseError
 from flower_ldp.mechanisms import KaryResponse, RRWithPrior
 from flower_ldp.policy import REFUSED_POLICY, load_policy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flower_ldp.errors import LdpError, WireError
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.privacy import PrivacyEvent, Unit
-from flower_ldp.wire.proposal import SignDSProposal
+from flower_ldp.wire.signds import SignDSProposal
 
 PLAIN = SignDSProposal(SignDS(epsilon=7.0, k=0.2))
 WITH_BIT = SignDSProposal(SignDS(7.0, 0.2, 0.7, 12), 1.0, 0.03125)

@@ -20,9 +20,9 @@ from flower_ldp.errors import (
 )
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
-from flower_ldp.wire.eval_proposal import EvalProposal
+from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.gaussian import GaussianProposal
-from flower_ldp.wire.proposal import SignDSProposal
+from flower_ldp.wire.signds import SignDSProposal
 
 LONG = "\x00" * (32 << 20)  # four characters each in a representation
 MANY = ["\x00" * 1_000] * 100_000

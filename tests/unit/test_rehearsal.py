@@ -16,7 +16,8 @@ from flower_ldp.clients import LdpMod, Permit, Rehearsal, ReleaseRequest, SignDS
 from flower_ldp.clients.rehearsal import MARK, REFUSED_REHEARSAL
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.strategies import FixedStep, RunStopped, SignDSStrategy
-from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, SignDSProposal
+from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.signds import SignDSProposal
 from tests.messages import UnrecordedPermit, context, error_reply, message, record
 
 CANARY = "canary-51d0"

@@ -10,7 +10,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
 from torch import nn
 
-from flower_ldp.accounting.ledger_types import MOST_REPORT
+from flower_ldp.accounting.ledger.types import MOST_REPORT
 from flower_ldp.clients import (
     EmbeddingRelease,
     GaussianRelease,
@@ -24,9 +24,9 @@ from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.mechanisms import BottomClaim, Gaussian, Laplace, UnaryEncoding
 from flower_ldp.split import TorchParty
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
-from flower_ldp.wire.eval_proposal import EvalProposal
+from flower_ldp.wire.evaluation import EvalProposal
+from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.gaussian import GaussianProposal
-from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.records import Records, RecordTables
 from tests.messages import UnrecordedPermit, context, message
 

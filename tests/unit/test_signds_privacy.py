@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import RandomSource, Selection, SignDS, SmallTopSetWarning
-from flower_ldp.mechanisms.topk import top_set
+from flower_ldp.mechanisms.sampling.topk import top_set
 from tests.unit.topk_masses import masses
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")

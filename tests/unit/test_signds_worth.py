@@ -18,7 +18,7 @@ from flower_ldp.mechanisms.signds_worth import (
     mean_of_top,
     worths,
 )
-from flower_ldp.wire.proposal import SignDSProposal
+from flower_ldp.wire.signds import SignDSProposal
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.signds.SmallTopSetWarning")
 

@@ -29,8 +29,8 @@ from flower_ldp.strategies import (
     SplitStrategy,
     ToldLabels,
 )
-from flower_ldp.strategies.split_align import align
-from flower_ldp.strategies.split_labels import tell
+from flower_ldp.strategies.split.align import align
+from flower_ldp.strategies.split.labels import tell
 from flower_ldp.wire.embedding import BACKWARD, FORWARD, PREPARE, TableTerms
 from flower_ldp.wire.records import Records, RecordTables
 from tests.split_world import Everything, Side, labels, local, tables

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike
 
-from flower_ldp.mechanisms import _blocks, _rank
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.topk import top_set
+from flower_ldp.mechanisms.sampling import blocks as _blocks
+from flower_ldp.mechanisms.sampling import rank as _rank
+from flower_ldp.mechanisms.sampling.topk import top_set
 from tests.unit.topk_cases import (
     DTYPES,
     NASTY,

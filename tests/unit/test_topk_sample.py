@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.topk import TopSet, top_set
+from flower_ldp.mechanisms.sampling.subset import uniform_subset
+from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
 from tests.unit.topk_cases import (
     members,
 )
@@ -78,7 +78,7 @@ def test_draws_are_uniform_over_all_choices(
     trial_cost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both ways of drawing: 3 of 6 members and 2 of 6 others, 20 * 15 outcomes."""
-    monkeypatch.setattr("flower_ldp.mechanisms.topk._TRIAL_COST", trial_cost)
+    monkeypatch.setattr("flower_ldp.mechanisms.sampling.topk._TRIAL_COST", trial_cost)
     top, rng = tied_top(), RandomSource.seeded(5)
     counts: dict[tuple[int, ...], int] = {}
     for _ in range(6_000):
@@ -128,7 +128,7 @@ class Stuck(RandomSource):
 def test_a_source_that_repeats_itself_is_an_error_not_a_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flower_ldp.mechanisms._subset._MOST_BATCHES", 50)
+    monkeypatch.setattr("flower_ldp.mechanisms.sampling.subset._MOST_BATCHES", 50)
     with pytest.raises(RuntimeError, match="repeating"):
         uniform_subset(Stuck(), 100, 2)
     top = top_set(np.arange(1000.0), 300, 1)

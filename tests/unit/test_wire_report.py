@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
-from flower_ldp.wire.signds_report import (
+from flower_ldp.wire.signds import (
     FLAGS,
     LENGTH,
     ORDER,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms import _rank
-from flower_ldp.mechanisms.topk import TopSet
+from flower_ldp.mechanisms.sampling import rank as _rank
+from flower_ldp.mechanisms.sampling.topk import TopSet
 
 Vector = NDArray[np.floating[Any]]
 DTYPES: tuple[type[np.floating[Any]], ...] = (np.float16, np.float32, np.float64)

@@ -1,0 +1,304 @@
+"""Private labels on the client: randomized once, stored beside the charge, used for ever.
+
+A label that is randomized anew in each epoch, run or after each restart is paid for each
+time. So a label set is randomized once under a name, and what came out is stored in the
+owner's ledger, in the entry that charges it. Later calls return the stored reports and cost
+nothing. The entry belongs to the data's account and to no run. A label set of the same name
+that differs from the one that was randomized is refused.
+
+The owner's policy governs, by the names of the mechanisms at unit label::
+
+    messages:
+      train:
+        kary_response: {epsilon: 1.0, unit: label}
+    budgets:
+      label:
+        life: {epsilon: 1.0}
+
+The cost is epsilon **per label**, whatever the number of labels, since each is randomized
+once. Features are not protected. docs/label_dp.md says what is stored and why it tells
+nothing about the labels.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from flwr.app import Context
+from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.clients.labels.store import (
+    keyed_digest,
+    locked_key,
+    most_bytes,
+    pack,
+    unpack,
+)
+from flower_ldp.clients.owner import account_of, ledger_of, limits_of, policy_of
+from flower_ldp.clients.release import check_storable
+from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.labels.randomized import RandomizedLabels
+from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
+from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
+from flower_ldp.mechanisms.inputs import read_labels
+from flower_ldp.policy import Policy
+from flower_ldp.privacy import PrivacyEvent
+
+_log = logging.getLogger("flower_ldp")
+
+#: Labels are randomized for training, so the policy's section for train messages governs.
+MESSAGE_TYPE = "train"
+_MOST_NAME = 100
+
+
+def private_labels(
+    context: Context,
+    labels: ArrayLike,
+    *,
+    mechanism: LabelMechanism | LabelStages,
+    name: str = "train",
+    stage: int = 0,
+    prior: ArrayLike | None = None,
+) -> RandomizedLabels:
+    """Randomize a client's labels once, or return what came out when that was done.
+
+    Parameters
+    ----------
+    context : Context
+        The client app's. The node's operator names the policy and with it the ledger.
+    labels : array_like of integers, shape (n,)
+        All true labels of the set. One that is no integer in [0, categories) is answered by the
+        mechanism's neutral law, and the log says how many there were.
+    mechanism : KaryResponse, RRWithPrior or LabelStages
+        With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one a call.
+    name : str
+        Of the label set. Another name is another set, and costs anew.
+    stage : int
+        Which of the stages.
+    prior : array_like of float, shape (categories,) or (members of the stage, categories)
+        For RRWithPrior, and only for it: public, or made from reports that are paid for.
+        If the labels were randomized before, it is not used: see the result's ``prior``.
+
+    Returns
+    -------
+    RandomizedLabels
+
+    Raises
+    ------
+    RefusalError
+        If the policy does not allow it or the budget is gone; also if the name was used with
+        other parameters, or a crash came between charge and storage.
+    ReleaseError
+        If the labels are not those that were randomized under this name.
+    LedgerError
+        If the ledger or the key file cannot be used.
+    ValueError
+        If a parameter is wrong, or the reports with their prior would be longer than a ledger
+        stores (2^28 bytes: 67 million numbers of priors). Nothing was charged.
+    """
+    policy = policy_of(context)
+    store = PrivateLabels(policy, account_of(policy, context), context.run_id)
+    stages = mechanism if isinstance(mechanism, LabelStages) else LabelStages((mechanism,), (1,))
+    return store.randomize(labels, stages, stage, name=name, prior=prior)
+
+
+@dataclass(frozen=True)
+class PrivateLabels:
+    """The randomized labels of one account; :func:`private_labels` is its use in an app.
+
+    Parameters
+    ----------
+    policy : Policy
+        The data owner's.
+    account : str
+        Name under which the ledger records spending.
+    run : int
+        The run that asks: its limits count the labels too, which belong to none.
+    """
+
+    policy: Policy
+    account: str
+    run: int = NO_RUN
+
+    def randomize(
+        self,
+        labels: ArrayLike,
+        stages: LabelStages,
+        stage: int = 0,
+        *,
+        name: str = "train",
+        prior: ArrayLike | None = None,
+    ) -> RandomizedLabels:
+        """Randomize one stage once, or return its stored reports. See :func:`private_labels`."""
+        if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
+            raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
+        mechanism = stages.mechanism(stage)
+        # The first stage pays for all: none may turn out later not to be allowed.
+        self.policy.check(MESSAGE_TYPE, stages.events())
+        for each in stages.mechanisms:
+            self.policy.check(MESSAGE_TYPE, each.events(), whole=False)
+        true = _check_labels(labels, stages.categories)
+        members = stages.members(stage, len(true))
+        known = _check_prior(mechanism, prior, len(members))
+        # The lock is held until the reports are stored: a second process waits for them.
+        with locked_key(self.policy.ledger) as key, self._ledger() as ledger:
+            shelf = _Shelf(ledger, self.policy, name, keyed_digest(key, true), self.run)
+            receipt = self._charge(shelf, stages, stage, len(true))
+            fresh = receipt.report is None
+            if fresh:
+                shelf.store(receipt, _draw(mechanism, true[members], known), known)
+                receipt = self._charge(shelf, stages, stage, len(true))
+            reports, used = shelf.stored(receipt)
+        _log.info(
+            "%s%s labels %r of %s: %s at epsilon %g per label",
+            "simulation: " if self.policy.is_simulation else "",
+            "randomized" if fresh else "took the stored randomized",
+            name,
+            self.account,
+            mechanism.name,
+            mechanism.epsilon,
+        )
+        return RandomizedLabels(reports, members, mechanism, used, self.account)
+
+    def _ledger(self) -> Ledger:
+        return ledger_of(self.policy)
+
+    def _charge(self, shelf: _Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
+        """Charge a stage, or find it charged; the first stage of several charges for all."""
+        terms, staged = stages.terms(n), len(stages.mechanisms) > 1
+        layout = f"{self.account}#labels:{quote(shelf.name, safe='')}"
+        home = shelf.home(self.account, f"{layout}/all", staged=staged)
+        first = shelf.about(home, stages.events(), terms)
+        if not staged:
+            return shelf.charge(first)
+        if home == self.account:  # reserved before layouts were: its stages lie there too
+            layout = f"{self.account}#{shelf.name}"
+        # All are made before the first is charged: what no ledger takes must cost nothing.
+        parts = [
+            shelf.about(f"{layout}/{number}", mechanism.events(), {**terms, "stage": number})
+            for number, mechanism in enumerate(stages.mechanisms)
+        ]
+        receipt = shelf.charge(replace(first, releases=0))
+        # That reserved epsilon for every label, whichever stage it is in: in a part of the
+        # layout without an example, so that a stage, which costs no more, adds nothing to it.
+        if receipt.report is None:
+            shelf.store(receipt, np.zeros(0, dtype=np.int64), None)
+        else:
+            shelf.stored(receipt)
+        return shelf.charge(parts[stage])
+
+
+@dataclass(frozen=True)
+class _Shelf:
+    """Where the ledger keeps the randomized labels of one name."""
+
+    ledger: Ledger
+    policy: Policy
+    name: str
+    digest: bytes
+    run: int
+
+    @property
+    def message(self) -> str:
+        return f"labels:{self.name}"
+
+    def home(self, whole: str, reserved: str, *, staged: bool) -> str:
+        """Return the account of the first charge under the name, or where it is to be."""
+        places = (reserved, whole) if staged else (whole, reserved)
+        used = (p for p in places if self.ledger.has_charge(p, NO_RUN, self.message))
+        return next(used, places[0])
+
+    def about(
+        self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
+    ) -> Charge:
+        """Return the charge of this label set; raise ValueError if no ledger would take it."""
+        text, fingerprint = canonical(terms)
+        waived = self.policy.waived(MESSAGE_TYPE)
+        return Charge(
+            account, NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived, self.run
+        )
+
+    def charge(self, charge: Charge) -> Receipt:
+        try:
+            return self.ledger.charge(charge, limits_of(self.policy), numbers=self.policy.numbers())
+        except RefusalError as error:
+            if error.code != REFUSED_REPEAT:
+                raise
+            raise RefusalError(
+                error.code,
+                f"{error.detail}. Labels are randomized once under a name: another number of "
+                "labels or other parameters need another name, which costs anew",
+            ) from error
+
+    def store(
+        self, receipt: Receipt, reports: NDArray[np.int64], prior: NDArray[np.float32] | None
+    ) -> None:
+        self.ledger.seal(receipt, pack(reports, prior, self.digest))
+
+    def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
+        reports, prior, digest = unpack(receipt.report or b"")
+        if not hmac.compare_digest(digest, self.digest):
+            raise ReleaseError(
+                f"the labels are not those that were randomized as {self.name!r}, or the ledger's "
+                "key file is another: give another set another name, which costs anew"
+            )
+        return reports, prior
+
+
+def _check_labels(labels: ArrayLike, categories: int) -> NDArray[np.int64]:
+    """Return the labels, -1 for what names no category: it is randomized as no label is known."""
+    found = read_labels(labels, categories, np.int64)
+    if found.ndim != 1 or not found.size:
+        raise ValueError(f"labels must be a vector of at least one, got shape {found.shape}")
+    return found
+
+
+def _check_prior(
+    mechanism: LabelMechanism, prior: ArrayLike | None, n: int
+) -> NDArray[np.float32] | None:
+    """Return the prior as it will be stored."""
+    if not isinstance(mechanism, RRWithPrior):
+        if prior is not None:
+            raise ValueError(f"prior must be left out for {mechanism.name}, which uses none")
+        _check_size(n, mechanism.categories, None)
+        return None
+    if prior is None:
+        raise ValueError(f"prior must be given for {mechanism.name}")
+    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+        known = np.asarray(prior, dtype=np.float32)
+    if known.shape not in ((mechanism.categories,), (n, mechanism.categories)):
+        raise ValueError(
+            f"prior must have shape ({mechanism.categories},) or {(n, mechanism.categories)}, "
+            f"got {known.shape}"
+        )
+    _check_size(n, mechanism.categories, known)
+    mechanism.sizes(known)
+    return known
+
+
+def _check_size(n: int, categories: int, prior: NDArray[np.float32] | None) -> None:
+    try:
+        check_storable(most_bytes(n, categories, prior))
+    except ValueError as error:
+        raise ValueError(
+            f"{n} labels, and a prior for each if there is one, are too many to be stored: "
+            f"divide the set into more stages, which cost no more ({error})"
+        ) from error
+
+
+def _draw(
+    mechanism: LabelMechanism, values: NDArray[np.int64], prior: NDArray[np.float32] | None
+) -> NDArray[np.int64]:
+    rng = RandomSource.from_os()
+    if isinstance(mechanism, RRWithPrior) and prior is not None:
+        return mechanism.randomize_array(values, rng, prior)
+    if isinstance(mechanism, KaryResponse):
+        return mechanism.randomize_array(values, rng)
+    raise TypeError(f"no way to randomize labels by {mechanism!r}")

@@ -1,0 +1,179 @@
+"""The client app of a feature party: aligns, releases embeddings, takes gradients in.
+
+=====================  ==================================================================
+type of message        answer
+=====================  ==================================================================
+``query.align``        the party's name, its claim and its step, if the ids agree: public facts
+``train.rewind``       empty; the bottom is back at an earlier step
+``train.prepare``      empty; the bottom was trained on the randomized labels that were sent
+``train.forward``      randomized embeddings of a block
+``evaluate.forward``   the same, for records that are only predicted
+``train.backward``     empty; the bottom has moved by the gradient that was sent
+=====================  ==================================================================
+
+Embeddings pass the gate (:class:`~flower_ldp.clients.LdpMod`). What a bottom may take in follows
+from its claim: gradients only if it is ``conditional``, labels unless it is ``public``, when it is
+frozen altogether. How the labels are used under ``dp`` is the party's own promise. A bottom that
+takes gradients answers only a run that is at its step.
+
+Nothing is answered without the admission: it is asked for introductions and empty answers too. An
+answer that takes something in is empty whether that went well or not, and the party's step is then
+the one that was asked for. Malformed messages are refused beforehand, by public facts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
+
+from flower_ldp.clients.admission import Admission
+from flower_ldp.clients.answers import FAILED, constant, report
+from flower_ldp.clients.calling import cause_of, cut_middle
+from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL, LdpMod
+from flower_ldp.clients.node_config import kept_node_config
+from flower_ldp.clients.owner import OwnerAdmission
+from flower_ldp.clients.split.embedding import EmbeddingRelease, Party, check_step, check_table
+from flower_ldp.clients.split.tasks import Task, reach, read_task, step_asked
+from flower_ldp.errors import RefusalError, WireError
+from flower_ldp.own_log import say
+from flower_ldp.wire.embedding import (
+    ALIGN,
+    BACKWARD,
+    EVALUATE,
+    FORWARD,
+    PREPARE,
+    REWIND,
+    TableTerms,
+)
+from flower_ldp.wire.fields import PROPOSAL_KEY
+
+_log = logging.getLogger("flower_ldp")
+
+
+_TAKEN_IN: dict[str, tuple[str, ...]] = {
+    "public": (),
+    "dp": (PREPARE,),
+    "conditional": (PREPARE, BACKWARD, REWIND),
+}
+_AT_STEP = (FORWARD, EVALUATE, BACKWARD)
+
+
+def split_client_app(
+    load: Callable[[Context], Party],
+    *,
+    admission: Admission | None = None,
+    mods: Sequence[Mod] = (),
+) -> ClientApp:
+    """Return the app of a feature party.
+
+    Parameters
+    ----------
+    load : callable
+        Returns the party from Flower's context, for each message anew: Flower may handle each
+        in a process of its own. It reads what is public, ids, claim and weights, since the server
+        is told if it fails (``ldp:failed``): without the ids there is nothing that an answer could
+        be about. Features wait until ``embed`` asks for them.
+    admission : Admission, optional
+        As for the gate: by default the data owner's policy and ledger.
+    mods : sequence of Mod
+        Mods around all of it. They see only what leaves.
+
+    Returns
+    -------
+    ClientApp
+    """
+    asked = OwnerAdmission() if admission is None else admission
+
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            return _answer(load, asked, message, context)
+        except RefusalError as refusal:
+            say(_log, logging.WARNING, "refused: %s", cut_middle(str(refusal)))
+            return constant(refusal.code, message)
+        except (WireError, ValueError) as error:
+            say(_log, logging.WARNING, "refused: %s", cut_middle(str(error)))
+            return constant(REFUSED_PROPOSAL, message)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            text = "no report leaves: the message could not be judged\n%s"
+            say(_log, logging.ERROR, text, cause_of(error))
+            return constant(FAILED, message)
+
+    app = ClientApp(mods=list(mods))
+    app.query("align")(answer)
+    app.train("rewind")(answer)
+    app.train("prepare")(answer)
+    app.train("forward")(answer)
+    app.train("backward")(answer)
+    app.evaluate("forward")(answer)
+    return app
+
+
+def _answer(
+    load: Callable[[Context], Party], admission: Admission, message: Message, context: Context
+) -> Message:
+    """Answer one message; raise what public facts refuse."""
+    kind = message.metadata.message_type
+    if kind == ALIGN:
+        admission.acknowledge(kind, context)
+    try:
+        with kept_node_config(context) as given:
+            party = load(given)
+        taken_in = _TAKEN_IN[party.claim.kind]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        text = "no report leaves: the party could not be loaded\n%s"
+        say(_log, logging.ERROR, text, cause_of(error))
+        return constant(FAILED, message)
+    if kind == ALIGN:
+        return report(_introduction(party, message.content), message)
+    if kind in _AT_STEP:
+        check_step(party, message.content)
+    release = EmbeddingRelease(party)
+    gate = LdpMod(
+        admission=admission,
+        actions={FORWARD: release, EVALUATE: release},
+        acknowledged=taken_in,
+    )
+    if kind in taken_in:
+        return _taken_in(gate, party, message, context)
+    # The gate reads the proposal before it calls, and refuses what is none.
+    return gate(message, context, _app(lambda: read_task(party, kind, message.content)()))
+
+
+def _taken_in(gate: LdpMod, party: Party, message: Message, context: Context) -> Message:
+    """Have the party take something in, and stand where it was asked to whatever came of it."""
+    kind, content = message.metadata.message_type, message.content
+    step, task = step_asked(kind, content), read_task(party, kind, content)
+    answer = gate(message, context, _app(task))
+    if step is not None and not answer.has_error():
+        reach(party, step)
+    return answer
+
+
+def _app(task: Task) -> Callable[[Message, Context], Message]:
+    return lambda message, _: Message(task(), reply_to=message)
+
+
+def _introduction(party: Party, content: RecordDict) -> bytes:
+    """Say who this is, once all tables that the server names are the party's."""
+    for key, record in content.config_records.items():
+        if key.startswith(PROPOSAL_KEY):
+            check_table(party, TableTerms.from_fields(record))
+    claim, learns = party.claim, party.claim.kind == "conditional"
+    fields = {
+        "name": party.name,
+        "claim": claim.kind,
+        "epsilon": float(claim.epsilon),
+        "delta": float(claim.delta),
+        "step": party.step if learns else "",
+        "earlier": list(party.earlier()) if learns else [],
+    }
+    return json.dumps(fields, sort_keys=True).encode()

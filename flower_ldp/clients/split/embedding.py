@@ -1,0 +1,275 @@
+"""Embeddings on the client: a block of records goes in, their randomized embeddings come out.
+
+The release is opened from public facts: the proposal, the ids, how the bottom came to be. The
+party's :class:`~flower_ldp.mechanisms.BottomClaim` decides under which names the cost goes on
+the ledger. The report of a block is kept under the proposal, the digest of the bottom's weights
+and, where it takes gradients, its step: while the bottom is unchanged, a block is drawn for once
+and given again, at no charge, in every epoch, run and process after that.
+
+The claim is about single records, so what is invalid is neutral record by record. What is neutral
+as a whole, a reply without any array and one that is late, is covered by the claim for no record.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.clients.admission import Basis
+from flower_ldp.clients.arrays import read_array
+from flower_ldp.clients.release import check_storable
+from flower_ldp.errors import RefusalError, WireError, quoted
+from flower_ldp.mechanisms.bottom_claim import BottomClaim
+from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.embedding import (
+    STEP_KEY,
+    EmbeddingProposal,
+    TableTerms,
+    embeddings_length,
+    encode_embeddings,
+    width_of,
+)
+from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.records import RecordTables
+
+_log = logging.getLogger("flower_ldp")
+
+#: The server's records are not the party's: other ids, another table, or other blocks.
+REFUSED_RECORDS = "ldp:refused:records"
+#: The bottom is at another step than the server's top.
+REFUSED_STEP = "ldp:refused:step"
+#: Under this key the app answers with one array, the embeddings of the block's records.
+EMBEDDING_KEY = "embedding"
+
+
+class Party(Protocol):
+    """The holder of some columns, with a bottom model of its own."""
+
+    @property
+    def name(self) -> str:
+        """Public, and different for each party."""
+
+    @property
+    def claim(self) -> BottomClaim:
+        """How the bottom came to be."""
+
+    @property
+    def tables(self) -> RecordTables:
+        """The ids of the party's records."""
+
+    @property
+    def step(self) -> str:
+        """Name of the last step that the bottom has made; empty before the first."""
+
+    def earlier(self) -> Sequence[str]:
+        """Return the steps that the bottom can be put back to."""
+
+    def rewind(self, step: str) -> None:
+        """Put the bottom back to the step; raise ValueError if that cannot be."""
+
+    def digest(self) -> str:
+        """Return a digest of the bottom's weights; equal only for equal bottoms.
+
+        It is another one after each step that a bottom that takes gradients made or skipped, so
+        that no report is given again because a step did not move it.
+        """
+
+    def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
+        """Train the bottom on labels that went through ``response``, one for each own row.
+
+        Labels that it was trained on before change nothing. A training that fails leaves the
+        weights as they were and another digest, as one that does not would.
+        """
+
+    def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+        """Return the bottom's outputs for these rows of a table, shape (rows, width)."""
+
+    def learn(
+        self, table: str, rows: NDArray[np.int64], gradient: NDArray[np.float32], step: str
+    ) -> None:
+        """Move the bottom by the gradient of a loss with respect to the bits of these rows.
+
+        ``step`` names the step: one that was the last to be made is not made again.
+        """
+
+    def skip(self, step: str) -> None:
+        """Stand at the step without the bottom of it: what was to lead there failed or is late.
+
+        At which step a party stands is public, so it must not tell whether its app failed. What
+        is still under way must not move the party afterwards.
+        """
+
+
+@dataclass(frozen=True)
+class EmbeddingRelease:
+    """Releases the embeddings of one block of records.
+
+    Parameters
+    ----------
+    party : Party
+        Whose embeddings.
+    """
+
+    party: Party
+
+    def open(self, content: RecordDict) -> OpenEmbedding:
+        """Read the proposal and compare its table with the party's.
+
+        Raises
+        ------
+        WireError, ValueError
+            If there is no well-formed proposal, or no ledger could keep the report.
+        RefusalError
+            If the records are not the party's.
+        """
+        record = content.config_records.get(PROPOSAL_KEY)
+        if record is None:
+            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
+        proposal = EmbeddingProposal.from_fields(record)
+        check_table(self.party, proposal.terms)
+        rows = self.party.tables.rows(proposal.terms.table, proposal.block)
+        check_storable(embeddings_length(proposal.mechanism, len(rows)))
+        claim = self.party.claim
+        events = claim.events(proposal.mechanism.events())
+        _log.info("epsilon is about %s", claim.covers)
+        part = f"{self.party.tables.layout[:16]}/{proposal.terms.table}/{proposal.block}"
+        step = self.party.step if claim.kind == "conditional" else ""
+        return OpenEmbedding(proposal, events, part, self.party.digest(), claim, step)
+
+
+@dataclass(frozen=True)
+class OpenEmbedding:
+    """An accepted proposal about one block.
+
+    Parameters
+    ----------
+    proposal : EmbeddingProposal
+        What is asked for.
+    events : tuple of PrivacyEvent
+        What it costs each record of the block.
+    part : str
+        The block's account.
+    bottom : str
+        Digest of the bottom's weights.
+    claim : BottomClaim
+        How the bottom came to be.
+    step : str
+        Where a bottom that takes gradients stands. It belongs to the question: a bottom that a
+        step did not move, because the app failed, must not be known by the same report.
+    """
+
+    proposal: EmbeddingProposal
+    events: tuple[PrivacyEvent, ...]
+    part: str
+    bottom: str
+    claim: BottomClaim
+    step: str = ""
+
+    @property
+    def terms(self) -> str:
+        """The proposal, the bottom and the claim, as canonical JSON."""
+        fields = {
+            **self.proposal.to_fields(),
+            **self._bottom,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def memo(self) -> str:
+        """The same terms: one report answers every message that has them."""
+        return self.terms
+
+    @property
+    def basis(self) -> Basis | None:
+        """The bottom's private training, which all records have paid for once."""
+        training = self.claim.training()
+        if not (training and self.events):
+            return None
+        return Basis(training, json.dumps(self._bottom, sort_keys=True, separators=(",", ":")))
+
+    @property
+    def _bottom(self) -> dict[str, str | float]:
+        """What is claimed of which bottom; amounts in full, which ``covers`` shortens."""
+        claim = self.claim
+        fields = {"bottom": self.bottom, "claim": claim.kind, "covers": claim.covers}
+        amounts = {"training-epsilon": claim.epsilon, "training-delta": claim.delta}
+        stands = {"step": self.step} if self.step else {}
+        return {**fields, **stands, **(amounts if claim.kind == "dp" else {})}
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return the packed report.
+
+        Neutral where a record's embedding cannot be read, and in all records if the app's reply
+        is not one array of the block's.
+        """
+        return self._report(read_array(reply), rng)
+
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a packed report of neutral embeddings."""
+        return self._report(None, rng)
+
+    def _report(self, values: NDArray[Any] | None, rng: RandomSource) -> bytes:
+        terms, mechanism = self.proposal.terms, self.proposal.mechanism
+        start = self.proposal.block * terms.block_size
+        records = min(terms.block_size, terms.records - start)
+        reports = mechanism.randomize(values, rng, (records, width_of(mechanism)))
+        return encode_embeddings(reports, mechanism)
+
+
+def check_table(party: Party, terms: TableTerms) -> None:
+    """Refuse a table that is not the party's own.
+
+    Raises
+    ------
+    RefusalError
+        With code ``ldp:refused:records``; the text, for the party's log, says what differs.
+    """
+    own = party.tables.tables.get(terms.table)
+    if own is None:
+        asked, known = quoted(terms.table), list(party.tables.tables)
+        differs = f"the server asks for table {asked}; this party has {known}"
+    elif len(own) != terms.records:
+        differs = (
+            f"table {quoted(terms.table)}: {terms.records} records at the server, {len(own)} here"
+        )
+    elif own.digest != terms.ids:
+        differs = f"table {quoted(terms.table)}: as many records as the server has, but other ids"
+    elif party.tables.block_size != terms.block_size:
+        differs = f"blocks of {terms.block_size} at the server, of {party.tables.block_size} here"
+    else:
+        return
+    raise RefusalError(REFUSED_RECORDS, differs)
+
+
+def check_step(party: Party, content: RecordDict) -> None:
+    """Refuse a message of a run whose top is at another step than a bottom that learns.
+
+    The step to be made may be the one that was made last: then its answer was lost.
+
+    Raises
+    ------
+    WireError
+        If the message does not say.
+    RefusalError
+        With code ``ldp:refused:step``.
+    """
+    if party.claim.kind != "conditional":
+        return
+    record = content.config_records.get(STEP_KEY)
+    if record is None or not isinstance(record.get("after"), str):
+        raise WireError("fields", "the message does not say which step it comes after")
+    if party.step not in (record["after"], record.get("step")):
+        raise RefusalError(
+            REFUSED_STEP,
+            f"the run is at step {quoted(record['after'] or 'none')}, the bottom at "
+            f"{quoted(party.step or 'none')}: one of them was restored, or moved by another run",
+        )
