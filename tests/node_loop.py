@@ -70,8 +70,9 @@ class Site:
         )  # fmt: skip
         self.state.set_run_series_context(RUN, Context(RUN, 7, {}, RecordDict(), {}))
         self.calls = AppCalls()
-        self.api = self.calls.around(create_app(self.factory, b"x" * 32))
-        self.client = Client(self.api)
+        plain = create_app(self.factory, b"x" * 32)
+        self.api = self.calls.around(plain)
+        self.client, self.plain = Client(self.api), Client(plain)
         self.apps = 0
         self._over = threading.Event()
 

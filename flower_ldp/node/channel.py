@@ -33,7 +33,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supernode.cli import flower_supernode
 
-from flower_ldp.node.waiting import WaitingState
+from flower_ldp.node.waiting import WaitingFactory
 
 __all__ = ["Channel", "FlowerChanged", "Guarded", "NodeConfig", "Setup", "run_supernode"]
 
@@ -107,7 +107,7 @@ class Setup:
 def run_supernode(
     prepare: Callable[[NodeConfig], Setup],
     stop: Callable[[str], NoReturn],
-    opened: Callable[[Message], None],
+    opened: Callable[[Message, Any], None],
 ) -> None:
     """Run Flower's SuperNode, with the arguments in ``sys.argv``, behind a guard.
 
@@ -118,7 +118,7 @@ def run_supernode(
     stop : callable
         Ends the process at once, with a reason. An exception would not: Flower catches it.
     opened : callable
-        Is given each message that the SuperNode is about to hand to an app.
+        Is given each message that the SuperNode is about to hand to an app, and its tree.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def run_supernode(
 
     def guarded_start(*, node_config: NodeConfig, state_factory: Any, **rest: Any) -> None:
         setup = prepare(dict(node_config))
-        factory = _Waiting(state_factory)
+        factory = WaitingFactory(state_factory, _fetch_name())
 
         @contextlib.contextmanager
         def guarded_connect(*args: Any, **kwargs: Any) -> Iterator[Channel]:
@@ -142,8 +142,8 @@ def run_supernode(
                     stop(str(error))
                 guarded = setup.guard(channel)
 
-                def told(message: Message) -> None:
-                    opened(message)
+                def told(message: Message, tree: Any) -> None:
+                    opened(message, tree)
                     seen = message.metadata.message_id
                     factory.waiting.opened(message, lambda: guarded.is_open(seen))
 
@@ -156,25 +156,6 @@ def run_supernode(
     _command.flower_supernode()
 
 
-class _Waiting:
-    """The SuperNode's factory of states, with one that waits for whole replies only."""
-
-    def __init__(self, factory: Any) -> None:
-        self.objectstore_factory = factory.objectstore_factory
-        self.waiting = _waiting_state(factory.state())
-
-    def state(self) -> Any:
-        return self.waiting
-
-
-def _waiting_state(state: Any) -> WaitingState:
-    """Return a state for the SuperNode's loop, which asks it for replies by Flower's name."""
-    name = _fetch_name()
-    waiting = WaitingState(state, getattr(state, name))
-    vars(waiting)[name] = waiting.replies
-    return waiting
-
-
 def _fetch_name() -> str:
     used = worker._push_messages.__code__.co_names
     for name in _FETCH:
@@ -183,13 +164,13 @@ def _fetch_name() -> str:
     raise FlowerChanged("the SuperNode's loop asks for replies by another name")
 
 
-def _telling(channel: Channel, opened: Callable[[Message], None]) -> Channel:
+def _telling(channel: Channel, opened: Callable[[Message, Any], None]) -> Channel:
     """Return a channel that tells of each message before the SuperNode has it."""
 
     def receive() -> tuple[Message, Any] | None:
         received = channel.receive()
         if received is not None:
-            opened(received[0])
+            opened(*received)
         return received
 
     return channel._replace(receive=receive)

@@ -160,3 +160,25 @@ class WaitingState:
         self._state.delete_messages(message_ids=names)
         for name in names:
             self._store.delete(name)
+
+
+class WaitingFactory:
+    """The SuperNode's factory of states, with one whose loop waits for whole replies only.
+
+    Parameters
+    ----------
+    factory : NodeStateFactory
+        Flower's.
+    fetch : str
+        The name of the method by which the loop asks its state for replies.
+    """
+
+    def __init__(self, factory: Any, fetch: str) -> None:
+        state = factory.state()
+        self.objectstore_factory = factory.objectstore_factory
+        self.waiting = WaitingState(state, getattr(state, fetch))
+        vars(self.waiting)[fetch] = self.waiting.replies
+
+    def state(self) -> WaitingState:
+        """Return the one state, as the loop is to see it."""
+        return self.waiting

@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 from flwr.app import Message
 from flwr.proto import runtime_pb2
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 
 from flower_ldp.node import waiting
 from tests.messages import message, proposal
@@ -79,7 +80,10 @@ def announced_what_has_no_name(app: App) -> None:
         tree.children[0].object_id = "canary"
 
     app.pull()
-    app.announce(change)
+    assert app.announce(change).status_code == 404
+    guarded, app.site.client = app.site.client, app.site.plain
+    assert app.again().is_server_error  # Flower keeps the reply all the same
+    app.site.client = guarded
     app.die()
 
 
@@ -282,3 +286,56 @@ def test_calls_that_never_end_hold_up_nobody(
         server.should_exit = True
         thread.join(20)
     assert counted(tmp_path) == {"failed": 1}
+
+
+def knotted(tree: Any) -> None:
+    """Say of each of 16 objects that it is twice below the next: short, and long as a tree."""
+    leaf = tree.children[0].object_id[:-2]
+    for number in range(1, 17):
+        knot = tree.children.add(object_id=f"{leaf}{number:02x}")
+        for _ in range(2):
+            knot.children.add(object_id=f"{leaf}{number - 1:02x}")
+
+
+def below_the_message(tree: Any, name: str) -> None:
+    """Say of an object of the message that it has nothing below it, many times."""
+    for _ in range(50):
+        tree.children.add(object_id=name)
+
+
+def test_a_short_tree_that_is_a_long_one_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower's node writes it out whole, at which it ends."""
+    site.link.waiting += [ask(1), ask(2)]
+    with running(site, monkeypatch):
+        app = site.start()
+        app.pull(confirm=False)
+        assert app.message is not None
+        name = app.message.metadata.message_id
+        for change in (knotted, lambda tree: below_the_message(tree, name)):
+            assert app.announce(change).status_code == 404
+        # Nor can it say one thing first and another thing then.
+        assert app.announce().is_success
+        (tree,) = app.announced.message_object_trees
+        tree.children.pop()
+        assert app.again().status_code == 404
+        assert all(app.push())
+        until(lambda: len(site.link.sent) == 1)
+    assert counted(tmp_path) == {}
+
+
+def test_flowers_own_node_writes_such_a_tree_out(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.link.waiting.append(ask(1))
+    taken: list[Any] = []
+    monkeypatch.setattr(waiting.WaitingState, "_take", lambda _, __, one: taken.append(one))
+    with running(site, monkeypatch):
+        app = site.start()
+        app.pull()
+        site.client = site.plain
+        assert app.announce(knotted).is_success
+        assert len(app.announced.SerializeToString()) < 10_000
+        name = app.announced.message_object_trees[0].object_id
+        assert len(list(iterate_object_tree(site.state.object_store.get_object_tree(name)))) > 2**16
