@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -247,11 +248,9 @@ def test_one_that_was_set_back_is_refused_as_it_is(path: Path, tmp_path: Path, k
     content = path.read_bytes()
     for wrong in (newer, Mark(own.ledger, 10, "0" * 64), Mark("0" * 32, 10, own.chain)):
         anchor.write(wrong)
+        told: dict[str, Any] = {"anchor": anchor} if kept == "anchor" else {"at_least": wrong}
         with pytest.raises(LedgerError, match=r"set back|is that of ledger"):
-            if kept == "anchor":
-                Ledger.open(path, anchor=anchor)
-            else:
-                Ledger.open(path, at_least=wrong)
+            Ledger.open(path, **told)
         assert path.read_bytes() == content
         assert rows(path, "PRAGMA user_version") == [(1,)]
     anchor.write(own)
