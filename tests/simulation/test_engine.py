@@ -133,8 +133,8 @@ def test_the_existing_app_trains_in_the_engine_as_in_one_process(
 
 def test_the_existing_app_trains_after_the_change(simulation_policy: Path) -> None:
     app = ROOT / "examples" / "existing_app" / "private"
-    # A model that knows nothing scores 0.1; ten rounds, twelve times, gave 0.67 +- 0.08.
-    assert accuracy_of(in_process(app, 40, "num-server-rounds = 12")) > 0.3
+    # A model that knows nothing scores 0.1; seven rounds, four times, gave 0.58 +- 0.07.
+    assert accuracy_of(in_process(app, 40, "num-server-rounds = 8")) > 0.25
 
 
 @pytest.mark.parametrize(
