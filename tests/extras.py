@@ -24,10 +24,20 @@ def skipping() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in ABSENT:
+        missing = _missing(error)
+        if not missing:
             raise
         pytest.skip(_reason(missing))
+
+
+def _missing(error: BaseException | None) -> str:
+    """Return the absent extra that an error, or one that led to it, is about."""
+    while error is not None:
+        name = (getattr(error, "name", None) or "").partition(".")[0]
+        if name in ABSENT:
+            return name
+        error = error.__cause__
+    return ""
 
 
 def _reason(name: str) -> str:
