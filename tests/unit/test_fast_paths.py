@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.metrics import silhouette_score
 
 from flower_ldp.labels import clusters
 from flower_ldp.mechanisms import (
@@ -42,7 +41,10 @@ from flower_ldp.mechanisms.discrete_laplace import DiscreteLaplace
 from flower_ldp.mechanisms.exact import as_fraction
 from flower_ldp.strategies import scores
 from flower_ldp.wire import subset
+from tests.extras import extra
 from tests.unit.topk_cases import DTYPES
+
+metrics = extra("sklearn.metrics")
 
 
 class Recorder(RandomSource):
@@ -342,7 +344,7 @@ def test_a_silhouette_of_many_pieces_is_scikit_learns() -> None:
     assert len(given) > 3 * (scores._BLOCK // len(given))
     labels = given.argmax(axis=1)
     found = scores.silhouette_of_counts(given, labels, np.ones(len(given)))
-    assert found == pytest.approx(silhouette_score(given, labels), rel=1e-9)
+    assert found == pytest.approx(metrics.silhouette_score(given, labels), rel=1e-9)
 
 
 def test_nearest_centers_in_many_pieces_are_the_nearest() -> None:

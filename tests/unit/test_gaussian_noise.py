@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
-import mpmath
 import numpy as np
 import pytest
-from scipy import stats
 
 from flower_ldp.mechanisms import gaussian_noise
 from flower_ldp.mechanisms.gaussian_noise import DEVIATION_BITS, LARGEST, VARIATION_BITS, normal
 from flower_ldp.mechanisms.random import RandomSource
+from tests.extras import extra
+
+mpmath = extra("mpmath")
+stats = extra("scipy.stats")
 
 FAILURE = 1e-6
 S = 512
