@@ -16,6 +16,7 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.audit_paths.labels import LabelSet
+from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.signds import OpenSignDS
@@ -79,7 +80,7 @@ class SaysHowMany:
             trained.append(call_next(message, context))
             return trained[-1]
 
-        reply = LdpMod(train=SignDSRelease())(message, context, watched)
+        reply = LdpMod(train=SignDSRelease(), admission=AsDeployed())(message, context, watched)
         arrays = single_model(trained[-1].content).values()
         if not all(np.isfinite(array).all() for array in arrays):
             reply.content["extra"] = MetricRecord({"entries": 1})
