@@ -135,10 +135,10 @@ class RRWithPrior:
         ValueError
             If ``prior`` is no prior.
         """
-        labels, told = read_labels(values, self.categories, np.int64), np.shape(prior)[:-1]
-        if told and labels.shape != told:
+        labels, shape = read_labels(values, self.categories, np.int64), np.shape(prior)[:-1]
+        if shape and labels.shape != shape:
             # The priors are public and the values are not, so it is these that are wrong.
-            labels = np.full(told, INVALID, dtype=np.int64)
+            labels = np.full(shape, INVALID, dtype=np.int64)
         return self._draw(labels, self._rows(prior, labels.shape), rng)
 
     def _draw(
@@ -153,8 +153,8 @@ class RRWithPrior:
             order, size = self._choose(rows)
             size = np.broadcast_to(size, part.shape)
             rank = _ranks(order, part)
-            told = toss(self._truth_weights, size - 1, rng) & (rank < size)
-            rank = np.where(told, rank, uniform(size, part.size, rng))
+            truthful = toss(self._truth_weights, size - 1, rng) & (rank < size)
+            rank = np.where(truthful, rank, uniform(size, part.size, rng))
             order = np.broadcast_to(order, (part.size, self.categories))
             part[:] = np.take_along_axis(order, rank[:, np.newaxis], axis=1)[:, 0]
         return reports
