@@ -135,10 +135,10 @@ class RRWithPrior:
         ValueError
             If ``prior`` is no prior.
         """
-        labels, shape = read_labels(values, self.categories, np.int64), np.shape(prior)[:-1]
-        if shape and labels.shape != shape:
+        labels, told = read_labels(values, self.categories, np.int64), np.shape(prior)[:-1]
+        if told and labels.shape != told:
             # The priors are public and the values are not, so it is these that are wrong.
-            labels = np.full(shape, INVALID, dtype=np.int64)
+            labels = np.full(told, INVALID, dtype=np.int64)
         return self._draw(labels, self._rows(prior, labels.shape), rng)
 
     def _draw(

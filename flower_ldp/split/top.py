@@ -117,8 +117,8 @@ class ForwardCorrected:
 
     def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss."""
-        noisy = torch.softmax(scores, 1) * self._gain + self._other
-        return nn.functional.nll_loss(noisy.log(), labels)
+        told = torch.softmax(scores, 1) * self._gain + self._other
+        return nn.functional.nll_loss(told.log(), labels)
 
 
 def _gradient(rows: Tensor) -> Rows:
