@@ -18,9 +18,12 @@ ROOT = Path(__file__).parents[2]
 WIDTH = 100
 #: Rows of tables, which a page shows narrower than they are written.
 TABLE = 120
+#: Code in a paragraph that stays on one line.
+SHORT = 60
 PAGES = sorted(
     [
-        *ROOT.glob("*.md"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
         *(ROOT / "docs").glob("*.md"),
         *(ROOT / "benchmarks").glob("*.md"),
         *(ROOT / "examples").rglob("*.md"),
@@ -115,7 +118,7 @@ def files() -> set[str]:
 ELSEWHERE = {"owner-labels/policy.yaml", "fleet_http_connection.py", "start_client_internal.py"}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=named)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_file_that_is_named_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     names = {name.removeprefix("../") for name in FILE.findall(text)}
@@ -134,57 +137,62 @@ def exists(name: str) -> bool:
     return found is not None
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=named)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_module_that_is_named_exists(page: Path) -> None:
     names = set(MODULE.findall(page.read_text(encoding="utf-8")))
     assert {name for name in names if not exists(name)} == set()
 
 
-def blocks(text: str) -> Iterator[list[str]]:
-    """Yield the lines of each paragraph, and every other line by itself."""
+def blocks(text: str) -> Iterator[tuple[list[str], bool]]:
+    """Yield the lines of each paragraph, and every other line by itself; and which it is."""
     block: list[str] = []
     for _, line, code in lines_of(text):
-        alone = code or ALONE.match(line) is not None
+        alone = code or ALONE.match(line) is not None or (not block and line.startswith("    "))
         if block and (alone or ITEM.match(line)):
-            yield block
+            yield block, True
             block = []
         if alone:
-            yield [line]
+            yield [line], False
         else:
             block.append(line)
     if block:
-        yield block
+        yield block, True
 
 
-def wrapped(block: list[str]) -> list[str]:
+def glued(words: str) -> str:
+    """Return a paragraph with NUL for each space at which a line must not end."""
+
+    def whole(code: re.Match[str]) -> str:
+        return code[0].replace(" ", "\0") if len(code[0]) <= SHORT else code[0]
+
+    short = re.sub(r"`[^`]+`", whole, words)
+    return re.sub(rf" (?={MISREAD.pattern})", "\0", short)
+
+
+def wrapped(block: list[str], paragraph: bool) -> list[str]:
     """Return a paragraph in lines of at most the width, if any of its lines is longer."""
-    if ALONE.match(block[0]) or all(len(line) <= WIDTH for line in block):
+    if not paragraph or all(len(line) <= WIDTH for line in block):
         return block
     item = ITEM.match(block[0])
-    first = item[0] if item else re.match(" *", block[0])[0]  # type: ignore[index]
+    first = item[0] if item else " " * (len(block[0]) - len(block[0].lstrip()))
     words = " ".join(line.strip() for line in block)[len(first.strip()) :].strip()
-    rest = " " * len(first) if len(block) == 1 else re.match(" *", block[1])[0]  # type: ignore[index]
+    inset = len(first) if len(block) == 1 else len(block[1]) - len(block[1].lstrip())
     lines = textwrap.wrap(
-        words,
+        glued(words),
         WIDTH,
         initial_indent=first,
-        subsequent_indent=rest,
+        subsequent_indent=" " * inset,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    for number in range(1, len(lines)):
-        while MISREAD.match(lines[number].strip()):
-            word, _, lines[number - 1] = lines[number - 1][::-1].partition(" ")
-            lines[number - 1] = lines[number - 1][::-1]
-            lines[number] = f"{rest}{word[::-1]} {lines[number].strip()}"
-    return lines
+    return [line.replace("\0", " ") for line in lines]
 
 
 def rewrite() -> None:
     """Wrap the paragraphs of all pages."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        lines = [line for block in blocks(text) for line in wrapped(block)]
+        lines = [line for block in blocks(text) for line in wrapped(*block)]
         page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -192,7 +200,7 @@ def rewrite() -> None:
 def test_wrapping_changes_no_word(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert " ".join(text.split()) == " ".join(
-        word for block in blocks(text) for line in wrapped(block) for word in line.split()
+        word for block in blocks(text) for line in wrapped(*block) for word in line.split()
     )
 
 
