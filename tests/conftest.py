@@ -6,34 +6,63 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from tests.extras import skipping
+
 # Tests run beside each other and start processes that do: threads of torch and numpy would wait
 # for each other's cores. Set before either is imported, and inherited by what tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Files that mostly wait, for heartbeats and timeouts of a minute. They come first, in one process.
-WAITING = ("test_slow_link.py", "test_faults.py")
+#: Files that mostly wait, for heartbeats and timeouts. They come first, in two processes.
+WAITING = {
+    "test_slow_link.py": "waiting for links",
+    "test_faults.py": "waiting for nodes",
+    "test_superlink_restart.py": "waiting for nodes",
+}
 #: Folders whose files keep two cores busy: no more than two of these files run at once.
 ENGINES = ("simulation", "network")
 #: And files of other folders.
 MORE_ENGINES = ("test_guarded_app.py", "test_sandboxed_app.py")
 ENGINES_AT_ONCE = 2
+#: The longest of them, in minutes and not in seconds: they come before the others.
+LONGEST = (
+    "test_federation.py",
+    "test_split_engine.py",
+    "test_guarded_app.py",
+    "test_engine.py",
+    "test_split_lm.py",
+    "test_deployment.py",
+    "test_deployment_samples.py",
+    "test_sandboxed_app.py",
+)
+#: What marks the tests of a folder: `pytest -m "not engine"` starts no engine and no network.
+MARKS = {
+    "simulation": pytest.mark.engine,
+    "network": pytest.mark.engine,
+    "hostile": pytest.mark.engine,
+    "long": pytest.mark.slow,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes the longest, so that short tests fill the time at the end."""
+    for item in items:
+        if mark := MARKS.get(item.path.parent.name):
+            item.add_marker(mark)
     items.sort(key=lambda item: (item.path.name not in WAITING, *_turn_of(item.path)))
 
 
-def _turn_of(path: Path) -> tuple[bool, bool]:
-    return not _has_engine(path), path.parent.name != "statistical"
+def _turn_of(path: Path) -> tuple[bool, int, bool]:
+    engine = _has_engine(path)
+    place = LONGEST.index(path.name) if engine and path.name in LONGEST else len(LONGEST)
+    return not engine, place, path.parent.name not in ("long", "statistical")
 
 
 def _has_engine(path: Path) -> bool:
@@ -41,8 +70,22 @@ def _has_engine(path: Path) -> bool:
     return engine and path.name not in WAITING
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Skip where a fixture needs an extra that is not installed."""
+    with skipping():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Skip where a test needs an extra that is not installed."""
+    with skipping():
+        return (yield)
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Give each file to one process, what waits to the same one, and engines to two at once."""
+    """Give each file to one process, what waits to two of them, and engines to two at once."""
     return _TwoEngines(config, log)
 
 
@@ -51,7 +94,7 @@ class _TwoEngines(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return "waiting" if Path(file).name in WAITING else file
+        return WAITING.get(Path(file).name, file)
 
     def _assign_work_unit(self, node: Any) -> None:
         self.workqueue.move_to_end(self._next(node), last=False)
