@@ -111,7 +111,7 @@ def wanted(check: BeforeValidator) -> str:
 def cells(field: FieldInfo) -> tuple[str, str]:
     """Return what the page must say of a field's values and of its default."""
     every = list(parts(field.annotation))
-    every += [check for item in field.metadata for check in [item]]
+    every += field.metadata
     checks = [part for part in every if isinstance(part, BeforeValidator)]
     words = [
         f"`{word}`" for part in every if get_origin(part) is Literal for word in get_args(part)
