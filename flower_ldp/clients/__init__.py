@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
-from flower_ldp.clients.evaluation import LaplaceEvalRelease
+from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.labels import PrivateLabels, private_labels
 from flower_ldp.clients.labels.data import PrivateDataset, private_dataset
@@ -32,6 +32,7 @@ __all__ = [
     "Permit",
     "PrivateDataset",
     "PrivateLabels",
+    "ProtectedEvalRelease",
     "RandomizedLabels",
     "Rehearsal",
     "Release",

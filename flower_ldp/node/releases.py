@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from flwr.app import MessageType, RecordDict
 
-from flower_ldp.clients import GaussianRelease, LaplaceEvalRelease, Release, SignDSRelease
+from flower_ldp.clients import GaussianRelease, ProtectedEvalRelease, Release, SignDSRelease
 from flower_ldp.clients.evaluation import OpenEvaluation
 from flower_ldp.clients.gaussian import OpenGaussian
 from flower_ldp.clients.release import OpenRelease
@@ -67,7 +67,7 @@ class NamedRelease:
 def node_releases() -> dict[str, Release]:
     """Return the node's releases by type of message."""
     train = NamedRelease({"signds": SignDSRelease(), "gaussian": GaussianRelease()})
-    return {MessageType.TRAIN: train, MessageType.EVALUATE: LaplaceEvalRelease()}
+    return {MessageType.TRAIN: train, MessageType.EVALUATE: ProtectedEvalRelease()}
 
 
 def check_form(opened: OpenRelease, report: bytes) -> None:

@@ -45,9 +45,10 @@ from flower_ldp.clients.owner import account_of, ledger_of, limits_of, policy_of
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
-from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
-from flower_ldp.mechanisms.inputs import read_labels
+from flower_ldp.labels.stages import LabelStages, canonical
+from flower_ldp.mechanisms import RandomSource
+from flower_ldp.mechanisms.inputs import read_labels, read_prior, refuse_prior
+from flower_ldp.mechanisms.labels import LabelMechanism
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent
 
@@ -76,14 +77,16 @@ def private_labels(
     labels : array_like of integers, shape (n,)
         All true labels of the set. One that is no integer in [0, categories) is answered by the
         mechanism's neutral law, and the log says how many there were.
-    mechanism : KaryResponse, RRWithPrior or LabelStages
-        With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one a call.
+    mechanism : LabelMechanism or LabelStages
+        KaryResponse, RRWithPrior or another, with ``unit=Unit.LABEL``. Stages randomize
+        disjoint parts of the set, one a call.
     name : str
         Of the label set. Another name is another set, and costs anew.
     stage : int
         Which of the stages.
     prior : array_like of float, shape (categories,) or (members of the stage, categories)
-        For RRWithPrior, and only for it: public, or made from reports that are paid for.
+        For a mechanism that needs one (RRWithPrior), and only for it: public, or made from
+        reports that are paid for.
         If the labels were randomized before, it is not used: see the result's ``prior``.
 
     Returns
@@ -153,7 +156,8 @@ class PrivateLabels:
             receipt = self._charge(shelf, stages, stage, len(true))
             fresh = receipt.report is None
             if fresh:
-                shelf.store(receipt, _draw(mechanism, true[members], known), known)
+                rng = RandomSource.from_os()
+                shelf.store(receipt, mechanism.randomize_array(true[members], rng, known), known)
                 receipt = self._charge(shelf, stages, stage, len(true))
             reports, used = shelf.stored(receipt)
         _log.info(
@@ -264,22 +268,14 @@ def _check_prior(
     mechanism: LabelMechanism, prior: ArrayLike | None, n: int
 ) -> NDArray[np.float32] | None:
     """Return the prior as it will be stored."""
-    if not isinstance(mechanism, RRWithPrior):
-        if prior is not None:
-            raise ValueError(f"prior must be left out for {mechanism.name}, which uses none")
+    if not mechanism.needs_prior:
+        refuse_prior(mechanism.name, prior)
         _check_size(n, mechanism.categories, None)
         return None
-    if prior is None:
-        raise ValueError(f"prior must be given for {mechanism.name}")
     with np.errstate(over="ignore"):  # what becomes infinite is refused below
-        known = np.asarray(prior, dtype=np.float32)
-    if known.shape not in ((mechanism.categories,), (n, mechanism.categories)):
-        raise ValueError(
-            f"prior must have shape ({mechanism.categories},) or {(n, mechanism.categories)}, "
-            f"got {known.shape}"
-        )
+        known = None if prior is None else np.asarray(prior, dtype=np.float32)
     _check_size(n, mechanism.categories, known)
-    mechanism.sizes(known)
+    read_prior(mechanism.name, known, mechanism.categories, (n,))
     return known
 
 
@@ -291,14 +287,3 @@ def _check_size(n: int, categories: int, prior: NDArray[np.float32] | None) -> N
             f"{n} labels, and a prior for each if there is one, are too many to be stored: "
             f"divide the set into more stages, which cost no more ({error})"
         ) from error
-
-
-def _draw(
-    mechanism: LabelMechanism, values: NDArray[np.int64], prior: NDArray[np.float32] | None
-) -> NDArray[np.int64]:
-    rng = RandomSource.from_os()
-    if isinstance(mechanism, RRWithPrior) and prior is not None:
-        return mechanism.randomize_array(values, rng, prior)
-    if isinstance(mechanism, KaryResponse):
-        return mechanism.randomize_array(values, rng)
-    raise TypeError(f"no way to randomize labels by {mechanism!r}")
