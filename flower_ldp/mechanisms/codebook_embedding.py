@@ -75,6 +75,16 @@ class CodebookEmbedding:
         return KaryResponse(self.epsilon, self.codes, self.name, Unit.EXAMPLE)
 
     @property
+    def width(self) -> int:
+        """Length of an embedding."""
+        return self.codes
+
+    @property
+    def entries(self) -> str:
+        """What an embedding is made of, in words."""
+        return "codes"
+
+    @property
     def record_epsilon(self) -> float:
         """Epsilon of one release of one record."""
         return self.epsilon

@@ -92,6 +92,16 @@ class UnaryEncoding:
             raise ValueError(f"bits must be in [1, {MAX_BITS}], got {self.bits}")
 
     @property
+    def width(self) -> int:
+        """Length of an embedding."""
+        return self.bits
+
+    @property
+    def entries(self) -> str:
+        """What an embedding is made of, in words."""
+        return "bits, one-hot" if self.one_hot else "bits"
+
+    @property
     def record_epsilon(self) -> float:
         """Epsilon of one release of one record; infinite without noise."""
         if self.epsilon is None:

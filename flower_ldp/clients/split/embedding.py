@@ -36,7 +36,6 @@ from flower_ldp.wire.embedding import (
     TableTerms,
     embeddings_length,
     encode_embeddings,
-    width_of,
 )
 from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
@@ -221,7 +220,7 @@ class OpenEmbedding:
         terms, mechanism = self.proposal.terms, self.proposal.mechanism
         start = self.proposal.block * terms.block_size
         records = min(terms.block_size, terms.records - start)
-        reports = mechanism.randomize(values, rng, (records, width_of(mechanism)))
+        reports = mechanism.randomize(values, rng, (records, mechanism.width))
         return encode_embeddings(reports, mechanism)
 
 

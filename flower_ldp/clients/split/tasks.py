@@ -38,7 +38,6 @@ from flower_ldp.wire.embedding import (
     STEP_KEY,
     EmbeddingProposal,
     TableTerms,
-    width_of,
 )
 from flower_ldp.wire.fields import PROPOSAL_KEY
 
@@ -139,7 +138,7 @@ def _embed(party: Party, content: RecordDict) -> RecordDict:
     proposal = EmbeddingProposal.from_fields(_record(content, PROPOSAL_KEY))
     table = proposal.terms.table
     rows = party.tables.rows(table, proposal.block)
-    width = width_of(proposal.mechanism)
+    width = proposal.mechanism.width
     try:
         found = np.asarray(party.embed(table, rows))
         if not _is_embedding(found, (len(rows), width)):
