@@ -19,7 +19,7 @@ from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms import RandomSource, RRWithPrior
+from flower_ldp.mechanisms import RandomSource
 from flower_ldp.training import PrivateTraining
 from flower_ldp.training.draws import Draws
 
@@ -132,9 +132,6 @@ def _label_outcome(
         mechanism = given.stages.mechanism(stage)
         members = given.stages.members(stage, len(given.labels))
         true = np.array(given.labels)[members]
-        if isinstance(mechanism, RRWithPrior):
-            reports = mechanism.randomize_array(true, source(), given.prior)
-        else:
-            reports = mechanism.randomize_array(true, source())
+        reports = mechanism.randomize_array(true, source(), given.prior)
         told.append((tuple(members.tolist()), tuple(reports.tolist())))
     return tuple(told)

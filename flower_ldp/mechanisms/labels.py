@@ -111,6 +111,6 @@ def label_mechanisms(method: str, epsilon: float, categories: int) -> tuple[Labe
     return tuple(build(epsilon, categories) for build in LABEL_METHODS[method])
 
 
-def mechanism_names() -> tuple[str, ...]:
+def label_names() -> tuple[str, ...]:
     """Return the names of all mechanisms of labels, as ledgers and policies have them."""
     return tuple(method for method, stages in LABEL_METHODS.items() if len(stages) == 1)
