@@ -112,6 +112,7 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("ledger", "export", ledger, "--output", "out", "--json"),
         flower_ldp("policy", "check", "policy.yaml", "--json"),
         flower_ldp("policy", "sample", "--json"),
+        flower_ldp("audit", "magrr", "--draws", 200, "--json"),
         *(
             flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")
             for name in ("signds", "laplace_eval", "dp_encrypt", "dpsgd", "label_dp")
