@@ -23,8 +23,9 @@ from flwr.app import Context
 
 from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
 from flower_ldp.clients.admission import Handling, Permit
-from flower_ldp.clients.owner import REFUSED_LEDGER, policy_of
+from flower_ldp.clients.owner import policy_of
 from flower_ldp.errors import RefusalError
+from flower_ldp.refusals import REFUSED_LEDGER
 
 #: Begins what is sealed: reports of earlier versions of this package bear no mark.
 _MAGIC = b"ldp-mark-1:"
@@ -51,7 +52,7 @@ class MarkedAdmission:
         Raises
         ------
         RefusalError
-            With ``ldp:refused:ledger`` if the key cannot be used, before anything is charged, or if
+            With ``REFUSED_LEDGER`` if the key cannot be used, before anything is charged, or if
             a stored report bears no mark; else as the admission does.
         """
         try:

@@ -21,8 +21,9 @@ from flower_ldp.policy.files import (
     parse_policy,
     policy_path,
 )
-from flower_ldp.policy.judgement import REFUSED_POLICY, BudgetLimit, Policy
+from flower_ldp.policy.judgement import BudgetLimit, Policy
 from flower_ldp.policy.sections import Allowance, Amount, Budget, Window
+from flower_ldp.refusals import REFUSED_POLICY
 
 __all__ = [
     "ENVIRONMENT_VARIABLE",

@@ -27,10 +27,8 @@ from flower_ldp.policy.sections import (
     UnitName,
 )
 from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.yaml_source import Section
-
-#: What the server is told if the policy does not allow a release.
-REFUSED_POLICY = "ldp:refused:policy"
 
 Scope = Literal["run", "window", "life"]
 
@@ -175,8 +173,8 @@ class Policy(Section):
         Raises
         ------
         RefusalError
-            With :data:`REFUSED_POLICY`, if the type of message, a mechanism, a unit, an
-            epsilon or a delta is not allowed, no cost is stated, or less than the least.
+            With ``REFUSED_POLICY``, if the type of message, a mechanism, a unit, an epsilon or a
+            delta is not allowed, no cost is stated, or less than the least.
         """
         own = tuple(events)
         events = (*own, *basis)

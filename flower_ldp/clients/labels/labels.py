@@ -32,7 +32,7 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.types import NO_RUN
 from flower_ldp.clients.labels.store import (
     keyed_digest,
@@ -50,6 +50,7 @@ from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
 from flower_ldp.mechanisms.inputs import read_labels
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
 

@@ -30,6 +30,7 @@ from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_RECORDS, REFUSED_STEP
 from flower_ldp.wire.embedding import (
     STEP_KEY,
     EmbeddingProposal,
@@ -43,10 +44,6 @@ from flower_ldp.wire.records import RecordTables
 
 _log = logging.getLogger("flower_ldp")
 
-#: The server's records are not the party's: other ids, another table, or other blocks.
-REFUSED_RECORDS = "ldp:refused:records"
-#: The bottom is at another step than the server's top.
-REFUSED_STEP = "ldp:refused:step"
 #: Under this key the app answers with one array, the embeddings of the block's records.
 EMBEDDING_KEY = "embedding"
 
@@ -231,7 +228,7 @@ def check_table(party: Party, terms: TableTerms) -> None:
     Raises
     ------
     RefusalError
-        With code ``ldp:refused:records``; the text, for the party's log, says what differs.
+        With code ``REFUSED_RECORDS``; the text, for the party's log, says what differs.
     """
     own = party.tables.tables.get(terms.table)
     if own is None:
@@ -260,7 +257,7 @@ def check_step(party: Party, content: RecordDict) -> None:
     WireError
         If the message does not say.
     RefusalError
-        With code ``ldp:refused:step``.
+        With code ``REFUSED_STEP``.
     """
     if party.claim.kind != "conditional":
         return
