@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["make_whole", "replacing", "sync_folder"]
+__all__ = ["give_name", "make_whole", "replacing", "sync_folder"]
 
 # Nothing that is there already is opened, neither a file nor what a link leads to.
 _FLAGS = (
@@ -47,9 +47,29 @@ def replacing(path: Path, *, mode: int = 0o666, keep: Path | None = None) -> Ite
     with _beside(path, mode) as (new, stream):
         yield stream
         _finish(stream)
-        if keep is not None:
-            os.replace(path, keep)
-        os.replace(new, path)
+        give_name(new, path, keep=keep)
+
+
+def give_name(new: Path, path: Path, *, keep: Path | None = None) -> None:
+    """Have a file that is complete and on disk take the place of another in its folder.
+
+    Parameters
+    ----------
+    new : Path
+        Of the complete file.
+    path : Path
+        The name that it gets.
+    keep : Path, optional
+        What had that name gets this one first.
+
+    Raises
+    ------
+    OSError
+        If it cannot be renamed. The old file is then there, but perhaps under ``keep``.
+    """
+    if keep is not None:
+        os.replace(path, keep)
+    os.replace(new, path)
     sync_folder(path.parent)
 
 
