@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
+from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.types import Kind
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
@@ -241,7 +241,7 @@ def _charged(
     policy.check(request.message_type, request.events, basis=basis.events if basis else ())
     account = account_of(policy, context)
     charge = _charge(policy, request, account)
-    limits = limits_of(policy)
+    limits = policy.limits()
     rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
     try:
         with ExitStack() as stack:
@@ -296,11 +296,6 @@ def _rests(charge: Charge, basis: Basis) -> Charge:
         releases=0,  # it has no report
     )
     return kept(charge, f"basis {basis.terms}")
-
-
-def limits_of(policy: Policy) -> list[Limit]:
-    """Return the policy's budgets as the ledger wants them."""
-    return [Limit(**limit._asdict()) for limit in policy.limits()]
 
 
 def ledger_of(policy: Policy) -> Ledger:

@@ -21,8 +21,8 @@ from flower_ldp.policy.files import (
     parse_policy,
     policy_path,
 )
-from flower_ldp.policy.judgement import BudgetLimit, Policy
-from flower_ldp.policy.sections import Allowance, Amount, Budget, Window
+from flower_ldp.policy.judgement import Policy
+from flower_ldp.policy.sections import Allowance, Budget, Total, Window
 from flower_ldp.refusals import REFUSED_POLICY
 
 __all__ = [
@@ -30,10 +30,9 @@ __all__ = [
     "NODE_CONFIG_KEY",
     "REFUSED_POLICY",
     "Allowance",
-    "Amount",
     "Budget",
-    "BudgetLimit",
     "Policy",
+    "Total",
     "Window",
     "find_policy",
     "load_own_policy",

@@ -41,7 +41,7 @@ from flower_ldp.clients.labels.store import (
     pack,
     unpack,
 )
-from flower_ldp.clients.owner import account_of, ledger_of, limits_of, policy_of
+from flower_ldp.clients.owner import account_of, ledger_of, policy_of
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.labels.randomized import RandomizedLabels
@@ -228,7 +228,7 @@ class _Shelf:
 
     def charge(self, charge: Charge) -> Receipt:
         try:
-            return self.ledger.charge(charge, limits_of(self.policy), numbers=self.policy.numbers())
+            return self.ledger.charge(charge, self.policy.limits(), numbers=self.policy.numbers())
         except RefusalError as error:
             if error.code != REFUSED_REPEAT:
                 raise
