@@ -96,7 +96,8 @@ _ROWS = (
     Refusal(
         REFUSED_POLICY,
         "before",
-        "no policy is named or it is wrong, or it does not allow the release",
+        "no policy is named or it is wrong, it does not allow the release, or the message is of "
+        "run 0, in which what belongs to no run is charged",
         "propose what the owners allow, or ask them to name a policy",
     ),
     Refusal(
@@ -135,7 +136,7 @@ _ROWS = (
         FAILED,
         "either",
         "the message could not be judged, a party could not be loaded, or the ledger could not "
-        "keep the report; in a simulation, the app failed",
+        "keep the report; in a simulation, the app failed or its reply cannot be read",
         "ask the client's operator what its log says",
     ),
 )

@@ -10,8 +10,9 @@ nor does what an exception says.
 error, gives no message or another one, or is late, leaves as a report by the neutral law
 (:mod:`flower_ldp.mechanisms.base`), kept and sent as any report; what it failed of stays in the
 client's log and in the owner's counter. An acknowledgement is empty, whatever the app did. Only a
-policy with ``mode: simulation`` makes an error of it, since nothing is protected there and whoever
-writes an app has to see it fail. ``KeyboardInterrupt`` is a killed process: there is no answer.
+policy with ``mode: simulation`` makes an error of it, and of a reply of which not all can be read,
+since nothing is protected there and whoever writes an app has to see it fail.
+``KeyboardInterrupt`` is a killed process: there is no answer.
 
 All else ends in one of a few constant errors (:mod:`flower_ldp.refusals`), which depend on public
 state alone. Messages are judged before the app is called, and all reports
@@ -39,7 +40,13 @@ from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_r
 from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
-from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
+from flower_ldp.clients.release import (
+    IncompleteError,
+    KeptRelease,
+    OpenRelease,
+    Release,
+    unreadable,
+)
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
@@ -236,6 +243,8 @@ def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Mes
     with np.errstate(all="ignore"), noted() as unread:
         # A fresh key for each reply: simulation resets a mod's attributes at every call.
         payload = opened.privatize(content, RandomSource.from_os())
+        if unread and permit.is_simulation:
+            raise unreadable(opened, content, unread)
     if unread:
         permit.failed()
     return payload

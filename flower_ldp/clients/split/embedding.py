@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.admission import Basis
 from flower_ldp.clients.arrays import read_array
+from flower_ldp.clients.complaints import embeddings_complaint
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
@@ -214,12 +215,20 @@ class OpenEmbedding:
         """Return a packed report of neutral embeddings."""
         return self._report(None, rng)
 
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what makes a report of this reply neutral in part; None if nothing does."""
+        return embeddings_complaint(reply, self.proposal.mechanism, self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Records of the block, and the embedding's width."""
+        terms = self.proposal.terms
+        records = min(terms.block_size, terms.records - self.proposal.block * terms.block_size)
+        return records, width_of(self.proposal.mechanism)
+
     def _report(self, values: NDArray[Any] | None, rng: RandomSource) -> bytes:
-        terms, mechanism = self.proposal.terms, self.proposal.mechanism
-        start = self.proposal.block * terms.block_size
-        records = min(terms.block_size, terms.records - start)
-        reports = mechanism.randomize(values, rng, (records, width_of(mechanism)))
-        return encode_embeddings(reports, mechanism)
+        mechanism = self.proposal.mechanism
+        return encode_embeddings(mechanism.randomize(values, rng, self._shape), mechanism)
 
 
 def check_table(party: Party, terms: TableTerms) -> None:
