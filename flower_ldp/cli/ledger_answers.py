@@ -193,8 +193,7 @@ def budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report:
     newest = _newest_runs(ledger)
     for data_id in accounts_of(ledger, policy):
         chosen = newest.get(data_id) if run is None else run
-        for budget in policy.limits():
-            limit = Limit(**budget._asdict())
+        for limit in policy.limits():
             # A run that is still to come is bound by what belongs to no run.
             spent = ledger.spent(data_id, NO_RUN if chosen is None else chosen, limit)
             allowed, left = limit.allowed, _left(limit.allowed, spent)

@@ -10,23 +10,12 @@ nor does what an exception says.
 error, gives no message or another one, or is late, leaves as a report by the neutral law
 (:mod:`flower_ldp.mechanisms.base`), kept and sent as any report; what it failed of stays in the
 client's log and in the owner's counter. An acknowledgement is empty, whatever the app did. Only a
-policy with ``mode: simulation`` makes an error of it, since nothing is protected there and whoever
-writes an app has to see it fail. ``KeyboardInterrupt`` is a killed process: there is no answer.
+policy with ``mode: simulation`` makes an error of it, and of a reply of which not all can be read,
+since nothing is protected there and whoever writes an app has to see it fail.
+``KeyboardInterrupt`` is a killed process: there is no answer.
 
-All else ends in one of a few constant errors:
-
-=========================  ==============================================================
-reason                     meaning
-=========================  ==============================================================
-``ldp:refused:message``    no release is set for this type of message
-``ldp:refused:proposal``   the server's proposal is missing, malformed or out of range
-``ldp:refused:rehearsal``  the app failed on its own public sample data; its text follows
-``ldp:refused:<other>``    the admission refused
-``ldp:failed``             the message could not be judged, or the ledger could not keep the
-                           report; in a simulation, the app failed
-=========================  ==============================================================
-
-They depend on public state alone. Messages are judged before the app is called, and all reports
+All else ends in one of a few constant errors (:mod:`flower_ldp.refusals`), which depend on public
+state alone. Messages are judged before the app is called, and all reports
 to one proposal have one length, so that whether a report can be kept does not depend on it.
 """
 
@@ -45,24 +34,28 @@ from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseRequest
-from flower_ldp.clients.answers import ERROR_CODE, FAILED, constant, for_app, report
+from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
 from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
-from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
+from flower_ldp.clients.release import (
+    IncompleteError,
+    KeptRelease,
+    OpenRelease,
+    Release,
+    unreadable,
+)
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
+from flower_ldp.refusals import FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 
 __all__ = ["ERROR_CODE", "FAILED", "REFUSED_MESSAGE", "REFUSED_PROPOSAL", "LdpMod"]
 
 _log = logging.getLogger("flower_ldp")
-
-REFUSED_MESSAGE = "ldp:refused:message"
-REFUSED_PROPOSAL = "ldp:refused:proposal"
 
 
 class LdpMod:
@@ -145,8 +138,7 @@ class LdpMod:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            say(_log, logging.ERROR, "no report leaves\n%s", cause_of(error))
-            return constant(FAILED, message)
+            return failed(message, error)
 
     def _admitted(self, message: Message, context: Context) -> tuple[OpenRelease, Permit]:
         """Judge the request by public facts, and charge it."""
@@ -251,6 +243,8 @@ def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Mes
     with np.errstate(all="ignore"), noted() as unread:
         # A fresh key for each reply: simulation resets a mod's attributes at every call.
         payload = opened.privatize(content, RandomSource.from_os())
+        if unread and permit.is_simulation:
+            raise unreadable(opened, content, unread)
     if unread:
         permit.failed()
     return payload

@@ -17,6 +17,7 @@ record by record, and an app that fails for some records says so (:class:`Incomp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from flwr.app import RecordDict
@@ -82,6 +83,31 @@ class KeptRelease(OpenRelease, Protocol):
     @property
     def basis(self) -> Basis | None:
         """What the release rests on, if all of the data is to pay for that once."""
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """An opened release that says what it cannot read: of public data, or in a simulation."""
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what makes a report of this reply neutral; None if nothing does."""
+
+
+def unreadable(opened: OpenRelease, reply: RecordDict, mechanisms: Sequence[str]) -> ReleaseError:
+    """Return the error for a reply of which not all could be read.
+
+    Parameters
+    ----------
+    opened : OpenRelease
+        What read it.
+    reply : RecordDict
+        The app's.
+    mechanisms : sequence of str
+        Those that answered by the neutral law.
+    """
+    said = opened.complaint(reply) if isinstance(opened, Judging) else None
+    names = ", ".join(dict.fromkeys(mechanisms))
+    return ReleaseError(said or f"the app's reply holds what cannot be read by {names}")
 
 
 class Release(Protocol):

@@ -11,7 +11,8 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_update, single_model, update_complaint
+from flower_ldp.clients.arrays import read_update, single_model
+from flower_ldp.clients.complaints import update_complaint
 from flower_ldp.clients.health import with_health
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource

@@ -149,10 +149,17 @@ class CodebookEmbedding:
         -------
         ndarray of float64, shape (n, codes) or (codes,)
             Each row adds up to 1.
+
+        Raises
+        ------
+        ValueError
+            If reports say nothing, since epsilon is as good as 0; or one names no code.
         """
         told = check_labels("reports", reports, self.codes)
         gain = -math.expm1(-self.epsilon)
         truth = gain / (gain + self.codes * math.exp(-self.epsilon))
+        if truth == 0 or not math.isfinite(1.0 / truth):
+            raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the codes")
         return np.asarray((np.eye(self.codes)[told] - (1.0 - truth) / self.codes) / truth)
 
 

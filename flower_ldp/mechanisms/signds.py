@@ -43,14 +43,13 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.by_sort import top_by_sort
-from flower_ldp.mechanisms.sampling.exact import as_fraction
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
 from flower_ldp.mechanisms.selection import Selection, sum_of_signs
 from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, MAX_DIMENSION, SelectionLaw
 from flower_ldp.mechanisms.signds_size import best_threshold, largest_dim_out
 from flower_ldp.mechanisms.signds_worth import best_sizes, mean_of_top
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
 SMALL_TOP_SET = 50
@@ -98,6 +97,26 @@ class SelectionPlan:
             return self.expected_inside / self.top_size
         # E[v] / K - (h - E[v]) / (d - K), of which a small epsilon's digits would be lost.
         return self._excess * self.dimension / (self.top_size * rest)
+
+    @property
+    def unbiasing(self) -> float:
+        """2 / contrast: what the mean of reports is multiplied by for an unbiased estimate.
+
+        Raises
+        ------
+        ValueError
+            If that is no number, since reports say nothing of the update: all d dimensions are
+            reported, or epsilon is as good as 0.
+        """
+        contrast = self.contrast
+        found = 2.0 / contrast if contrast > 0 else math.inf
+        if not math.isfinite(found):
+            raise ValueError(
+                f"reports of {self.dim_out} of {self.dimension} dimensions at this epsilon say "
+                "nothing of the update (their contrast is 0), so none can be made unbiased: use "
+                "a smaller dim_out, a larger epsilon, or scaling='published'"
+            )
+        return found
 
     @property
     def worth(self) -> float:
@@ -311,6 +330,11 @@ class SignDS:
         Returns
         -------
         ndarray of float64, shape (d,)
+
+        Raises
+        ------
+        ValueError
+            If there is no report, or reports say nothing (:attr:`SelectionPlan.unbiasing`).
         """
         plan = _plan(self, dimension)
         reports = list(reports)
@@ -318,7 +342,7 @@ class SignDS:
             raise ValueError("reports must hold at least one report")
         total = sum_of_signs(reports, dimension)
         scaled: NDArray[np.float64] = np.multiply(
-            total, 2.0 / (plan.contrast * len(reports)), dtype=np.float64
+            total, plan.unbiasing / len(reports), dtype=np.float64
         )
         return scaled
 

@@ -35,6 +35,7 @@ from flower_ldp.node.channel import (
     unpack,
 )
 from flower_ldp.node.held import HeldMessage, failure
+from flower_ldp.refusals import is_code
 from flower_ldp.wire.fields import REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -109,6 +110,11 @@ class Guard:
             push_object=self._push_object,
             confirm_message_received=self._confirm,
         )
+
+    def is_open(self, message_id: str) -> bool:
+        """Return whether a message, by the identity that the SuperNode knows, has no answer yet."""
+        with self._lock:
+            return self._originals.get(message_id, message_id) in self._open
 
     def _receive(self) -> tuple[Message, Any] | None:
         """Fetch the next message, and have it judged before the SuperNode sees it."""
@@ -248,7 +254,7 @@ def _readable(outgoing: _Outgoing) -> Message | None:
 
 def _is_of_a_gate(reply: Message) -> bool:
     if reply.has_error():
-        return reply.error.code == ERROR_CODE and str(reply.error.reason).startswith("ldp:")
+        return reply.error.code == ERROR_CODE and is_code(str(reply.error.reason))
     return REPORT_KEY in reply.content
 
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from flower_ldp.files import replacing
 from flower_ldp.mechanisms.kary_response import KaryResponse
 
 Rows = NDArray[np.float32]
@@ -76,18 +77,13 @@ class TorchTop:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write module, optimizer and step to a file, replaced as a whole."""
-        path = Path(path)
-        new = path.with_name(path.name + ".new")
         state = {
             "module": self.module.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "at": self.at,
         }
-        with new.open("wb") as file:
+        with replacing(Path(path)) as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read what :meth:`save` wrote."""

@@ -10,7 +10,7 @@ from scipy import stats
 
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
-from flower_ldp.mechanisms.sampling.exact import as_fraction
+from flower_ldp.privacy import as_fraction
 
 FAILURE_RATE = 1e-6
 DRAWS = 400_000

@@ -32,7 +32,7 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.types import NO_RUN
 from flower_ldp.clients.labels.store import (
     keyed_digest,
@@ -41,7 +41,7 @@ from flower_ldp.clients.labels.store import (
     pack,
     unpack,
 )
-from flower_ldp.clients.owner import account_of, ledger_of, limits_of, policy_of
+from flower_ldp.clients.owner import account_of, ledger_of, policy_of
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.labels.randomized import RandomizedLabels
@@ -51,6 +51,7 @@ from flower_ldp.mechanisms.inputs import read_labels, read_prior, refuse_prior
 from flower_ldp.mechanisms.labels import LabelMechanism
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
 
@@ -231,7 +232,7 @@ class _Shelf:
 
     def charge(self, charge: Charge) -> Receipt:
         try:
-            return self.ledger.charge(charge, limits_of(self.policy), numbers=self.policy.numbers())
+            return self.ledger.charge(charge, self.policy.limits(), numbers=self.policy.numbers())
         except RefusalError as error:
             if error.code != REFUSED_REPEAT:
                 raise

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import LedgerError
+from flower_ldp.files import sync_folder
 from flower_ldp.mechanisms import RandomSource
 
 _KEY_BYTES = 32
@@ -110,13 +111,5 @@ def _read_or_make(file: int, path: Path) -> bytes:
         key = RandomSource.from_os().random_bytes(_KEY_BYTES)
         os.pwrite(file, key, 0)
         os.fsync(file)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     return key
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

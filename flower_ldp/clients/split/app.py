@@ -32,15 +32,16 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from flower_ldp.clients.admission import Admission
-from flower_ldp.clients.answers import FAILED, constant, report
-from flower_ldp.clients.calling import cause_of, cut_middle
-from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL, LdpMod
+from flower_ldp.clients.answers import constant, failed, report
+from flower_ldp.clients.calling import cut_middle
+from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.split.embedding import EmbeddingRelease, Party, check_step, check_table
 from flower_ldp.clients.split.tasks import Task, reach, read_task, step_asked
 from flower_ldp.errors import RefusalError, WireError
 from flower_ldp.own_log import say
+from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.wire.embedding import (
     ALIGN,
     BACKWARD,
@@ -76,7 +77,7 @@ def split_client_app(
     load : callable
         Returns the party from Flower's context, for each message anew: Flower may handle each
         in a process of its own. It reads what is public, ids, claim and weights, since the server
-        is told if it fails (``ldp:failed``): without the ids there is nothing that an answer could
+        is told if it fails (``FAILED``): without the ids there is nothing that an answer could
         be about. Features wait until ``embed`` asks for them.
     admission : Admission, optional
         As for the gate: by default the data owner's policy and ledger.
@@ -101,9 +102,7 @@ def split_client_app(
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            text = "no report leaves: the message could not be judged\n%s"
-            say(_log, logging.ERROR, text, cause_of(error))
-            return constant(FAILED, message)
+            return failed(message, error, "the message could not be judged")
 
     app = ClientApp(mods=list(mods))
     app.query("align")(answer)
@@ -129,9 +128,7 @@ def _answer(
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        text = "no report leaves: the party could not be loaded\n%s"
-        say(_log, logging.ERROR, text, cause_of(error))
-        return constant(FAILED, message)
+        return failed(message, error, "the party could not be loaded")
     if kind == ALIGN:
         return report(_introduction(party, message.content), message)
     if kind in _AT_STEP:

@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.admission import Basis
 from flower_ldp.clients.arrays import read_array
+from flower_ldp.clients.complaints import embeddings_complaint
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_RECORDS, REFUSED_STEP
 from flower_ldp.wire.embedding import (
     STEP_KEY,
     EmbeddingProposal,
@@ -42,10 +44,6 @@ from flower_ldp.wire.records import RecordTables
 
 _log = logging.getLogger("flower_ldp")
 
-#: The server's records are not the party's: other ids, another table, or other blocks.
-REFUSED_RECORDS = "ldp:refused:records"
-#: The bottom is at another step than the server's top.
-REFUSED_STEP = "ldp:refused:step"
 #: Under this key the app answers with one array, the embeddings of the block's records.
 EMBEDDING_KEY = "embedding"
 
@@ -216,12 +214,20 @@ class OpenEmbedding:
         """Return a packed report of neutral embeddings."""
         return self._report(None, rng)
 
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what makes a report of this reply neutral in part; None if nothing does."""
+        return embeddings_complaint(reply, self.proposal.mechanism, self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Records of the block, and the embedding's width."""
+        terms = self.proposal.terms
+        records = min(terms.block_size, terms.records - self.proposal.block * terms.block_size)
+        return records, self.proposal.mechanism.width
+
     def _report(self, values: NDArray[Any] | None, rng: RandomSource) -> bytes:
-        terms, mechanism = self.proposal.terms, self.proposal.mechanism
-        start = self.proposal.block * terms.block_size
-        records = min(terms.block_size, terms.records - start)
-        reports = mechanism.randomize(values, rng, (records, mechanism.width))
-        return encode_embeddings(reports, mechanism)
+        mechanism = self.proposal.mechanism
+        return encode_embeddings(mechanism.randomize(values, rng, self._shape), mechanism)
 
 
 def check_table(party: Party, terms: TableTerms) -> None:
@@ -230,7 +236,7 @@ def check_table(party: Party, terms: TableTerms) -> None:
     Raises
     ------
     RefusalError
-        With code ``ldp:refused:records``; the text, for the party's log, says what differs.
+        With code ``REFUSED_RECORDS``; the text, for the party's log, says what differs.
     """
     own = party.tables.tables.get(terms.table)
     if own is None:
@@ -259,7 +265,7 @@ def check_step(party: Party, content: RecordDict) -> None:
     WireError
         If the message does not say.
     RefusalError
-        With code ``ldp:refused:step``.
+        With code ``REFUSED_STEP``.
     """
     if party.claim.kind != "conditional":
         return

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from flower_ldp.clients.arrays import open_array
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.release import IncompleteError
-from flower_ldp.clients.split.embedding import EMBEDDING_KEY, REFUSED_STEP, Party, check_table
+from flower_ldp.clients.split.embedding import EMBEDDING_KEY, Party, check_table
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.own_log import say
 from flower_ldp.privacy import Unit
+from flower_ldp.refusals import REFUSED_STEP
 from flower_ldp.wire.embedding import (
     BACKWARD,
     CHANNEL_KEY,
