@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients.calling import cause_of
-from flower_ldp.errors import WireError
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.own_log import say
 from flower_ldp.wire.layout import ModelLayout
 
@@ -79,28 +79,29 @@ def read_update(
         return None
 
 
-def update_complaint(
-    reply: RecordDict, layout: ModelLayout, sent: Mapping[str, NDArray[Any]]
-) -> str | None:
-    """Return in words why no update can be read from a reply; None if one can.
-
-    The words are as private as the reply is: for a rehearsal on public data.
-    """
-    try:
-        update = layout.difference(single_model(reply), sent)
-    except Exception as error:
-        return f"the reply holds no model like the one sent: {error}"
-    return None if np.isfinite(update).all() else "the update holds NaN or an infinity"
-
-
 def read_array(reply: RecordDict) -> NDArray[Any] | None:
     """Return the only array of a reply, or None if it does not hold one, or more.
 
     Raises nothing, as :func:`read_update`.
     """
     try:
-        (array,) = (array for record in reply.array_records.values() for array in record.values())
-        return open_array(array)
+        return only_array(reply)[1]
     except Exception as error:
         say(_log, logging.WARNING, "the app's reply does not hold one array\n%s", cause_of(error))
         return None
+
+
+def only_array(reply: RecordDict) -> tuple[str, NDArray[Any]]:
+    """Return the name of a reply's only array, and the array.
+
+    Raises
+    ------
+    WireError
+        If there is none, or more than one, or its bytes are anything else.
+    """
+    found = [item for record in reply.array_records.values() for item in record.items()]
+    if len(found) != 1:
+        names = quoted([name for name, _ in found]) if found else "none"
+        raise WireError("record", f"expected one array, found {names}")
+    name, array = found[0]
+    return name, open_array(array)

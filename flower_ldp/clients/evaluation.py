@@ -13,16 +13,22 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients.arrays import read_array
+from flower_ldp.clients.complaints import are_rows, rows_complaint
 from flower_ldp.clients.health import with_health
-from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.release import OpenRelease, check_storable
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report, eval_report_length
+from flower_ldp.wire.evaluation import (
+    EvalProposal,
+    decode_eval_report,
+    encode_eval_report,
+    eval_report_length,
+)
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.health import health_length
+from flower_ldp.wire.health import health_length, split_health
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class LaplaceEvalRelease:
 
 
 @dataclass(frozen=True)
-class OpenEvaluation:
+class OpenEvaluation(OpenRelease):
     """An accepted proposal, waiting for the app's predictions."""
 
     proposal: EvalProposal
@@ -103,14 +109,9 @@ class OpenEvaluation:
 
         Fewer rows than the proposal asks for are nothing to complain of in a rehearsal.
         """
-        mechanism, found = self.proposal.mechanism, read_array(reply)
-        if found is None:
-            return "expected one ArrayRecord with one array, the rows of class probabilities"
-        if found.ndim != 2 or not len(found) or found.shape[1] != mechanism.classes:
-            return f"expected rows of shape (n, {mechanism.classes}), found {found.shape}"
-        on_simplex = read_simplex_rows(found, (len(found), mechanism.classes))[1]
-        if not on_simplex.all():
-            return "a row is off the simplex: it is negative somewhere, or does not add up to 1"
+        rows = rows_complaint(reply, self.proposal.mechanism.classes)
+        if rows is not None:
+            return rows
         told = _metrics(reply)
         missing = [
             name
@@ -118,6 +119,11 @@ class OpenEvaluation:
             if not metric.reads(told.get(name))
         ]
         return f"no number for the metrics {missing}" if missing else None
+
+    def check_form(self, report: bytes) -> None:
+        """Raise WireError unless some honest client could have sent these bytes."""
+        report, _ = split_health(report, asked=self.proposal.health is not None)
+        decode_eval_report(report, self.proposal)
 
     def _report(
         self, rows: NDArray[Any] | None, metrics: Mapping[str, object], rng: RandomSource
@@ -150,9 +156,7 @@ def _chosen(
     What is missing after that, and what is too much, is chosen at random without replacement.
     """
     count, classes = shape
-    if rows is None or rows.ndim != 2 or rows.shape[1] != classes or rows.dtype.kind not in "biuf":
-        return None
-    if not len(rows):
+    if rows is None or not are_rows(rows, classes):
         return None
     whole, more = divmod(count, len(rows))
     places = [np.arange(len(rows))] * whole

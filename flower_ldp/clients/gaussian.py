@@ -11,15 +11,21 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_update, single_model, update_complaint
+from flower_ldp.clients.arrays import read_update, single_model
+from flower_ldp.clients.complaints import update_complaint
 from flower_ldp.clients.health import with_health
-from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.release import OpenRelease, check_storable
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian, gaussian_length
-from flower_ldp.wire.health import health_length
+from flower_ldp.wire.gaussian import (
+    GaussianProposal,
+    decode_gaussian,
+    encode_gaussian,
+    gaussian_length,
+)
+from flower_ldp.wire.health import health_length, split_health
 from flower_ldp.wire.layout import ModelLayout
 
 
@@ -54,7 +60,7 @@ class GaussianRelease:
 
 
 @dataclass(frozen=True)
-class OpenGaussian:
+class OpenGaussian(OpenRelease):
     """An accepted proposal, with the model to measure the update from."""
 
     proposal: GaussianProposal
@@ -90,6 +96,15 @@ class OpenGaussian:
     def complaint(self, reply: RecordDict) -> str | None:
         """Return what makes a report of this reply neutral; None if nothing does."""
         return update_complaint(reply, self.layout, self.sent)
+
+    def check_form(self, report: bytes) -> None:
+        """Raise WireError unless some honest client could have sent these bytes."""
+        report, _ = split_health(report, asked=self.proposal.health is not None)
+        decode_gaussian(
+            report,
+            dimension=self.layout.dimension,
+            largest=self.proposal.mechanism.largest,
+        )
 
     def _report(self, update: NDArray[Any] | None, rng: RandomSource) -> bytes:
         mechanism = self.proposal.mechanism

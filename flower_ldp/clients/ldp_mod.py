@@ -10,8 +10,9 @@ nor does what an exception says.
 error, gives no message or another one, or is late, leaves as a report by the neutral law
 (:mod:`flower_ldp.mechanisms.base`), kept and sent as any report; what it failed of stays in the
 client's log and in the owner's counter. An acknowledgement is empty, whatever the app did. Only a
-policy with ``mode: simulation`` makes an error of it, since nothing is protected there and whoever
-writes an app has to see it fail. ``KeyboardInterrupt`` is a killed process: there is no answer.
+policy with ``mode: simulation`` makes an error of it, and of a reply of which not all can be read,
+since nothing is protected there and whoever writes an app has to see it fail.
+``KeyboardInterrupt`` is a killed process: there is no answer.
 
 All else ends in one of a few constant errors:
 
@@ -44,14 +45,19 @@ import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.admission import Admission, Handling, Permit
 from flower_ldp.clients.answers import ERROR_CODE, FAILED, constant, for_app, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
 from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
-from flower_ldp.clients.release import IncompleteError, KeptRelease, OpenRelease, Release
+from flower_ldp.clients.release import (
+    IncompleteError,
+    OpenRelease,
+    Release,
+    unreadable,
+)
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
@@ -159,17 +165,7 @@ class LdpMod:
         except (WireError, ValueError) as error:
             raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
         self._rehearse(opened, message, context)
-        request = ReleaseRequest(
-            run_id=metadata.run_id,
-            message_id=metadata.message_id,
-            message_type=metadata.message_type,
-            events=opened.events,
-            terms=opened.terms,
-            part=opened.part if isinstance(opened, KeptRelease) else "",
-            memo=opened.memo if isinstance(opened, KeptRelease) else "",
-            basis=opened.basis if isinstance(opened, KeptRelease) else None,
-        )
-        return opened, self._admission.admit(request, context)
+        return opened, self._admission.admit(opened.request(metadata), context)
 
     def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Hold the rehearsal; without the admission its text is not told either."""
@@ -251,6 +247,8 @@ def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Mes
     with np.errstate(all="ignore"), noted() as unread:
         # A fresh key for each reply: simulation resets a mod's attributes at every call.
         payload = opened.privatize(content, RandomSource.from_os())
+        if unread and permit.is_simulation:
+            raise unreadable(opened, content, unread)
     if unread:
         permit.failed()
     return payload

@@ -11,7 +11,8 @@ Refusals (all decided by public facts: the proposal, the policy, what was spent)
 =======================  ================================================================
 code                     meaning
 =======================  ================================================================
-``ldp:refused:policy``   no policy is named or it is wrong, or it does not allow the release
+``ldp:refused:policy``   no policy is named or it is wrong, or it does not allow the release;
+                         a message of run 0, in which what belongs to no run is charged
 ``ldp:refused:budget``   a budget would be exceeded
 ``ldp:refused:repeat``   the message came before, without a report to give again
 ``ldp:refused:ledger``   the ledger cannot be used
@@ -29,7 +30,7 @@ from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
 from flower_ldp.accounting.ledger.anchor import anchor_of
-from flower_ldp.accounting.ledger.types import Kind
+from flower_ldp.accounting.ledger.types import NO_RUN, Kind
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.node_config import FirstNames
@@ -271,6 +272,13 @@ def _charged(
 
 
 def _charge(policy: Policy, request: ReleaseRequest, account: str) -> Charge:
+    """Return a message's charge; refuse one of the run in which the owner's own charges are.
+
+    Those have names of their own there (labels, kept reports), and a server chooses its messages'
+    names. So no message's charge can stand where one of them is to be.
+    """
+    if request.run_id == NO_RUN:
+        raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
     return Charge(
         data_id=account_name(account, request.part),
         run_id=request.run_id,

@@ -25,7 +25,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
@@ -49,14 +49,6 @@ _MOST_REMEMBERED = 256
 
 #: An app's handler: what ``@app.train()`` decorates.
 Handler: TypeAlias = Callable[[Message, Context], Message]
-
-
-@runtime_checkable
-class _Judging(Protocol):
-    """An opened release that says what it cannot read."""
-
-    def complaint(self, reply: RecordDict) -> str | None:
-        """Return what makes a report of this reply neutral; None if nothing does."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +145,6 @@ def _failure(
         reply = handler(for_app(copy.deepcopy(message), released=True), _stage(context))
         if reply.has_error():
             return _public(f"the app answered with an error: {reply.error.reason}")
-        if not isinstance(opened, _Judging):
-            return None
         with np.errstate(all="ignore"):
             complaint = opened.complaint(reply.content)
         return None if complaint is None else _public(complaint)

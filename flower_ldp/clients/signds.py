@@ -11,14 +11,17 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_update, single_model, update_complaint
+from flower_ldp.clients.arrays import read_update, single_model
+from flower_ldp.clients.complaints import update_complaint
 from flower_ldp.clients.health import with_health
+from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.health import split_health
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.signds import SignDSProposal, encode_report
+from flower_ldp.wire.signds import SignDSProposal, decode_report, encode_report
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class SignDSRelease:
 
 
 @dataclass(frozen=True)
-class OpenSignDS:
+class OpenSignDS(OpenRelease):
     """An accepted proposal, with the model to measure the update from."""
 
     proposal: SignDSProposal
@@ -87,6 +90,17 @@ class OpenSignDS:
     def complaint(self, reply: RecordDict) -> str | None:
         """Return what makes a report of this reply neutral; None if nothing does."""
         return update_complaint(reply, self.layout, self.sent)
+
+    def check_form(self, report: bytes) -> None:
+        """Raise WireError unless some honest client could have sent these bytes."""
+        dimension, proposal = self.layout.dimension, self.proposal
+        report, _ = split_health(report, asked=proposal.health is not None)
+        decode_report(
+            report,
+            dimension=dimension,
+            dim_out=proposal.selection.plan(dimension, quiet=True).dim_out,
+            has_bit=proposal.magnitude is not None,
+        )
 
     def _report(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
         dimension = self.layout.dimension

@@ -93,6 +93,10 @@ class CodebookEmbedding:
         """Return the cost of one release of one record."""
         return self.response.events()
 
+    def unread(self, scores: object) -> NDArray[np.bool_]:
+        """Return which records of many have no code that can be read, shape (n,). **Private**."""
+        return np.asarray(self.encode(scores) == INVALID)
+
     def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int64]:
         """Return the code of one record or of many: the first of the largest scores.
 
@@ -149,10 +153,17 @@ class CodebookEmbedding:
         -------
         ndarray of float64, shape (n, codes) or (codes,)
             Each row adds up to 1.
+
+        Raises
+        ------
+        ValueError
+            If reports say nothing, since epsilon is as good as 0; or one names no code.
         """
         told = check_labels("reports", reports, self.codes)
         gain = -math.expm1(-self.epsilon)
         truth = gain / (gain + self.codes * math.exp(-self.epsilon))
+        if truth == 0 or not math.isfinite(1.0 / truth):
+            raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the codes")
         return np.asarray((np.eye(self.codes)[told] - (1.0 - truth) / self.codes) / truth)
 
 

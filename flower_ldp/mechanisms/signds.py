@@ -100,6 +100,26 @@ class SelectionPlan:
         return self._excess * self.dimension / (self.top_size * rest)
 
     @property
+    def unbiasing(self) -> float:
+        """2 / contrast: what the mean of reports is multiplied by for an unbiased estimate.
+
+        Raises
+        ------
+        ValueError
+            If that is no number, since reports say nothing of the update: all d dimensions are
+            reported, or epsilon is as good as 0.
+        """
+        contrast = self.contrast
+        found = 2.0 / contrast if contrast > 0 else math.inf
+        if not math.isfinite(found):
+            raise ValueError(
+                f"reports of {self.dim_out} of {self.dimension} dimensions at this epsilon say "
+                "nothing of the update (their contrast is 0), so none can be made unbiased: use "
+                "a smaller dim_out, a larger epsilon, or scaling='published'"
+            )
+        return found
+
+    @property
     def worth(self) -> float:
         """How far a report of length one points along an update of normal entries.
 
@@ -311,6 +331,11 @@ class SignDS:
         Returns
         -------
         ndarray of float64, shape (d,)
+
+        Raises
+        ------
+        ValueError
+            If there is no report, or reports say nothing (:attr:`SelectionPlan.unbiasing`).
         """
         plan = _plan(self, dimension)
         reports = list(reports)
@@ -318,7 +343,7 @@ class SignDS:
             raise ValueError("reports must hold at least one report")
         total = sum_of_signs(reports, dimension)
         scaled: NDArray[np.float64] = np.multiply(
-            total, 2.0 / (plan.contrast * len(reports)), dtype=np.float64
+            total, plan.unbiasing / len(reports), dtype=np.float64
         )
         return scaled
 

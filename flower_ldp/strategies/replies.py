@@ -163,7 +163,7 @@ class ReplyFilter:
         self._waiting.discard(node)
         if reply.has_error():
             raise self._error(node, reply.error.reason or "")
-        if len(reply.content) and REPORT_KEY not in reply.content:
+        if is_raw(reply.content):
             self.raw.append(node)
         return decoder(payload_of(reply.content))
 
@@ -198,6 +198,11 @@ _KNOWN_REASONS = frozenset(
 )
 
 
+def is_raw(content: RecordDict) -> bool:
+    """Return whether a reply holds something and no report: no gate has seen it."""
+    return len(content) > 0 and REPORT_KEY not in content
+
+
 def payload_of(content: RecordDict) -> bytes:
     """Return the packed bytes of a reply that holds the report's record and nothing else.
 
@@ -206,7 +211,7 @@ def payload_of(content: RecordDict) -> bytes:
     WireError
         ``"record"`` if there is anything else.
     """
-    if len(content) and REPORT_KEY not in content:
+    if is_raw(content):
         raise WireError(
             "record",
             f"a raw reply, {quoted(list(content))}: its app has no LdpMod (mods=[LdpMod(...)]), "

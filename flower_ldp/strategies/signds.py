@@ -155,7 +155,13 @@ class SignDSStrategy(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Sample clients as FedAvg does, and add the round's proposal to each message."""
+        """Sample clients as FedAvg does, and add the round's proposal to each message.
+
+        Raises
+        ------
+        ValueError
+            If reports about a model of this size could make no step. Nobody was asked.
+        """
         messages = list(super().configure_train(server_round, arrays, config, grid))
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = ModelLayout.of(model)
@@ -164,8 +170,9 @@ class SignDSStrategy(FedAvg):
         self._warn_once(layout.dimension)
         mechanism = self.mechanism.sized(layout.dimension)
         proposal = self._proposal(mechanism, self.step_size.question(participation))
-        nodes = propose(messages, proposal.to_fields(), proposal.events(), self.proposals)
         plan = mechanism.plan(layout.dimension, quiet=True)
+        self.step_size.check(plan)
+        nodes = propose(messages, proposal.to_fields(), proposal.events(), self.proposals)
         self._round = Round(server_round, model, layout, plan, proposal, nodes)
         return messages
 

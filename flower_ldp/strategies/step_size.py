@@ -117,6 +117,17 @@ class StepSize:
             return None
         return Question(self._magnitude.epsilon, self.estimate.threshold)
 
+    def check(self, plan: SelectionPlan) -> None:
+        """Refuse a selection of which this scaling makes no step: ask before it costs anything.
+
+        Raises
+        ------
+        ValueError
+            If the scaling is ``"unbiased"`` and reports say nothing of the update.
+        """
+        if self._scaling == "unbiased":
+            _ = plan.unbiasing
+
     def learn(self, ones: int, total: int) -> int | None:
         """Take in the bits of a round: ``ones`` of ``total`` say that r is below.
 
@@ -154,4 +165,4 @@ class StepSize:
             raise ValueError("a round without bits needs a fixed rate")
         if self._scaling == "published":
             return published
-        return magnitude * 2.0 / (plan.contrast * reports)
+        return magnitude * plan.unbiasing / reports

@@ -100,14 +100,15 @@ def test_a_gate_that_seeds_itself_alike_is_refuted(monkeypatch: pytest.MonkeyPat
     assert repeated(gate(SELECTION, MAGNITUDE)).refuted
 
 
-def test_that_an_app_raised_is_seen_in_a_simulation_alone() -> None:
+@pytest.mark.parametrize("check", ["raise", "not finite"])
+def test_that_an_app_failed_is_seen_in_a_simulation_alone(check: str) -> None:
     """A simulation's gate tells of it, and serves as the broken one; a deployment's does not."""
-    (raises,) = (name for name in CLAIMED if "raise" in name)
-    told = gate(SELECTION, MAGNITUDE, mod=LdpMod(train=SignDSRelease()), checks=(raises,))
+    (fails,) = (name for name in CLAIMED if check in name)
+    told = gate(SELECTION, MAGNITUDE, mod=LdpMod(train=SignDSRelease()), checks=(fails,))
     (found,) = tried(told)
     assert found.refuted
     assert "or an error" in found.event
-    (hidden,) = tried(gate(SELECTION, MAGNITUDE, checks=(raises,)))
+    (hidden,) = tried(gate(SELECTION, MAGNITUDE, checks=(fails,)))
     assert not hidden.refuted
 
 

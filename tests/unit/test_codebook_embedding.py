@@ -97,3 +97,9 @@ def test_a_value_of_another_number_of_records_has_the_neutral_law() -> None:
 def test_what_is_no_report_is_refused() -> None:
     with pytest.raises(ValueError, match="report must be integers"):
         CodebookEmbedding(1.0, 3).log_prob(3, np.ones(3))
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-320, 1e-308])
+def test_an_epsilon_as_good_as_zero_has_no_estimate(epsilon: float) -> None:
+    with pytest.raises(ValueError, match="say nothing about the codes"):
+        CodebookEmbedding(epsilon, 10).estimate([1, 2])

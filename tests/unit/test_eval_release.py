@@ -21,6 +21,7 @@ from flwr.app import (
     RecordDict,
 )
 
+from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LaplaceEvalRelease, LdpMod, ReleaseRequest
 from flower_ldp.clients.evaluation import OpenEvaluation
 from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
@@ -67,7 +68,7 @@ def answer(
     metrics: dict[str, float] | None = None,
     admission: Watching | None = None,
 ) -> Message:
-    """Return what leaves if the app replies with these arrays and metrics."""
+    """Return what leaves a deployment if the app replies with these arrays and metrics."""
     content = RecordDict(
         {
             "predictions": ArrayRecord(
@@ -81,7 +82,7 @@ def answer(
     def app(given: Message, _: Context) -> Message:
         return Message(content, reply_to=given)
 
-    mod = LdpMod(evaluate=LaplaceEvalRelease(), admission=admission)
+    mod = LdpMod(evaluate=LaplaceEvalRelease(), admission=admission or AsDeployed())
     return mod(asked(proposal), context(), app)
 
 

@@ -22,6 +22,7 @@ from flwr.app import (
     RecordDict,
 )
 
+from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LdpMod, Permit, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.errors import RefusalError
@@ -75,6 +76,11 @@ def answer(
     mod = mod or LdpMod(train=SignDSRelease())
     content = proposal(MODEL, SELECTION) if content is None else content
     return mod(message(content, kind=kind, message_id=f"m-{next(_numbers)}"), context(), app)
+
+
+def deployed() -> LdpMod:
+    """Return a gate that answers as in a deployment."""
+    return LdpMod(train=SignDSRelease(), admission=AsDeployed())
 
 
 def assert_error(reply: Message, reason: str) -> None:
@@ -242,13 +248,14 @@ def spoiled(value: float) -> np.ndarray:
     ],
 )
 def test_a_reply_that_cannot_be_read_is_answered_by_a_report(arrays: Arrays) -> None:
-    assert_report(answer(with_arrays(arrays)))
+    assert_report(answer(with_arrays(arrays), mod=deployed()))
+    assert_error(answer(with_arrays(arrays)), FAILED)  # loud in a simulation
 
 
 def test_two_models_or_none_in_the_reply_are_answered_by_a_report() -> None:
     two = RecordDict({"a": record(trained()), "b": record(trained())})
     for content in (two, RecordDict()):
-        assert_report(answer(partial(with_content, content)))
+        assert_report(answer(partial(with_content, content), mod=deployed()))
 
 
 def test_what_cannot_be_read_is_answered_without_a_direction() -> None:

@@ -11,13 +11,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Mark
 from flower_ldp.accounting.ledger import ledger as ledger_module
 from flower_ldp.accounting.ledger import migration as ledger_migration
 from flower_ldp.accounting.ledger import schema as ledger_schema
+from flower_ldp.accounting.ledger.anchor import FileAnchor
 from flower_ldp.cli.ledger_answers import look_into
 from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -230,3 +232,36 @@ def test_the_second_process_finds_it_done(two: tuple[Ledger, Ledger]) -> None:
     asked = Charge("ward-9", 1, "m", "train", b"x", (PrivacyEvent("m", 0.5),))
     two[0].charge(asked, [Limit(Unit.CLIENT, "life", 10.0)])
     assert two[1].totals("ward-9")[Unit.LABEL].epsilon_text == "0.5"
+
+
+def marks(path: Path) -> tuple[Mark, Mark]:
+    """Return the mark of a ledger of version 1, and the one that it will have an entry later."""
+    ((name, entries, chain),) = rows(path, "SELECT ledger, entries, chain FROM head")
+    assert isinstance(chain, bytes)
+    return Mark(str(name), int(str(entries)), chain.hex()), Mark(str(name), 11, "0" * 64)
+
+
+@pytest.mark.parametrize("kept", ["anchor", "mark"])
+def test_one_that_was_set_back_is_refused_as_it_is(path: Path, tmp_path: Path, kept: str) -> None:
+    own, newer = marks(path)
+    anchor = FileAnchor(tmp_path / "elsewhere" / "mark")
+    anchor.path.parent.mkdir(mode=0o700)
+    content = path.read_bytes()
+    for wrong in (newer, Mark(own.ledger, 10, "0" * 64), Mark("0" * 32, 10, own.chain)):
+        anchor.write(wrong)
+        told: dict[str, Any] = {"anchor": anchor} if kept == "anchor" else {"at_least": wrong}
+        with pytest.raises(LedgerError, match=r"set back|is that of ledger"):
+            Ledger.open(path, **told)
+        assert path.read_bytes() == content
+        assert rows(path, "PRAGMA user_version") == [(1,)]
+    anchor.write(own)
+    with Ledger.open(path, anchor=anchor, at_least=own) as ledger:
+        assert ledger.verify().mark == own
+    assert rows(path, "PRAGMA user_version") == [(2,)]
+
+
+def test_one_whose_anchor_is_missing_is_not_migrated(path: Path, tmp_path: Path) -> None:
+    content = path.read_bytes()
+    with pytest.raises(LedgerError, match="holds no mark"):
+        Ledger.open(path, anchor=FileAnchor(tmp_path / "none"))
+    assert path.read_bytes() == content

@@ -298,3 +298,27 @@ def test_a_ledger_that_was_set_back_behind_its_anchor_lets_nothing_leave(policy:
     ledger.write_bytes(older)
     for name in ("m-1", "m-2", "m-3"):
         assert ask(name, never).error.reason == "ldp:refused:ledger"
+
+
+@pytest.mark.parametrize("name", ["labels:train", f"kept {'0' * 64} 0", "m-1"])
+@pytest.mark.parametrize("memo", ["", "question"])
+def test_no_message_can_take_the_name_of_a_charge_of_the_owners_own(
+    policy: Path, name: str, memo: str
+) -> None:
+    """Labels and kept reports are charged in run 0; a server writes what a message is called."""
+    request = ReleaseRequest(0, name, "train", SELECTION.events(), "{}", memo=memo)
+    owner = OwnerAdmission()
+    for ask in (owner.admit, owner.resume):
+        with pytest.raises(RefusalError, match="run 0 is the owner's own") as refused:
+            ask(request, context())
+        assert refused.value.code == "ldp:refused:policy"
+    with Ledger.open(policy.parent / "spent.sqlite") as ledger:
+        assert ledger.mark().entries == 0
+    owner.admit(replace(request, run_id=1), context())
+
+
+def test_the_gate_refuses_a_message_of_run_0_before_the_app_is_asked(policy: Path) -> None:
+    one = message(proposal(MODEL, SELECTION), message_id="labels:train")
+    one.metadata.__dict__["_run_id"] = 0
+    reply = LdpMod(train=SignDSRelease())(one, context(), never)
+    assert reply.error.reason == "ldp:refused:policy"

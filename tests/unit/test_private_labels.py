@@ -13,12 +13,19 @@ import pytest
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Ledger
-from flower_ldp.clients import LabelStages, PrivateLabels, RandomizedLabels, private_labels
+from flower_ldp.clients import (
+    LabelStages,
+    OwnerAdmission,
+    PrivateLabels,
+    RandomizedLabels,
+    ReleaseRequest,
+    private_labels,
+)
 from flower_ldp.clients.labels.store import most_bytes, pack, unpack
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError, ReleaseError
 from flower_ldp.mechanisms import KaryResponse, RRWithPrior
 from flower_ldp.policy import REFUSED_POLICY, load_policy
-from flower_ldp.privacy import Unit
+from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.messages import context
 
 LABELS = np.arange(3_000) % 10
@@ -296,7 +303,7 @@ def test_the_bound_on_what_is_stored_decides_before_the_charge(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every size around the ledger's: stored, or refused at no cost."""
-    for place in ("flower_ldp.accounting.ledger", "flower_ldp.clients.release"):
+    for place in ("flower_ldp.accounting.ledger.ledger", "flower_ldp.clients.release"):
         monkeypatch.setattr(f"{place}.MOST_REPORT", 60_000)
     write_policy(folder, life=1_000.0)
     each = np.random.default_rng(1).dirichlet(np.ones(10), size=len(LABELS))
@@ -310,3 +317,12 @@ def test_the_bound_on_what_is_stored_decides_before_the_charge(
             done += 1
         assert total(folder) == done
     assert 0 < done < 50
+
+
+def test_a_server_of_run_0_cannot_take_the_name_of_a_label_set(folder: Path) -> None:
+    """Under the name that the set will have: it could not be randomized any more."""
+    event = PrivacyEvent("kary_response", 0.5, unit=Unit.LABEL)
+    taken = ReleaseRequest(0, "labels:train", "train", (event,), "{}")
+    with pytest.raises(RefusalError, match="run 0"):
+        OwnerAdmission().admit(taken, context())
+    assert len(randomized().reports) == len(LABELS)

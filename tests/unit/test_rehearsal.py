@@ -94,7 +94,7 @@ class Unspeakable(Exception):  # noqa: N818
         (replying(RecordDict()), "expected one ArrayRecord, found 0"),
         (replying(RecordDict({"a": record({"v": MODEL["w"]})})), "no model like the one sent"),
         (replying(RecordDict({"a": record({"w": MODEL["w"][:9]})})), "no model like the one sent"),
-        (replying(RecordDict({"a": record({"w": MODEL["w"] * np.nan})})), "NaN or an infinity"),
+        (replying(RecordDict({"a": record({"w": MODEL["w"] * np.nan})})), "400 NaN and 0 infinite"),
         (lambda message, context: Message(Error(5, "no GPU"), reply_to=message), "no GPU"),
         (lambda message, context: None, "AttributeError"),
     ],

@@ -376,3 +376,11 @@ def test_gate_and_strategy_agree_end_to_end() -> None:
 
 def test_strategy_module_logs_where_flower_logs() -> None:
     assert strategy_module._log is logging.getLogger("flwr")
+
+
+def test_a_model_of_which_no_unbiased_step_can_be_made_is_refused_before_anyone_is_asked() -> None:
+    mechanism = SignDS(1.0, 0.2, dim_out=DIMENSION)  # all of it, whatever the update is
+    strategy = SignDSStrategy(mechanism, FixedStep(0.1), scaling="unbiased")
+    with pytest.raises(ValueError, match="smaller dim_out"):
+        strategy.configure_train(1, record(MODEL), ConfigRecord(), FakeGrid(5))  # type: ignore[arg-type]
+    assert str(strategy.privacy_spent()) == "nothing was asked for"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import MagRR, SelectionPlan, SignDS, StepEstimate
 from flower_ldp.mechanisms.magrr import Phase
+from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.strategies.step_size import (
     SCALINGS,
     FixedStep,
@@ -141,3 +143,25 @@ def test_participation_domain(value: float) -> None:
 def test_unknown_scalings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"scaling must be one of .*, got 'mean'"):
         StepSize(FixedStep(0.1), "mean")  # type: ignore[arg-type]
+
+
+SILENT = [SignDS(1.0, 0.2, dim_out=40), SignDS(5e-324, 0.2, dim_out=4)]
+
+
+@pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
+@pytest.mark.parametrize("mechanism", SILENT)
+def test_reports_that_say_nothing_cannot_be_made_unbiased(mechanism: SignDS) -> None:
+    """All dimensions are reported, or epsilon is as good as 0: their contrast is 0."""
+    plan = mechanism.plan(40)
+    for rule in (FixedStep(0.1), LearnedStep(MagRR(1.0))):
+        unbiased = StepSize(rule, "unbiased")
+        asked = isinstance(rule, LearnedStep)
+        for call in (
+            lambda: unbiased.check(plan),  # noqa: B023
+            lambda: unbiased.factor(3, plan, asked=asked),  # noqa: B023
+            lambda: mechanism.estimate([Selection(np.arange(plan.dim_out), 1)], 40),
+        ):
+            with pytest.raises(ValueError, match="say nothing of the update"):
+                call()
+        StepSize(rule).check(plan)
+        assert StepSize(rule).factor(3, plan, asked=asked) > 0

@@ -71,6 +71,8 @@ class Session:
                     if read_only:
                         raise file.outdated(path)
                     with self.transaction(WRITE):
+                        # An older copy is refused as it is, so that it can be put in its place.
+                        self._compare(self._continued(rows.read_head(self.db)))
                         migrate(self.db)
                 # Anchors are asked while no other process moves them.
                 with self.transaction(WRITE if anchor and not read_only else READ):
@@ -119,6 +121,10 @@ class Session:
             raise DamageError(f"it was cut off before the end of its {pages} pages")
         head = rows.read_head(self.db)
         rows.check_beyond(self.db, head)
+        return self._continued(head)
+
+    def _continued(self, head: Head) -> Head:
+        """Return a head, inside a transaction, if it continues what was seen before."""
         seen = self._seen
         if seen is not None and (
             head.ledger != seen.ledger

@@ -1,13 +1,14 @@
 """Asking feature parties, over Flower's grid or within one process.
 
 A step of split learning needs the answer of every party, so a party that refuses or fails
-stops the run with a :class:`PartyError` that names it and says why.
+stops the run with a :class:`PartyError` that names it and says why. A party that answers without a
+gate stops it too, before all else that may be wrong: its embeddings have crossed the network.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 from flwr.app import Context, Message, Metadata, RecordDict
@@ -15,8 +16,9 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 
 from flower_ldp.errors import LdpError, WireError
+from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.patience import patient_grid
-from flower_ldp.strategies.replies import payload_of
+from flower_ldp.strategies.replies import is_raw, payload_of
 
 _MEANINGS = {
     "ldp:refused:records": "its records are not the server's: the ids of each table must be the "
@@ -42,10 +44,13 @@ class PartyError(LdpError):
         Its name, or its node while the name is not known.
     reason : str
         The code that it sent, or what is wrong with its reply.
+    others : sequence of PartyError
+        Of parties that did not answer the same question either; the text names them too.
     """
 
-    def __init__(self, party: str, reason: str) -> None:
-        super().__init__(f"party {party}: {reason}" + _explained(reason))
+    def __init__(self, party: str, reason: str, others: Sequence[PartyError] = ()) -> None:
+        own = f"party {party}: {reason}" + _explained(reason)
+        super().__init__("; ".join([own, *map(str, others)]))
         self.party = party
         self.reason = reason
 
@@ -149,18 +154,38 @@ def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[i
 
     Raises
     ------
+    RunStopped
+        If a party answered without a gate. No epsilon is counted for it.
     PartyError
-        For the first party without one.
+        If a party has no payload: for the first of them, and it names the others.
     """
-    found = {}
-    for node, name in names.items():
-        reply = replies.get(node)
-        if reply is None:
-            raise PartyError(name, "no answer within the time that it had")
-        if reply.has_error():
-            raise PartyError(name, reply.error.reason or "an error without a reason")
-        try:
-            found[node] = payload_of(reply.content)
-        except WireError as error:
-            raise PartyError(name, str(error)) from error
-    return found
+    raw = [name for node, name in names.items() if _is_raw(replies.get(node))]
+    if raw:
+        raise RunStopped(
+            f"{'party' if len(raw) == 1 else 'parties'} {', '.join(raw)} answered with raw "
+            "replies: the app has no gate. Make it by split_client_app(load), which has one, or "
+            "put LdpMod first in an app of your own (mods=[LdpMod(...)]). What was sent is not "
+            "private, and no epsilon is counted for it. The run stops so that no more crosses the "
+            "network"
+        )
+    read = {node: _read(replies.get(node), name) for node, name in names.items()}
+    failed = [answer for answer in read.values() if isinstance(answer, PartyError)]
+    if failed:
+        raise PartyError(failed[0].party, failed[0].reason, failed[1:])
+    return {node: answer for node, answer in read.items() if isinstance(answer, bytes)}
+
+
+def _is_raw(reply: Message | None) -> bool:
+    return reply is not None and not reply.has_error() and is_raw(reply.content)
+
+
+def _read(reply: Message | None, name: str) -> bytes | PartyError:
+    """Return the payload of a party's reply, or why it has none."""
+    if reply is None:
+        return PartyError(name, "no answer within the time that it had")
+    if reply.has_error():
+        return PartyError(name, reply.error.reason or "an error without a reason")
+    try:
+        return payload_of(reply.content)
+    except WireError as error:
+        return PartyError(name, str(error))

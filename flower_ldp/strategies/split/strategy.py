@@ -155,6 +155,8 @@ class SplitStrategy:
 
         Raises
         ------
+        RunStopped
+            If a party answers without a gate: nothing that it sent is private.
         PartyError
             If a party refuses, fails or does not answer, or its bottom is of another step.
         TypeError
@@ -245,12 +247,13 @@ class SplitStrategy:
         names = {party.node: party.name for party in parties}
         found = payloads(exchange.ask(kind, contents), names)
         records = len(self.tables.rows(table, block))
+        return [self._decoded(party, found[party.node], records) for party in parties]
+
+    def _decoded(self, party: AlignedParty, payload: bytes, records: int) -> Rows:
         try:
-            return [
-                decode_embeddings(found[party.node], self.mechanism, records) for party in parties
-            ]
+            return decode_embeddings(payload, self.mechanism, records)
         except WireError as error:
-            raise PartyError("whose report is malformed", str(error)) from error
+            raise PartyError(party.name, f"its report is malformed: {error}") from error
 
     def _backward(
         self,
