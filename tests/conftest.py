@@ -18,13 +18,28 @@ from xdist.scheduler import LoadFileScheduling
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Files that mostly wait, for heartbeats and timeouts of a minute. They come first, in one process.
-WAITING = ("test_slow_link.py", "test_faults.py")
+#: Files that mostly wait, for heartbeats and timeouts. They come first, in two processes.
+WAITING = {
+    "test_slow_link.py": "waiting for links",
+    "test_faults.py": "waiting for nodes",
+    "test_superlink_restart.py": "waiting for nodes",
+}
 #: Folders whose files keep two cores busy: no more than two of these files run at once.
 ENGINES = ("simulation", "network")
 #: And files of other folders.
 MORE_ENGINES = ("test_guarded_app.py", "test_sandboxed_app.py")
 ENGINES_AT_ONCE = 2
+#: The longest of them, in minutes and not in seconds: they come before the others.
+LONGEST = (
+    "test_federation.py",
+    "test_split_engine.py",
+    "test_guarded_app.py",
+    "test_engine.py",
+    "test_split_lm.py",
+    "test_deployment.py",
+    "test_deployment_samples.py",
+    "test_sandboxed_app.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,8 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path.name not in WAITING, *_turn_of(item.path)))
 
 
-def _turn_of(path: Path) -> tuple[bool, bool]:
-    return not _has_engine(path), path.parent.name != "statistical"
+def _turn_of(path: Path) -> tuple[bool, int, bool]:
+    engine = _has_engine(path)
+    place = LONGEST.index(path.name) if engine and path.name in LONGEST else len(LONGEST)
+    return not engine, place, path.parent.name != "statistical"
 
 
 def _has_engine(path: Path) -> bool:
@@ -42,7 +59,7 @@ def _has_engine(path: Path) -> bool:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """Give each file to one process, what waits to the same one, and engines to two at once."""
+    """Give each file to one process, what waits to two of them, and engines to two at once."""
     return _TwoEngines(config, log)
 
 
@@ -51,7 +68,7 @@ class _TwoEngines(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return "waiting" if Path(file).name in WAITING else file
+        return WAITING.get(Path(file).name, file)
 
     def _assign_work_unit(self, node: Any) -> None:
         self.workqueue.move_to_end(self._next(node), last=False)

@@ -15,7 +15,7 @@ call                           is let through
 ``pull-messages``              once with each token
 ``confirm-message-received``   of the message that the token was given
 ``push-messages``              one reply to that message, while it is the open one; its metadata
-                               are made anew from the message's own
+                               are made anew from the message's own, its tree is a sound one
 ``push-task-output``           after that reply
 any other                      never
 header ``traceparent``         of the executor alone
@@ -25,16 +25,18 @@ header ``traceparent``         of the executor alone
 from __future__ import annotations
 
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from flwr.app import Message, Metadata
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from flwr.supercore.constant import TASK_TOKEN_HEADER
+
+from flower_ldp.node.trees import Below, below, is_sound
 
 _log = logging.getLogger("flower_ldp")
 
@@ -56,7 +58,6 @@ _TRACE = b"traceparent"
 _LONGEST = 64 << 20
 #: Tokens that are remembered: there is one for each message, and one message at a time.
 _REMEMBERED = 1024
-_OBJECT = re.compile(r"[0-9a-f]{64}")
 
 
 class _NotPermitted(Exception):  # noqa: N818  # an answer
@@ -65,10 +66,10 @@ class _NotPermitted(Exception):  # noqa: N818  # an answer
 
 @dataclass
 class _Task:
-    """The message that a token was given, and the identity of the reply to it."""
+    """The message that a token was given, and the reply to it: a digest of its tree."""
 
     message: Metadata | None
-    reply: str = ""
+    reply: bytes = b""
     noted: bool = False
 
 
@@ -77,10 +78,12 @@ class AppCalls:
 
     def __init__(self) -> None:
         self._open: Metadata | None = None
+        self._below: Below = {}
         self._tasks: OrderedDict[bytes, _Task] = OrderedDict()
 
-    def opened(self, message: Message) -> None:
-        """Take note of the message that the node hands to an app now."""
+    def opened(self, message: Message, tree: Any) -> None:
+        """Take note of the message that the node hands to an app now, and of its objects."""
+        self._below = below(tree)
         self._open = message.metadata
 
     def around(self, app: Application) -> Application:
@@ -148,7 +151,7 @@ class AppCalls:
             return body
         if task.message is not self._open:
             raise _NotPermitted("a reply to a message that is closed")
-        return _own_reply(task, task.message, _parsed(PushAppMessagesRequest, body))
+        return _own_reply(task, task.message, self._below, _parsed(PushAppMessagesRequest, body))
 
     def _check_answered(self, token: bytes) -> None:
         task = self._tasks.get(token)
@@ -164,17 +167,22 @@ class AppCalls:
             _log.warning("a call of the app's was refused: %s", str(error)[:200])
 
 
-def _own_reply(task: _Task, message: Metadata, asked: PushAppMessagesRequest) -> bytes:
+def _own_reply(
+    task: _Task, message: Metadata, known: Below, asked: PushAppMessagesRequest
+) -> bytes:
     """Return the one reply of a task, with the metadata that a reply to its message has."""
     if len(asked.messages_list) != 1 or len(asked.message_object_trees) != 1:
         raise _NotPermitted("other than one reply")
     said = asked.messages_list[0].metadata
-    name = asked.message_object_trees[0].object_id
-    if not _OBJECT.fullmatch(name) or said.message_id != name or said.run_id != message.run_id:
+    tree = asked.message_object_trees[0]
+    if said.message_id != tree.object_id or said.run_id != message.run_id:
         raise _NotPermitted("a reply of another run or identity")
-    if task.reply not in ("", name):
+    if not is_sound(tree, known):
+        raise _NotPermitted("a reply of objects that cannot be")
+    reply = sha256(tree.SerializeToString(deterministic=True)).digest()
+    if task.reply not in (b"", reply):
         raise _NotPermitted("a second reply")
-    task.reply = name
+    task.reply = reply
     said.reply_to_message_id = message.message_id
     said.group_id = message.group_id
     said.message_type = message.message_type

@@ -33,13 +33,18 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supernode.cli import flower_supernode
 
-__all__ = ["Channel", "FlowerChanged", "NodeConfig", "Setup", "run_supernode"]
+from flower_ldp.node.waiting import WaitingFactory
+
+__all__ = ["Channel", "FlowerChanged", "Guarded", "NodeConfig", "Setup", "run_supernode"]
 
 #: Flower releases whose SuperNode was read and tested: from the first, below the second.
 FIRST_VERSION = (1, 40)
 UNKNOWN_VERSION = (1, 43)
 
 NodeConfig = dict[str, bool | float | int | str]
+
+#: How the SuperNode's loop asks its state for replies: since 1.41, and before.
+_FETCH = ("get_messages_legacy", "get_messages")
 
 # The module, which has the same name as its function and is hidden by it.
 _command: Any = sys.modules[flower_supernode.__module__]
@@ -76,6 +81,13 @@ class Channel(NamedTuple):
     confirm_message_received: Callable[[int, str], None]
 
 
+class Guarded(NamedTuple):
+    """A connection that is wrapped, and whether a message that came by it has no answer yet."""
+
+    channel: Channel
+    is_open: Callable[[str], bool]
+
+
 @dataclass(frozen=True)
 class Setup:
     """How a node is to be run.
@@ -88,14 +100,14 @@ class Setup:
         The node's configuration as the app sees it.
     """
 
-    guard: Callable[[Channel], Channel]
+    guard: Callable[[Channel], Guarded]
     app_config: NodeConfig
 
 
 def run_supernode(
     prepare: Callable[[NodeConfig], Setup],
     stop: Callable[[str], NoReturn],
-    opened: Callable[[Message], None],
+    opened: Callable[[Message, Any], None],
 ) -> None:
     """Run Flower's SuperNode, with the arguments in ``sys.argv``, behind a guard.
 
@@ -106,7 +118,7 @@ def run_supernode(
     stop : callable
         Ends the process at once, with a reason. An exception would not: Flower catches it.
     opened : callable
-        Is given each message that the SuperNode is about to hand to an app.
+        Is given each message that the SuperNode is about to hand to an app, and its tree.
 
     Raises
     ------
@@ -117,8 +129,9 @@ def run_supernode(
     start = _command.start_client_internal
     connect = worker._init_connection
 
-    def guarded_start(*, node_config: NodeConfig, **rest: Any) -> None:
+    def guarded_start(*, node_config: NodeConfig, state_factory: Any, **rest: Any) -> None:
         setup = prepare(dict(node_config))
+        factory = WaitingFactory(state_factory, _fetch_name())
 
         @contextlib.contextmanager
         def guarded_connect(*args: Any, **kwargs: Any) -> Iterator[Channel]:
@@ -127,22 +140,37 @@ def run_supernode(
                     channel = checked_channel(found)
                 except FlowerChanged as error:
                     stop(str(error))
-                yield _telling(setup.guard(channel), opened)
+                guarded = setup.guard(channel)
+
+                def told(message: Message, tree: Any) -> None:
+                    opened(message, tree)
+                    seen = message.metadata.message_id
+                    factory.waiting.opened(message, lambda: guarded.is_open(seen))
+
+                yield _telling(guarded.channel, told)
 
         worker._init_connection = guarded_connect
-        start(node_config=setup.app_config, **rest)
+        start(node_config=setup.app_config, state_factory=factory, **rest)
 
     _command.start_client_internal = guarded_start
     _command.flower_supernode()
 
 
-def _telling(channel: Channel, opened: Callable[[Message], None]) -> Channel:
+def _fetch_name() -> str:
+    used = worker._push_messages.__code__.co_names
+    for name in _FETCH:
+        if name in used:
+            return name
+    raise FlowerChanged("the SuperNode's loop asks for replies by another name")
+
+
+def _telling(channel: Channel, opened: Callable[[Message, Any], None]) -> Channel:
     """Return a channel that tells of each message before the SuperNode has it."""
 
     def receive() -> tuple[Message, Any] | None:
         received = channel.receive()
         if received is not None:
-            opened(received[0])
+            opened(*received)
         return received
 
     return channel._replace(receive=receive)
@@ -183,8 +211,10 @@ def check_flower() -> None:
     if getattr(_command, "start_client_internal", None) is not worker.start_client_internal:
         raise FlowerChanged("the command flower-supernode does not call start_client_internal")
     parameters = inspect.signature(worker.start_client_internal).parameters
-    if "node_config" not in parameters:
-        raise FlowerChanged("start_client_internal has no parameter node_config")
+    for name in ("node_config", "state_factory"):
+        if name not in parameters:
+            raise FlowerChanged(f"start_client_internal has no parameter {name}")
+    _fetch_name()
     if "create_app" not in _command._start_supernode_http_api.__code__.co_names:
         raise FlowerChanged("the runtime API is not made by create_app")
     if "_init_connection" not in worker.start_client_internal.__code__.co_names:

@@ -20,7 +20,7 @@ from flower_ldp.node.sandbox.settings import SandboxMissing, add_options
 if TYPE_CHECKING:
     from flwr.clientapp.typing import Mod
 
-    from flower_ldp.node.channel import NodeConfig, Setup
+    from flower_ldp.node.channel import Channel, NodeConfig, Setup
     from flower_ldp.node.sandbox.command import SandboxedApps
 
 PROGRAM = "flower-ldp-supernode"
@@ -189,7 +189,7 @@ def _setup(
     apps: SandboxedApps | None,
 ) -> Setup:
     """Find the site's policy, ledger and gate; end the process if one cannot be used."""
-    from flower_ldp.node.channel import Setup
+    from flower_ldp.node.channel import Guarded, Setup
     from flower_ldp.node.guard import Guard
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY
 
@@ -207,16 +207,18 @@ def _setup(
         app_config.pop(NODE_CONFIG_KEY, None)
         os.environ.pop(ENVIRONMENT_VARIABLE, None)
     print(f"{PROGRAM}: gate {options.ldp_gate}, policy {policy.path}", file=sys.stderr, flush=True)
-    return Setup(
-        lambda inner: Guard(
+
+    def guard(inner: Channel) -> Guarded:
+        found = Guard(
             inner,
             gate,
             gate_config,
             hold_seconds=options.ldp_hold_seconds,
             hides=options.ldp_gate == "privatize",
-        ).channel(),
-        app_config,
-    )
+        )
+        return Guarded(found.channel(), found.is_open)
+
+    return Setup(guard, app_config)
 
 
 class SitePolicy(NamedTuple):

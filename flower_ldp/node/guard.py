@@ -110,6 +110,11 @@ class Guard:
             confirm_message_received=self._confirm,
         )
 
+    def is_open(self, message_id: str) -> bool:
+        """Return whether a message, by the identity that the SuperNode knows, has no answer yet."""
+        with self._lock:
+            return self._originals.get(message_id, message_id) in self._open
+
     def _receive(self) -> tuple[Message, Any] | None:
         """Fetch the next message, and have it judged before the SuperNode sees it."""
         self._fail_unanswered()

@@ -67,14 +67,12 @@ class Federation:
         certificates = make_certificates(folder / "certificates") if tls else None
         port = free_port()
         variables = {
-            **os.environ,
+            **in_a_hurry(),
             **(environment or {}),
             TAG: tag,
             "FLWR_HOME": str(folder / "flower"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
-            "PYTHONPATH": hurried(),
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
         }
@@ -222,6 +220,11 @@ def hurried() -> str:
     """Return where processes are to look for packages, so that Flower asks more often."""
     own = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
     return os.pathsep.join([str(HURRY), *own])
+
+
+def in_a_hurry() -> dict[str, str]:
+    """Return this process's variables, and those by which Flower's processes ask more often."""
+    return {**os.environ, "PYTHONPATH": hurried(), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5"}
 
 
 def _toml(value: str | int | float | bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -10,12 +9,13 @@ import pytest
 
 from tests.network.certificates import DEPLOYMENT, make_certificates
 from tests.network.certificates import _prepare as prepare
+from tests.network.federation import in_a_hurry
 
 
 def test_the_guide_runs_on_one_machine(tmp_path: Path) -> None:
     done = subprocess.run(
         [str(DEPLOYMENT / "try_on_one_machine.sh"), "1"],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**in_a_hurry(), "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=500,

@@ -16,7 +16,7 @@ import pytest
 from flower_ldp.accounting.ledger import Ledger
 from tests.network.certificates import DEPLOYMENT, make_certificates
 from tests.network.certificates import _prepare as prepare
-from tests.network.federation import hurried, write_connection
+from tests.network.federation import in_a_hurry, write_connection
 from tests.network.processes import TAG, Process, free_port, is_listening, kill_tagged, wait_for
 from tests.network.samples import PARTS, UNITS, command, compose, here, unit
 from tests.network.sites import ROOT, make_app
@@ -76,13 +76,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     (tmp_path / "superexec-secret").write_bytes(os.urandom(32))
     tag = uuid.uuid4().hex
     environment = {
-        **os.environ,
+        **in_a_hurry(),
         TAG: tag,
         "FLWR_HOME": str(tmp_path / "user"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": hurried(),
     }
     found = Machine(tmp_path, free_port(), free_port(), environment)
     write_connection(tmp_path / "user", found.superlink, certificates)

@@ -1,8 +1,7 @@
-"""What a run does when nodes, clients or the SuperLink fail, and how long it takes."""
+"""What a run does when nodes or clients fail, and how long it takes."""
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from pathlib import Path
@@ -14,13 +13,15 @@ from tests.network.nodes import APP_STARTED, Node, Run
 from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
 
-ROUND_SECONDS = 30.0
+ROUND_SECONDS = 20.0
 PATIENCE_SECONDS = 20.0
 HANGS_LATER = dict.fromkeys(range(3, 21), "hangs")
 #: Starting to send, fetching replies and evaluating take a little on top of the timeout.
-SLACK = 20.0
-#: A SuperLink believes a node to be there until its heartbeats have been missing for so long.
-HEARTBEATS_SECONDS = 60.0
+SLACK = 25.0
+#: A SuperLink believes a node to be there until two heartbeats have been missing. Flower's are due
+#: in 30 seconds; these are sooner, and still rounds are shorter.
+HEARTBEAT = 15
+HEARTBEATS_SECONDS = 2.0 * HEARTBEAT
 
 
 def seconds(run: Run) -> dict[int, float]:
@@ -33,7 +34,8 @@ def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gon
     tmp_path: Path,
 ) -> None:
     best = tmp_path / "best.npz"
-    with Federation.start(tmp_path / "federation", tls=True) as federation:
+    hurry = {"TESTS_HEARTBEAT": str(HEARTBEAT)}
+    with Federation.start(tmp_path / "federation", tls=True, environment=hurry) as federation:
         killed, faulty, poor = [
             add_site(federation, part, command=GUARDED, connect=False, **how)
             for part, how in enumerate(
@@ -100,29 +102,3 @@ def wait_for_log(node: Node, text: str, run: Run) -> None:
         timeout=400,
         shown=lambda: node.log[-4_000:] + run.output[-4_000:],
     )
-
-
-def test_a_superlink_that_is_killed_goes_on_with_its_database(tmp_path: Path) -> None:
-    received = tmp_path / "received.json"
-    app = make_app(tmp_path)
-    with Federation.start(tmp_path / "federation", tls=True) as federation:
-        nodes = [add_site(federation, part, connect=False) for part in (0, 1)]
-        for node in nodes:
-            node.wait_until_connected()
-        first = federation.submit(app, {"num-server-rounds": 50})
-        first.wait_for("^round 1: accuracy", timeout=200)
-        federation.superlink.kill()
-        before = [(spent(node), sealed(node)) for node in nodes]
-        assert all(cost >= 21.0 for cost, _ in before)
-        restarted = time.monotonic()
-        federation.restart_superlink()
-        # The nodes come back by themselves, with the keys that the database holds.
-        second = federation.submit(app, {"num-server-rounds": 1, "received": str(received)})
-        second.wait_for("^finished", timeout=300)
-        print(f"a new run had ended {time.monotonic() - restarted:.0f} s after the restart")
-        after = [(spent(node), sealed(node)) for node in nodes]
-    for (cost, reports), (cost_before, reports_before) in zip(after, before, strict=True):
-        assert cost >= cost_before + 21.0
-        assert reports > reports_before
-    found = json.loads(received.read_text())
-    assert found["metrics"]["1"]["accepted"] == 2

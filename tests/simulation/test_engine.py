@@ -1,4 +1,4 @@
-"""Real runs through Flower's simulation engine, submitted with ``flwr run``."""
+"""Whole runs: through Flower's simulation engine, and where that is not the point without it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
+from tests.simulation import without_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "signds"
@@ -52,32 +54,49 @@ def test_nothing_planted_in_a_client_reaches_the_server(
     assert found["norm"] > 0
 
 
-def test_the_example_runs_from_its_command_and_leaves_table_history_and_plot(
-    tmp_path: Path,
-) -> None:
+def test_the_example_runs_from_its_command_in_flowers_engine(tmp_path: Path) -> None:
     """Without FedAvg, which the README's command runs as well, and so does the gate."""
     output = tmp_path / "outputs"
     command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", "6", "--rounds", "3"]
-    command += ["--output", str(output), "--dp-encrypt", "--no-baseline"]
+    command += ["--output", str(output), "--no-baseline"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for words in ("epsilon in total", "bytes up per client", "r_est", "Each client has spent"):
-        assert words in done.stdout
-    assert "simulation" in done.stdout
-    private = json.loads((output / "signds-history.json").read_text())
-    assert [row["round"] for row in private["rounds"]] == [0, 1, 2, 3]
-    assert all(row["accepted"] == 6 for row in private["rounds"][1:])
-    assert 0 < private["rounds"][3]["bytes-up"] < 400
+    history = trained(done.stdout, output)
+    assert spent(output) == [history[3]["epsilon-total"]] * 6
+
+
+def test_the_example_leaves_table_history_and_plot_of_dp_encrypt_too(tmp_path: Path) -> None:
+    output = tmp_path / "outputs"
+    arguments = ("--clients", "6", "--rounds", "3", "--output", str(output))
+    done = without_engine.run(EXAMPLE / "run.py", *arguments, "--dp-encrypt", "--no-baseline")
+    assert done.returncode == 0, done.stdout + done.stderr
+    history = trained(done.stdout, output)
     noised = json.loads((output / "dp-encrypt-history.json").read_text())["rounds"]
     assert (noised[3]["epsilon-total"], noised[3]["bytes-up"]) == (150.0, 3_659)
     assert noised[3]["delta-total"] == pytest.approx(0.03)
+    assert spent(output) == [history[3]["epsilon-total"] + noised[3]["epsilon-total"]] * 6
+
+
+def trained(printed: str, output: Path) -> list[dict[str, Any]]:
+    """Check what a run of the example's SignDS leaves; return its rounds."""
+    for words in ("epsilon in total", "bytes up per client", "r_est", "Each client has spent"):
+        assert words in printed
+    assert "simulation" in printed
+    rounds: list[dict[str, Any]] = json.loads((output / "signds-history.json").read_text())[
+        "rounds"
+    ]
+    assert [row["round"] for row in rounds] == [0, 1, 2, 3]
+    assert all(row["accepted"] == 6 for row in rounds[1:])
+    assert 0 < rounds[3]["bytes-up"] < 400
     assert (output / "history.png").read_bytes().startswith(b"\x89PNG")
+    return rounds
+
+
+def spent(output: Path) -> list[float]:
+    """Return what each client's account holds."""
     with Ledger.open(output / "simulation-ledger.sqlite", read_only=True) as ledger:
-        spent = [ledger.totals(account)[Unit.CLIENT] for account in ledger.data_ids()]
-    assert len(spent) == 6
-    for amount in spent:
-        total = private["rounds"][3]["epsilon-total"] + noised[3]["epsilon-total"]
-        assert amount.spent(Unit.CLIENT).epsilon == total
+        totals = [ledger.totals(account)[Unit.CLIENT] for account in ledger.data_ids()]
+    return [amount.spent(Unit.CLIENT).epsilon for amount in totals]
 
 
 def accuracy_of(printed: str) -> float:
@@ -104,7 +123,7 @@ def test_the_existing_app_trains_in_the_engine_as_in_one_process(
 ) -> None:
     app, runner = ROOT / "examples" / "existing_app" / "plain", load_runner()
     with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
-        runner.submit(app, environment, 40, {"num-server-rounds": "12"}, last_line="final accuracy")
+        runner.submit(app, environment, 10, {"num-server-rounds": "4"}, last_line="final accuracy")
     accuracy = accuracy_of(capfd.readouterr().out)
     assert accuracy > 0.8
     alike = accuracy_of(in_process(app, 10, "num-server-rounds = 4"))
@@ -114,8 +133,8 @@ def test_the_existing_app_trains_in_the_engine_as_in_one_process(
 
 def test_the_existing_app_trains_after_the_change(simulation_policy: Path) -> None:
     app = ROOT / "examples" / "existing_app" / "private"
-    # A model that knows nothing scores 0.1; ten rounds, twelve times, gave 0.67 +- 0.08.
-    assert accuracy_of(in_process(app, 40, "num-server-rounds = 12")) > 0.3
+    # A model that knows nothing scores 0.1; seven rounds, four times, gave 0.58 +- 0.07.
+    assert accuracy_of(in_process(app, 40, "num-server-rounds = 8")) > 0.25
 
 
 @pytest.mark.parametrize(

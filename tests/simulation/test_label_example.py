@@ -1,4 +1,4 @@
-"""The example of private labels: its client by itself, and a run from its command."""
+"""The example of private labels: its client by itself, and its command without an engine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.privacy import Unit
 from tests import messages
+from tests.simulation import without_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "label_dp"
@@ -150,13 +151,9 @@ def test_methods_share_the_labels_that_were_randomized_first(
     assert spent(tmp_path) == {"digits/2": 1.0}
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(EXAMPLE / "run.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-
-
 def test_the_example_runs_and_two_stages_cost_as_much_as_one(tmp_path: Path) -> None:
-    done = run(
+    done = without_engine.run(
+        EXAMPLE / "run.py",
         *("--clients", str(CLIENTS), "--rounds", "2", "--output", str(tmp_path)),
         *("--method", "local-priors", "--method", "lp-2st"),
         *("--set", "clusters=8", "--set", "clusterings=2", "--set", "first-stage-rounds=1"),
@@ -187,6 +184,7 @@ def test_the_example_runs_and_two_stages_cost_as_much_as_one(tmp_path: Path) -> 
     [(["--method", "none"], "--method"), (["--data", "/nowhere/mnist.npz"], "mnist.npz")],
 )
 def test_a_wrong_argument_is_a_clear_error(arguments: list[str], complaint: str) -> None:
-    done = run(*arguments)
+    command = [sys.executable, str(EXAMPLE / "run.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert complaint in done.stderr + done.stdout

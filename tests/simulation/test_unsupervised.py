@@ -1,4 +1,4 @@
-"""Training and protected evaluation in one app, through Flower's simulation engine."""
+"""Training and protected evaluation in one app, from the example's command without an engine."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ import pytest
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
+from tests.simulation import without_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "unsupervised_eval"
 CLIENTS, ROUNDS = 8, 3
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(EXAMPLE / "run.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     output = tmp_path_factory.mktemp("unsupervised")
-    done = run(
+    done = without_engine.run(
+        EXAMPLE / "run.py",
         *("--clients", str(CLIENTS), "--rounds", str(ROUNDS), "--protection", "codebook"),
         *("--output", str(output)),
     )
@@ -96,6 +93,7 @@ def test_nothing_raw_reaches_the_server(server: dict[str, Any]) -> None:
     ],
 )
 def test_a_wrong_argument_is_a_clear_error(arguments: list[str], complaint: str) -> None:
-    done = run(*arguments)
+    command = [sys.executable, str(EXAMPLE / "run.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert complaint in done.stderr + done.stdout

@@ -12,6 +12,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
+from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import GaussianRelease, LdpMod
 from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.config import load_config
@@ -85,7 +86,7 @@ def through_the_gate(sent: Message, trained: dict[str, np.ndarray]) -> Message:
         metrics = MetricRecord({"num-examples": 987_654, "loss": 0.123})
         return Message(RecordDict({"arrays": record(trained), "m": metrics}), reply_to=asked)
 
-    gate = LdpMod(train=GaussianRelease())
+    gate = LdpMod(train=GaussianRelease(), admission=AsDeployed())
     return gate(sent, client(sent.metadata.dst_node_id), app)
 
 

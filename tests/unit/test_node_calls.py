@@ -75,7 +75,8 @@ class Node:
         message = messages.message(content, node=NODE, message_id="")
         message.metadata.__dict__.update(_run_id=run, _group_id="3")
         message.metadata.__dict__["_message_id"] = message.object_id
-        self.calls.opened(message)
+        with no_object_id_recompute():
+            self.calls.opened(message, get_object_tree(message))
         self.message, self.reply = message, None
         task = self.state.create_task(task_type=TaskType.CLIENT_APP, run_id=run, fab_hash=FAB)
         self.state.store_message(message)

@@ -57,6 +57,12 @@ def test_another_start_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         channel.check_flower()
 
 
+def test_a_loop_that_waits_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_push_messages", lambda state: state.wait_for_messages())
+    with pytest.raises(channel.FlowerChanged, match="replies"):
+        channel.check_flower()
+
+
 def known() -> list[Any]:
     return [
         7,

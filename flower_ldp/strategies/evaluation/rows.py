@@ -79,7 +79,7 @@ class ProxyCodebook:
         Codes per class.
     trust_repeats : int
         Simulated experiments that tell how far the score follows clients
-        (:func:`~flower_ldp.strategies.score_trust`), at least 2, or 0 for none. Each
+        (:func:`~flower_ldp.strategies.evaluation.score_trust`), at least 2, or 0 for none. Each
         costs one scoring; none touches private data.
 
     Raises
