@@ -10,8 +10,7 @@ from types import MappingProxyType
 from flower_ldp.cli.config_embedding import embedding_dp
 from flower_ldp.cli.config_encrypt import encrypt
 from flower_ldp.cli.output import Report, number
-from flower_ldp.config import load_dpsgd_config
-from flower_ldp.config.labels import load_label_config
+from flower_ldp.config import SECTIONS, load_dpsgd_config, load_label_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms.laplace import NoProtectionWarning
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
@@ -89,8 +88,8 @@ def label_dp(file: Path, report: Report) -> None:
     report.line("Features are not protected.")
 
 
-#: What answers for a file that has this section.
-KINDS: Mapping[str, Callable[[Path, Report], None]] = MappingProxyType(
+#: What answers for a file of each of the kinds in ``config.SECTIONS``.
+ANSWERS: Mapping[str, Callable[[Path, Report], None]] = MappingProxyType(
     {"encrypt": encrypt, "dpsgd": dpsgd, "label_dp": label_dp, "embedding_dp": embedding_dp}
 )
 
@@ -104,16 +103,16 @@ def answer(file: Path, report: Report) -> None:
         If the file has no section that names its kind, or an error in it.
     """
     names = section_names(file)
-    kind = next((kind for kind in KINDS if kind in names), None)
+    kind = next((kind for kind in SECTIONS if kind in names), None)
     if kind is None and "budgets" in names and "data_id" in names:
         raise ConfigError(f"{file}: is a data owner's policy: flower-ldp policy check {file}")
     if kind is None:
-        raise ConfigError(f"{file}: has none of the sections {', '.join(KINDS)}")
+        raise ConfigError(f"{file}: has none of the sections {', '.join(SECTIONS)}")
     report.facts["kind"] = kind
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoProtectionWarning)
         try:
-            KINDS[kind](file, report)
+            ANSWERS[kind](file, report)
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in caught):
                 report.warn(text)

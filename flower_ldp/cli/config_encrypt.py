@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from flower_ldp.cli.output import Report, number
 from flower_ldp.config import (
@@ -12,9 +15,9 @@ from flower_ldp.config import (
     UnsupervisedConfig,
     load_config,
 )
+from flower_ldp.mechanisms.base import row_of
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
-from flower_ldp.strategies import LearnedStep
 from flower_ldp.wire.health import health_events
 
 _OFTEN = 0.9
@@ -27,12 +30,11 @@ def encrypt(file: Path, report: Report) -> None:
     report.facts["encrypt_train_type"] = chosen.encrypt_train_type
     report.facts["privacy_eval_type"] = chosen.privacy_eval_type
     report.line(f"{file}: {chosen.encrypt_train_type}")
-    if chosen.encrypt_train_type == "DP_ENCRYPT" and chosen.dp_encrypt is not None:
-        _gaussian(chosen, chosen.dp_encrypt, report)
-    elif chosen.encrypt_train_type == "SIGNDS" or "signds" in chosen.model_fields_set:
-        _signds(chosen, chosen.signds, report)
-    else:
+    section = chosen.training()
+    if section is None:
         report.facts["mechanism"] = None
+    else:
+        row_of(TRAINING, section)(chosen, section, report)
     if chosen.encrypt_train_type == "NOT_ENCRYPT":
         report.warn(
             "encrypt_train_type is NOT_ENCRYPT: the file asks for no protection in training"
@@ -42,10 +44,9 @@ def encrypt(file: Path, report: Report) -> None:
 
 
 def _signds(chosen: EncryptConfig, signds: SignDSConfig, report: Report) -> None:
-    mechanism, step, optimizer = signds.mechanism(), signds.step(), signds.server_optimizer()
-    learned = isinstance(step, LearnedStep)
-    magnitude = step.magnitude.events() if isinstance(step, LearnedStep) else ()
-    events = (*mechanism.events(), *magnitude, *health_events(chosen.health_eps))
+    magnitude, optimizer = signds.magnitude(), signds.server_optimizer()
+    learned, bit = magnitude is not None, () if magnitude is None else magnitude.events()
+    events = (*signds.mechanism().events(), *bit, *health_events(chosen.health_eps))
     spent = compose(events)[Unit.CLIENT]
     below = f", below {signds.sign_min_participation:.0%} of the clients fixed" if learned else ""
     size = "learned by MagRR" if learned else "fixed"
@@ -103,6 +104,12 @@ def _gaussian(whole: EncryptConfig, chosen: DPEncryptConfig, report: Report) -> 
     )
     report.line(f"One round: {meaning(spent)}")
     report.line(f"With a probability of up to {spent.delta:g} not even that holds.")
+
+
+#: What says how updates are protected, by the section that training goes by.
+TRAINING: Mapping[type, Callable[[EncryptConfig, Any, Report], None]] = MappingProxyType(
+    {SignDSConfig: _signds, DPEncryptConfig: _gaussian}
+)
 
 
 def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from flwr.app import MessageType
+
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
@@ -19,6 +24,7 @@ from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
 
 __all__ = [
+    "RELEASES",
     "Admission",
     "EmbeddingRelease",
     "GaussianRelease",
@@ -43,3 +49,16 @@ __all__ = [
     "private_labels",
     "split_client_app",
 ]
+
+#: How replies about updates and rows are privatized: by type of message, then by the mechanism
+#: that the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`).
+RELEASES: Mapping[str, Mapping[str, Release]] = MappingProxyType(
+    {
+        MessageType.TRAIN: MappingProxyType(
+            {"signds": SignDSRelease(), "gaussian": GaussianRelease()}
+        ),
+        MessageType.EVALUATE: MappingProxyType(
+            {"laplace": ProtectedEvalRelease(), "codebook": ProtectedEvalRelease()}
+        ),
+    }
+)

@@ -15,15 +15,20 @@ from numpy.typing import NDArray
 from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.complaints import are_rows, rows_complaint
 from flower_ldp.clients.health import with_health
-from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.release import OpenRelease, check_storable
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report, eval_report_length
+from flower_ldp.wire.evaluation import (
+    EvalProposal,
+    decode_eval_report,
+    encode_eval_report,
+    eval_report_length,
+)
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.health import health_length
+from flower_ldp.wire.health import health_length, split_health
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class ProtectedEvalRelease:
 
 
 @dataclass(frozen=True)
-class OpenEvaluation:
+class OpenEvaluation(OpenRelease):
     """An accepted proposal, waiting for the app's predictions."""
 
     proposal: EvalProposal
@@ -114,6 +119,11 @@ class OpenEvaluation:
             if not metric.reads(told.get(name))
         ]
         return f"no number for the metrics {missing}" if missing else None
+
+    def check_form(self, report: bytes) -> None:
+        """Raise WireError unless some honest client could have sent these bytes."""
+        report, _ = split_health(report, asked=self.proposal.health is not None)
+        decode_eval_report(report, self.proposal)
 
     def _report(
         self, rows: NDArray[Any] | None, metrics: Mapping[str, object], rng: RandomSource

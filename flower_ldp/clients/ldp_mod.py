@@ -33,7 +33,7 @@ import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.admission import Admission, Handling, Permit
 from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
@@ -42,7 +42,6 @@ from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import (
     IncompleteError,
-    KeptRelease,
     OpenRelease,
     Release,
     unreadable,
@@ -151,17 +150,7 @@ class LdpMod:
         except (WireError, ValueError) as error:
             raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
         self._rehearse(opened, message, context)
-        request = ReleaseRequest(
-            run_id=metadata.run_id,
-            message_id=metadata.message_id,
-            message_type=metadata.message_type,
-            events=opened.events,
-            terms=opened.terms,
-            part=opened.part if isinstance(opened, KeptRelease) else "",
-            memo=opened.memo if isinstance(opened, KeptRelease) else "",
-            basis=opened.basis if isinstance(opened, KeptRelease) else None,
-        )
-        return opened, self._admission.admit(request, context)
+        return opened, self._admission.admit(opened.request(metadata), context)
 
     def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Hold the rehearsal; without the admission its text is not told either."""

@@ -32,7 +32,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from flower_ldp.clients.answers import for_app
 from flower_ldp.clients.calling import cause_of
-from flower_ldp.clients.release import Judging, OpenRelease
+from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_REHEARSAL
 
@@ -144,8 +144,6 @@ def _failure(
         reply = handler(for_app(copy.deepcopy(message), released=True), _stage(context))
         if reply.has_error():
             return _public(f"the app answered with an error: {reply.error.reason}")
-        if not isinstance(opened, Judging):
-            return None
         with np.errstate(all="ignore"):
             complaint = opened.complaint(reply.content)
         return None if complaint is None else _public(complaint)

@@ -86,6 +86,17 @@ class EncryptConfig(Section):
         """Return what asks for health bits, for a strategy; None if none is asked for."""
         return None if self.health_eps is None else Health(self.health_eps)
 
+    def training(self) -> SignDSConfig | DPEncryptConfig | None:
+        """Return the section that training goes by.
+
+        Without protection that is the ``signds`` section, if the file has it: its sizes may be
+        read by who trains; else None.
+        """
+        if self.encrypt_train_type == "DP_ENCRYPT":
+            return self.dp_encrypt
+        used = self.encrypt_train_type == "SIGNDS" or "signds" in self.model_fields_set
+        return self.signds if used else None
+
     @model_validator(mode="after")
     def _warn_of_no_protection(self) -> EncryptConfig:
         asked = self.laplace_eval

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -17,6 +17,9 @@ from flower_ldp.yaml_source import Section, interval
 class MomentumConfig(Section):
     """Server momentum."""
 
+    #: Whether the length of a step depends on what clients tell of it.
+    uses_magnitude: ClassVar[bool] = True
+
     kind: Literal["momentum"]
     momentum: Annotated[float, interval("[0, 1)")] = 0.9
     learning_rate: Annotated[float, interval("(0, inf)")] = 1.0
@@ -28,6 +31,9 @@ class MomentumConfig(Section):
 
 class FixedLengthConfig(Section):
     """Server steps of planned length."""
+
+    #: Whether the length of a step depends on what clients tell of it.
+    uses_magnitude: ClassVar[bool] = False
 
     kind: Literal["fixed_length"]
     length: Annotated[float, interval("(0, inf)")]
@@ -84,7 +90,7 @@ class SignDSConfig(Section):
     @model_validator(mode="after")
     def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
         chosen = self.sign_server_optimizer
-        if self.sign_mag_eps is not None and isinstance(chosen, FixedLengthConfig):
+        if self.sign_mag_eps is not None and chosen is not None and not chosen.uses_magnitude:
             wanted = "must be left out with steps of fixed length, which ignore what the bit tells"
             raise PydanticCustomError("unused", wanted, {"at": ("sign_mag_eps",)})
         return self
@@ -93,17 +99,22 @@ class SignDSConfig(Section):
         """Return the dimension selection."""
         return SignDS(self.sign_eps, self.sign_k, self.sign_thr_ratio, self.sign_dim_out)
 
-    def step(self) -> LearnedStep | FixedStep:
-        """Return the step rule: learned if ``sign_mag_eps`` is given, else fixed."""
-        fixed = FixedStep(self.sign_global_lr)
+    def magnitude(self) -> MagRR | None:
+        """Return what the magnitude bit goes through, if one is asked for."""
         if self.sign_mag_eps is None:
-            return fixed
-        magnitude = MagRR(
+            return None
+        return MagRR(
             self.sign_mag_eps,
             self.sign_mag_initial,
             self.sign_mag_significance,
             self.sign_mag_regrow_after,
         )
+
+    def step(self) -> LearnedStep | FixedStep:
+        """Return the step rule: learned if ``sign_mag_eps`` is given, else fixed."""
+        fixed, magnitude = FixedStep(self.sign_global_lr), self.magnitude()
+        if magnitude is None:
+            return fixed
         return LearnedStep(magnitude, fixed, self.sign_min_participation)
 
     def server_optimizer(self) -> ServerOptimizer | None:

@@ -93,6 +93,10 @@ class CodebookEmbedding:
         """Return the cost of one release of one record."""
         return self.response.events()
 
+    def unread(self, scores: object) -> NDArray[np.bool_]:
+        """Return which records of many have no code that can be read, shape (n,). **Private**."""
+        return np.asarray(self.encode(scores) == INVALID)
+
     def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int64]:
         """Return the code of one record or of many: the first of the largest scores.
 

@@ -134,6 +134,10 @@ class UnaryEncoding:
             return ()
         return (PrivacyEvent(self.name, self.record_epsilon, unit=Unit.EXAMPLE),)
 
+    def unread(self, values: object) -> NDArray[np.bool_]:
+        """Return which records of many have a bit that cannot be read, shape (n,). **Private**."""
+        return np.asarray((self.quantize(values) == INVALID).any(axis=-1))
+
     def quantize(self, values: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int8]:
         """Return the bits [E > 0] of one record or of many, and -1 where there is none.
 

@@ -19,7 +19,13 @@ from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import check_version, float_field
-from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
+from flower_ldp.wire.health import (
+    health_events,
+    health_fields,
+    health_length,
+    health_response,
+    without_health,
+)
 
 _VERSION = 1
 _FIELDS = {"version", "mechanism", "epsilon", "delta", "clip-norm"}
@@ -51,6 +57,18 @@ class GaussianProposal:
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client."""
         return (*self.mechanism.events(), *health_events(self.health_epsilon))
+
+    def report_bytes(self, dimension: int) -> int:
+        """Return the number of bytes of every report of so many entries, health bit included."""
+        return gaussian_length(dimension) + health_length(self.health_epsilon)
+
+    def encode(self, report: NDArray[np.int8]) -> bytes:
+        """Return the bytes of a report without the health bit."""
+        return encode_gaussian(report)
+
+    def decode(self, data: bytes, dimension: int) -> NDArray[np.int8]:
+        """Decode a report without the health bit, strictly; see :func:`decode_gaussian`."""
+        return decode_gaussian(data, dimension=dimension, largest=self.mechanism.largest)
 
     def to_fields(self) -> dict[str, int | float | str]:
         """Return the record's fields."""

@@ -38,7 +38,13 @@ from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire import subset
 from flower_ldp.wire.fields import check_version, float_field
-from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
+from flower_ldp.wire.health import (
+    health_events,
+    health_fields,
+    health_length,
+    health_response,
+    without_health,
+)
 from flower_ldp.wire.subset import LENGTH, ORDER, PADDING, RANGE
 
 __all__ = [
@@ -116,6 +122,24 @@ class SignDSProposal:
         """Return what an answer costs one client: the selection and the bits asked for."""
         magnitude = () if self.magnitude is None else self.magnitude.events()
         return (*self.selection.events(), *magnitude, *health_events(self.health_epsilon))
+
+    def report_bytes(self, dimension: int) -> int:
+        """Return the number of bytes of every report about so many entries, health bit included.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer entries than the selection reports, or too many.
+        """
+        dim_out = self.selection.plan(dimension, quiet=True).dim_out
+        length = report_length(dimension=dimension, dim_out=dim_out)
+        return length + health_length(self.health_epsilon)
+
+    def decode(self, data: bytes, dimension: int) -> tuple[NDArray[np.int64], int, int | None]:
+        """Decode a report without the health bit, strictly; see :func:`decode_report`."""
+        dim_out = self.selection.plan(dimension, quiet=True).dim_out
+        has_bit = self.magnitude is not None
+        return decode_report(data, dimension=dimension, dim_out=dim_out, has_bit=has_bit)
 
     def to_fields(self) -> dict[str, int | float | str]:
         """Return the record's fields.

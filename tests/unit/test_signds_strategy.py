@@ -23,7 +23,7 @@ from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.privacy import Unit
 from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, SignDSStrategy
-from flower_ldp.strategies import signds as strategy_module
+from flower_ldp.strategies import training as strategy_module
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.signds import SignDSProposal, encode_report
 from tests.messages import context, error_reply, message, record

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from flower_ldp.clients.admission import Basis
 from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.complaints import embeddings_complaint
-from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.release import KeptRelease, check_storable
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
@@ -136,25 +136,22 @@ class EmbeddingRelease:
         rows = self.party.tables.rows(proposal.terms.table, proposal.block)
         check_storable(embeddings_length(proposal.mechanism, len(rows)))
         claim = self.party.claim
-        events = claim.events(proposal.mechanism.events())
         _log.info("epsilon is about %s", claim.covers)
-        part = f"{self.party.tables.layout[:16]}/{proposal.terms.table}/{proposal.block}"
         step = self.party.step if claim.kind == "conditional" else ""
-        return OpenEmbedding(proposal, events, part, self.party.digest(), claim, step)
+        layout = self.party.tables.layout
+        return OpenEmbedding(proposal, layout, self.party.digest(), claim, step)
 
 
 @dataclass(frozen=True)
-class OpenEmbedding:
+class OpenEmbedding(KeptRelease):
     """An accepted proposal about one block.
 
     Parameters
     ----------
     proposal : EmbeddingProposal
         What is asked for.
-    events : tuple of PrivacyEvent
-        What it costs each record of the block.
-    part : str
-        The block's account.
+    layout : str
+        Digest of how the party's tables are cut into blocks.
     bottom : str
         Digest of the bottom's weights.
     claim : BottomClaim
@@ -165,11 +162,20 @@ class OpenEmbedding:
     """
 
     proposal: EmbeddingProposal
-    events: tuple[PrivacyEvent, ...]
-    part: str
+    layout: str
     bottom: str
     claim: BottomClaim
     step: str = ""
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """What it costs each record of the block."""
+        return self.claim.events(self.proposal.mechanism.events())
+
+    @property
+    def part(self) -> str:
+        """The block's account."""
+        return f"{self.layout[:16]}/{self.proposal.terms.table}/{self.proposal.block}"
 
     @property
     def terms(self) -> str:

@@ -28,10 +28,10 @@ from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.evaluation.rows import ProxyCodebook, RoundRows, rows_for
 from flower_ldp.strategies.evaluation.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
-from flower_ldp.strategies.exchange import cost_metrics, propose, settle
 from flower_ldp.strategies.health import Health, HealthWatch
 from flower_ldp.strategies.patience import patient_start
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
+from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.health import health_events
@@ -209,12 +209,7 @@ class ProtectedEvalStrategy(Strategy):
         self._health.begin()
         decode = self._health.decoder(lambda report: decode_eval_report(report, asked.proposal))
         reports = list(judge.decode(replies, decode))
-        values: dict[str, int | float] = {
-            "accepted": judge.accepted,
-            "rejected": judge.rejected.total(),
-            **{f"rejected-{reason}": n for reason, n in sorted(judge.rejected.items())},
-            **self._health.values(),
-        }
+        values: Metrics = {**reply_metrics(judge), **self._health.values()}
         if reports:
             values |= self._scored(asked.rows, np.concatenate([rows for rows, _ in reports]))
             values |= self._means(np.array([metrics for _, metrics in reports]))

@@ -1,23 +1,22 @@
-"""What strategies here share around their own arithmetic: propose, account, move the model."""
+"""What a round of training and one of evaluation share: propose, settle, and say what it cost."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message
-from numpy.typing import NDArray
+from flwr.app import ConfigRecord, Message
 
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.endings import raw_hint
 from flower_ldp.strategies.replies import HINTS, Complaints, ReplyFilter
 from flower_ldp.strategies.spending import Proposals
 from flower_ldp.wire.fields import PROPOSAL_KEY, Field
-from flower_ldp.wire.layout import ModelLayout
 
 _log = logging.getLogger("flwr")
+#: What a record of metrics is made from.
+Metrics: TypeAlias = dict[str, int | float]
 
 
 def propose(
@@ -58,44 +57,19 @@ def settle(
             complaints.hint(reason, HINTS[reason])
 
 
-def account(
-    replies: ReplyFilter,
-    events: tuple[PrivacyEvent, ...],
-    proposals: Proposals,
-    complaints: Complaints,
-    server_round: int,
-) -> None:
-    """Take off what cost nothing, and log what came back."""
-    settle(replies, events, proposals, complaints)
-    proposals.answered(events, replies.accepted)
-    _log.info(
-        "aggregate_train: accepted %d reports, rejected %d %s",
-        replies.accepted,
-        replies.rejected.total(),
-        dict(replies.rejected) or "",
-    )
-    if replies.accepted == 0:
-        _log.warning("no usable report in round %d: the model stays as it is", server_round)
-
-
-def reply_metrics(replies: ReplyFilter, payload_bytes: int) -> dict[str, int | float]:
-    """Return ``accepted``, ``rejected``, ``rejected-<reason>`` and ``bytes-up``."""
-    values: dict[str, int | float] = {
-        "accepted": replies.accepted,
-        "rejected": replies.rejected.total(),
-    }
+def reply_metrics(replies: ReplyFilter) -> Metrics:
+    """Return ``accepted``, ``rejected`` and ``rejected-<reason>``."""
+    values: Metrics = {"accepted": replies.accepted, "rejected": replies.rejected.total()}
     for reason, count in sorted(replies.rejected.items()):
         values[f"rejected-{reason}"] = count
-    if replies.accepted:
-        values["bytes-up"] = payload_bytes / replies.accepted
     return values
 
 
-def cost_metrics(events: tuple[PrivacyEvent, ...], proposals: Proposals) -> dict[str, float]:
+def cost_metrics(events: tuple[PrivacyEvent, ...], proposals: Proposals) -> Metrics:
     """Return ``epsilon-round`` and ``epsilon-total``, and the deltas where there are any."""
     asked = compose(events)[Unit.CLIENT]
     worst = proposals.worst().get(Unit.CLIENT)
-    values = {
+    values: Metrics = {
         "epsilon-round": asked.epsilon,
         "epsilon-total": worst.epsilon if worst else 0.0,
     }
@@ -103,17 +77,3 @@ def cost_metrics(events: tuple[PrivacyEvent, ...], proposals: Proposals) -> dict
         values["delta-round"] = asked.delta
         values["delta-total"] = worst.delta if worst else 0.0
     return values
-
-
-def moved_model(
-    layout: ModelLayout, model: Mapping[str, NDArray[Any]], step: NDArray[np.floating[Any]]
-) -> ArrayRecord | None:
-    """Return the model moved by a flat step, or None if that is not finite.
-
-    A model with an infinity in it could never be trained again: no client would answer.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        moved = layout.add(model, step)
-    if not all(np.isfinite(array).all() for array in moved.values()):
-        return None
-    return ArrayRecord({name: Array(array) for name, array in moved.items()})
