@@ -11,7 +11,8 @@ from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.types import NO_RUN
-from flower_ldp.cli.ledger_answers import accounts_of, look_into, over
+from flower_ldp.cli.ledger_answers import look_into
+from flower_ldp.cli.ledger_budgets import accounts_of, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
 from flower_ldp.policy import Policy, load_own_policy
