@@ -22,41 +22,34 @@ nothing about the labels.
 
 from __future__ import annotations
 
-import hmac
 import logging
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger import Ledger, Receipt
 from flower_ldp.accounting.ledger.types import NO_RUN
 from flower_ldp.clients.labels.store import (
+    MESSAGE_TYPE,
+    Shelf,
     keyed_digest,
     locked_key,
     most_bytes,
-    pack,
-    unpack,
 )
 from flower_ldp.clients.owner import account_of, ledger_of, policy_of
 from flower_ldp.clients.release import check_storable
-from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelStages, canonical
+from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.mechanisms.inputs import read_labels, read_prior, refuse_prior
 from flower_ldp.mechanisms.labels import LabelMechanism
 from flower_ldp.policy import Policy
-from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.refusals import REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
 
-#: Labels are randomized for training, so the policy's section for train messages governs.
-MESSAGE_TYPE = "train"
 _MOST_NAME = 100
 
 
@@ -153,7 +146,7 @@ class PrivateLabels:
         known = _check_prior(mechanism, prior, len(members))
         # The lock is held until the reports are stored: a second process waits for them.
         with locked_key(self.policy.ledger) as key, self._ledger() as ledger:
-            shelf = _Shelf(ledger, self.policy, name, keyed_digest(key, true), self.run)
+            shelf = Shelf(ledger, self.policy, name, keyed_digest(key, true), self.run)
             receipt = self._charge(shelf, stages, stage, len(true))
             fresh = receipt.report is None
             if fresh:
@@ -175,7 +168,7 @@ class PrivateLabels:
     def _ledger(self) -> Ledger:
         return ledger_of(self.policy)
 
-    def _charge(self, shelf: _Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
+    def _charge(self, shelf: Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
         """Charge a stage, or find it charged; the first stage of several charges for all."""
         terms, staged = stages.terms(n), len(stages.mechanisms) > 1
         layout = f"{self.account}#labels:{quote(shelf.name, safe='')}"
@@ -198,63 +191,6 @@ class PrivateLabels:
         else:
             shelf.stored(receipt)
         return shelf.charge(parts[stage])
-
-
-@dataclass(frozen=True)
-class _Shelf:
-    """Where the ledger keeps the randomized labels of one name."""
-
-    ledger: Ledger
-    policy: Policy
-    name: str
-    digest: bytes
-    run: int
-
-    @property
-    def message(self) -> str:
-        return f"labels:{self.name}"
-
-    def home(self, whole: str, reserved: str, *, staged: bool) -> str:
-        """Return the account of the first charge under the name, or where it is to be."""
-        places = (reserved, whole) if staged else (whole, reserved)
-        used = (p for p in places if self.ledger.has_charge(p, NO_RUN, self.message))
-        return next(used, places[0])
-
-    def about(
-        self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
-    ) -> Charge:
-        """Return the charge of this label set; raise ValueError if no ledger would take it."""
-        text, fingerprint = canonical(terms)
-        waived = self.policy.waived(MESSAGE_TYPE)
-        return Charge(
-            account, NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived, self.run
-        )
-
-    def charge(self, charge: Charge) -> Receipt:
-        try:
-            return self.ledger.charge(charge, self.policy.limits(), numbers=self.policy.numbers())
-        except RefusalError as error:
-            if error.code != REFUSED_REPEAT:
-                raise
-            raise RefusalError(
-                error.code,
-                f"{error.detail}. Labels are randomized once under a name: another number of "
-                "labels or other parameters need another name, which costs anew",
-            ) from error
-
-    def store(
-        self, receipt: Receipt, reports: NDArray[np.int64], prior: NDArray[np.float32] | None
-    ) -> None:
-        self.ledger.seal(receipt, pack(reports, prior, self.digest))
-
-    def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
-        reports, prior, digest = unpack(receipt.report or b"")
-        if not hmac.compare_digest(digest, self.digest):
-            raise ReleaseError(
-                f"the labels are not those that were randomized as {self.name!r}, or the ledger's "
-                "key file is another: give another set another name, which costs anew"
-            )
-        return reports, prior
 
 
 def _check_labels(labels: ArrayLike, categories: int) -> NDArray[np.int64]:
