@@ -36,7 +36,9 @@ class LocalPriorConfig(Section):
 
 
 def _method(value: object) -> object:
-    if not isinstance(value, str) or value not in LABEL_METHODS:
+    if not isinstance(value, str):
+        raise PydanticCustomError("method", "must be a name of a method in docs/label_dp.md")
+    if value not in LABEL_METHODS:
         *names, last = map(repr, LABEL_METHODS)
         raise PydanticCustomError("method", f"must be {', '.join(names)} or {last}")
     return value
