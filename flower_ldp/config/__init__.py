@@ -45,6 +45,7 @@ from flower_ldp.config.split import (
     load_split_config,
     parse_split_config,
 )
+from flower_ldp.config.update import UpdateConfig
 from flower_ldp.yaml_source import Section
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "SplitConfig",
     "TrainConfig",
     "UnsupervisedConfig",
+    "UpdateConfig",
     "load_config",
     "load_dpsgd_config",
     "load_label_config",

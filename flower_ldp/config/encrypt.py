@@ -11,13 +11,15 @@ from pydantic_core import PydanticCustomError
 
 from flower_ldp.config.evaluation import LaplaceEvalConfig, UnsupervisedConfig
 from flower_ldp.config.signds import SignDSConfig
+from flower_ldp.config.update import UpdateConfig
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, NoProtectionWarning
+from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import Health
 from flower_ldp.yaml_source import Section, YamlFormat, interval
 
 
-class DPEncryptConfig(Section):
+class DPEncryptConfig(UpdateConfig):
     """The published ``dp_encrypt`` section; used if ``encrypt_train_type`` is ``DP_ENCRYPT``.
 
     Parameters
@@ -41,6 +43,10 @@ class DPEncryptConfig(Section):
             If a value is outside the mechanism's interval.
         """
         return Gaussian(self.dp_eps, self.dp_delta, self.dp_norm_clip)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return epsilon and delta of the report."""
+        return self.mechanism().events()
 
 
 #: Narrower than the published section's, which may stand unused beside ``signds``.
@@ -86,7 +92,7 @@ class EncryptConfig(Section):
         """Return what asks for health bits, for a strategy; None if none is asked for."""
         return None if self.health_eps is None else Health(self.health_eps)
 
-    def training(self) -> SignDSConfig | DPEncryptConfig | None:
+    def training(self) -> UpdateConfig | None:
         """Return the section that training goes by.
 
         Without protection that is the ``signds`` section, if the file has it: its sizes may be
