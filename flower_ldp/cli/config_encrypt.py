@@ -13,13 +13,14 @@ from flower_ldp.config import (
     EncryptConfig,
     SignDSConfig,
     UnsupervisedConfig,
-    UpdateConfig,
+    UpdateSection,
     load_config,
 )
 from flower_ldp.mechanisms.base import row_of
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 from flower_ldp.wire.health import health_events
+from flower_ldp.yaml_source import Section
 
 _OFTEN = 0.9
 #: Of JSON, and of the lines that a person reads.
@@ -47,7 +48,7 @@ def encrypt(file: Path, report: Report) -> None:
         _evaluation(chosen, config.unsupervised, report)
 
 
-def _training(chosen: EncryptConfig, section: UpdateConfig, report: Report) -> None:
+def _training(chosen: EncryptConfig, section: UpdateSection, report: Report) -> None:
     """Say how updates are protected, and what a round costs."""
     events = (*section.events(), *health_events(chosen.health_eps))
     spent = compose(events)[Unit.CLIENT]
@@ -100,13 +101,13 @@ def _gaussian(chosen: DPEncryptConfig) -> tuple[Facts, Pairs]:
     ]
 
 
-def _fields(section: UpdateConfig) -> tuple[Facts, Pairs]:
+def _fields(section: UpdateSection) -> tuple[Facts, Pairs]:
     return {}, [(name, str(value)) for name, value in section.model_dump().items()]
 
 
 #: What is said of a section that training goes by, apart from its cost: its fields, if no more.
 TRAINING: Mapping[type, Callable[[Any], tuple[Facts, Pairs]]] = MappingProxyType(
-    {SignDSConfig: _signds, DPEncryptConfig: _gaussian, UpdateConfig: _fields}
+    {SignDSConfig: _signds, DPEncryptConfig: _gaussian, Section: _fields}
 )
 
 

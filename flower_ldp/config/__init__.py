@@ -33,6 +33,7 @@ from flower_ldp.config.encrypt import (
     EncryptConfig,
     PwEncryptConfig,
     TrainConfig,
+    UpdateSection,
     load_config,
     parse_config,
 )
@@ -45,7 +46,6 @@ from flower_ldp.config.split import (
     load_split_config,
     parse_split_config,
 )
-from flower_ldp.config.update import UpdateConfig
 from flower_ldp.yaml_source import Section
 
 __all__ = [
@@ -65,7 +65,7 @@ __all__ = [
     "SplitConfig",
     "TrainConfig",
     "UnsupervisedConfig",
-    "UpdateConfig",
+    "UpdateSection",
     "load_config",
     "load_dpsgd_config",
     "load_label_config",

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from flower_ldp.config.update import UpdateConfig
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import PrivacyEvent
@@ -48,7 +47,7 @@ class FixedLengthConfig(Section):
         return FixedLength(self.length, self.rounds, self.momentum, self.final_fraction)
 
 
-class SignDSConfig(UpdateConfig):
+class SignDSConfig(Section):
     """The ``signds`` section.
 
     Parameters
