@@ -33,6 +33,7 @@ from flower_ldp.config.encrypt import (
     EncryptConfig,
     PwEncryptConfig,
     TrainConfig,
+    UpdateSection,
     load_config,
     parse_config,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "SplitConfig",
     "TrainConfig",
     "UnsupervisedConfig",
+    "UpdateSection",
     "load_config",
     "load_dpsgd_config",
     "load_label_config",

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, ServerOptimizer
 from flower_ldp.strategies.step_size import Scaling
 from flower_ldp.yaml_source import Section, interval
@@ -109,6 +110,11 @@ class SignDSConfig(Section):
             self.sign_mag_significance,
             self.sign_mag_regrow_after,
         )
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of the selection and of the bit, if one is asked for."""
+        magnitude = self.magnitude()
+        return (*self.mechanism().events(), *(() if magnitude is None else magnitude.events()))
 
     def step(self) -> LearnedStep | FixedStep:
         """Return the step rule: learned if ``sign_mag_eps`` is given, else fixed."""
