@@ -45,8 +45,11 @@ class BestModel:
 
     Examples
     --------
-    >>> best = BestModel("best.npz", evaluate)
-    >>> strategy.start(grid, arrays, evaluate_fn=best)
+    Given to ``strategy.start(grid, arrays, evaluate_fn=best)``, it is called after each round.
+
+    >>> best = BestModel("best.npz", lambda server_round, arrays: MetricRecord({"accuracy": 0.9}))
+    >>> best.server_round is None
+    True
     """
 
     def __init__(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower, exp_scaled_at_least
 from flower_ldp.privacy import as_fraction
+from tests.extras import extra
+
+mpmath = extra("mpmath")
 
 EPSILONS = [1e-6, 1e-3, 0.1, 0.15, 0.5, math.log(2), 1.0, 2.0, 7.3, 10.0, 33.3, 64.0, 99.9, 100.0]
 DIGITS = 800
