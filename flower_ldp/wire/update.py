@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
-
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
@@ -57,9 +55,7 @@ class UpdateProposal(Protocol):
 class UpdateMechanism(Protocol):
     """What randomizes a whole update."""
 
-    def randomize(
-        self, value: object, rng: RandomSource, dimension: int | None = None
-    ) -> NDArray[Any]:
+    def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> Any:
         """Return a private report of an update of ``dimension`` entries, whatever it is."""
 
 
@@ -70,5 +66,5 @@ class PlainProposal(UpdateProposal, Protocol):
     def mechanism(self) -> UpdateMechanism:
         """What the update goes through."""
 
-    def encode(self, report: NDArray[Any]) -> bytes:
+    def encode(self, report: Any) -> bytes:
         """Return the bytes of a report of the mechanism, without the health bit."""
