@@ -22,7 +22,8 @@ from flower_ldp.strategies.health import HealthWatch
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.signds import SignDSTally
 from flower_ldp.strategies.step_size import StepSize
-from flower_ldp.strategies.training import Tally, TrainingStrategy, read_reports
+from flower_ldp.strategies.tally import Tally, read_reports
+from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.health import health_events, health_length, health_response
 from flower_ldp.wire.signds import SignDSProposal, encode_report
