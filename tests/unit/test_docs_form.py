@@ -19,7 +19,7 @@ WIDTH = 100
 #: Rows of tables, which a page shows narrower than they are written.
 TABLE = 120
 #: Code in a paragraph that stays on one line.
-SHORT = 60
+SHORT = 80
 PAGES = sorted(
     [
         ROOT / "README.md",
