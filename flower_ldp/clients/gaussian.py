@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from flwr.app import RecordDict
-from numpy.typing import NDArray
 
-from flower_ldp.clients.update import OpenUpdate, read_proposal
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian
+from flower_ldp.clients.update import OpenPlain, read_proposal
+from flower_ldp.wire.gaussian import GaussianProposal
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class GaussianRelease:
     else the app replies (metrics, number of examples) are dropped.
     """
 
-    def open(self, content: RecordDict) -> OpenGaussian:
+    def open(self, content: RecordDict) -> OpenPlain:
         """Read the proposal and the model that the server sent.
 
         Raises
@@ -33,14 +30,4 @@ class GaussianRelease:
         ValueError
             If the model cannot be flattened, or no ledger could keep the report.
         """
-        return OpenGaussian(*read_proposal(content, GaussianProposal.from_fields))
-
-
-@dataclass(frozen=True)
-class OpenGaussian(OpenUpdate[GaussianProposal]):
-    """An accepted proposal of the Gaussian mechanism; a neutral report is of an update of zeros."""
-
-    def _report(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
-        return encode_gaussian(
-            self.proposal.mechanism.randomize(update, rng, self.layout.dimension)
-        )
+        return OpenPlain(*read_proposal(content, GaussianProposal.from_fields))

@@ -9,7 +9,7 @@ proposal is read, and how an update becomes the bytes of a report.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from flower_ldp.clients.arrays import read_update, single_model
 from flower_ldp.clients.complaints import update_complaint
 from flower_ldp.clients.health import with_health
-from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.release import OpenRelease, check_storable
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.health import split_health
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.update import UpdateProposal
+from flower_ldp.wire.update import PlainProposal, UpdateProposal
 
 ProposalT = TypeVar("ProposalT", bound=UpdateProposal)
 
@@ -63,7 +64,7 @@ def read_proposal(
 
 
 @dataclass(frozen=True)
-class OpenUpdate(ABC, Generic[ProposalT]):
+class OpenUpdate(OpenRelease, Generic[ProposalT]):
     """An accepted proposal, with the model to measure the update from."""
 
     proposal: ProposalT
@@ -100,6 +101,11 @@ class OpenUpdate(ABC, Generic[ProposalT]):
         """Return what makes a report of this reply neutral; None if nothing does."""
         return update_complaint(reply, self.layout, self.sent)
 
+    def check_form(self, report: bytes) -> None:
+        """Raise WireError unless some honest client could have sent these bytes."""
+        report, _ = split_health(report, asked=self.proposal.health is not None)
+        self.proposal.decode(report, self.layout.dimension)
+
     def _answer(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
         report, response = self._report(update, rng), self.proposal.health
         if response is None:
@@ -118,3 +124,35 @@ class OpenUpdate(ABC, Generic[ProposalT]):
         rng : RandomSource
             Source of the mechanism's randomness.
         """
+
+
+@dataclass(frozen=True)
+class UpdateRelease:
+    """Releases a train reply as the report that one mechanism makes of the update.
+
+    Parameters
+    ----------
+    parse : callable
+        Reads the fields of a proposal, or raises WireError: the proposal's ``from_fields``.
+    """
+
+    parse: Callable[[Mapping[str, object]], PlainProposal]
+
+    def open(self, content: RecordDict) -> OpenPlain:
+        """Read the proposal and the model that the server sent.
+
+        Raises
+        ------
+        WireError, ValueError
+            As :func:`read_proposal`.
+        """
+        return OpenPlain(*read_proposal(content, self.parse))
+
+
+@dataclass(frozen=True)
+class OpenPlain(OpenUpdate[PlainProposal]):
+    """An accepted proposal whose mechanism takes the update as it is, and is the whole report."""
+
+    def _report(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
+        report = self.proposal.mechanism.randomize(update, rng, self.layout.dimension)
+        return self.proposal.encode(report)

@@ -20,6 +20,7 @@ The server's half is called ``estimate``, and it sees reports only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from flower_ldp.mechanisms.random import RandomSource
@@ -27,6 +28,7 @@ from flower_ldp.privacy import PrivacyEvent
 
 ValueT = TypeVar("ValueT", contravariant=True)
 ReportT = TypeVar("ReportT")
+RowT = TypeVar("RowT")
 
 
 class Mechanism(Protocol[ValueT, ReportT]):
@@ -40,3 +42,18 @@ class Mechanism(Protocol[ValueT, ReportT]):
 
     def log_prob(self, report: ReportT, value: ValueT) -> float:
         """Return the natural logarithm of P(report | value); any value has a law."""
+
+
+def row_of(table: Mapping[type, RowT], mechanism: object) -> RowT:
+    """Return what a table says of a mechanism's class, or of the nearest one that it is made of.
+
+    Raises
+    ------
+    TypeError
+        If the table has no row for it.
+    """
+    for kind in type(mechanism).__mro__:
+        if kind in table:
+            return table[kind]
+    known = ", ".join(kind.__name__ for kind in table)
+    raise TypeError(f"expected one of {known}, got {type(mechanism).__name__}")

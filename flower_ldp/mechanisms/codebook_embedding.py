@@ -75,6 +75,16 @@ class CodebookEmbedding:
         return KaryResponse(self.epsilon, self.codes, self.name, Unit.EXAMPLE)
 
     @property
+    def width(self) -> int:
+        """Length of an embedding."""
+        return self.codes
+
+    @property
+    def entries(self) -> str:
+        """What an embedding is made of, in words."""
+        return "codes"
+
+    @property
     def record_epsilon(self) -> float:
         """Epsilon of one release of one record."""
         return self.epsilon
@@ -82,6 +92,10 @@ class CodebookEmbedding:
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release of one record."""
         return self.response.events()
+
+    def unread(self, scores: object) -> NDArray[np.bool_]:
+        """Return which records of many have no code that can be read, shape (n,). **Private**."""
+        return np.asarray(self.encode(scores) == INVALID)
 
     def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int64]:
         """Return the code of one record or of many: the first of the largest scores.

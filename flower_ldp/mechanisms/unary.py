@@ -41,8 +41,8 @@ from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_record
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.sampling.coin import uniform
-from flower_ldp.mechanisms.sampling.exact import as_fraction, double_at_least, double_at_most
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.mechanisms.sampling.exact import double_at_least, double_at_most
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 #: The most bits that an embedding may have.
 MAX_BITS = 2**20
@@ -92,6 +92,16 @@ class UnaryEncoding:
             raise ValueError(f"bits must be in [1, {MAX_BITS}], got {self.bits}")
 
     @property
+    def width(self) -> int:
+        """Length of an embedding."""
+        return self.bits
+
+    @property
+    def entries(self) -> str:
+        """What an embedding is made of, in words."""
+        return "bits, one-hot" if self.one_hot else "bits"
+
+    @property
     def record_epsilon(self) -> float:
         """Epsilon of one release of one record; infinite without noise."""
         if self.epsilon is None:
@@ -123,6 +133,10 @@ class UnaryEncoding:
         if self.epsilon == 0:
             return ()
         return (PrivacyEvent(self.name, self.record_epsilon, unit=Unit.EXAMPLE),)
+
+    def unread(self, values: object) -> NDArray[np.bool_]:
+        """Return which records of many have a bit that cannot be read, shape (n,). **Private**."""
+        return np.asarray((self.quantize(values) == INVALID).any(axis=-1))
 
     def quantize(self, values: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int8]:
         """Return the bits [E > 0] of one record or of many, and -1 where there is none.

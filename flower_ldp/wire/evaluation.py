@@ -30,27 +30,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
-from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.evaluation_codecs import ROWS, RowMechanism, rows_of
 from flower_ldp.wire.fields import Field, check_version, many, one
 from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
 
-#: Mechanisms for rows of class probabilities.
-RowMechanism: TypeAlias = Laplace | CodebookResponse
-
 _VERSION = 1
 _COMMON = {"version", "mechanism", "epsilon", "classes", "rows"}
-#: The field that a mechanism has beyond the common ones, by its name.
-_OWN = {"laplace": "grid-bits", "codebook": "codebook"}
 _METRICS = {
     "metric-names",
     "metric-epsilons",
@@ -65,10 +58,8 @@ _MOST_ROWS = 1 << 20
 _MOST_ENTRIES = 1 << 26
 
 _REPORT_VERSION = 1
-_LAPLACE, _CODES = 1, 2
 _HEADER_BYTES = 2
 _METRIC_BYTES = 8
-_SCALES = 64
 
 
 @dataclass(frozen=True)
@@ -116,18 +107,15 @@ class EvalProposal:
 
     def to_fields(self) -> dict[str, Field]:
         """Return the record's fields; grids are stated outright, defaults or not."""
-        mechanism = self.mechanism
+        mechanism, codec = self.mechanism, rows_of(self.mechanism)
         fields: dict[str, Field] = {
             "version": _VERSION,
             "epsilon": float(mechanism.epsilon),
             "classes": mechanism.classes,
             "rows": mechanism.rows,
+            "mechanism": codec.mechanism,
+            codec.field: codec.own_field(mechanism),
         }
-        if isinstance(mechanism, Laplace):
-            fields |= {"mechanism": "laplace", "grid-bits": mechanism.steps.bit_length() - 1}
-        else:
-            codes = mechanism.codebook.astype("<f8").tobytes()
-            fields |= {"mechanism": "codebook", "codebook": codes}
         metrics = self.metrics.values()
         if metrics:
             fields["metric-names"] = list(self.metrics)
@@ -149,30 +137,20 @@ class EvalProposal:
         """
         check_version(fields, _VERSION)
         fields, health = without_health(fields)
-        names = set(fields)
-        mechanism = fields.get("mechanism")
-        own = _OWN.get(mechanism) if isinstance(mechanism, str) else None
-        if own is None or names not in (_COMMON | {own}, _COMMON | {own} | _METRICS):
+        names, name = set(fields), fields.get("mechanism")
+        codec = ROWS.get(name) if isinstance(name, str) else None
+        own = _COMMON if codec is None else _COMMON | {codec.field}
+        if codec is None or names not in (own, own | _METRICS):
             raise WireError("fields", f"not a proposal of an evaluation: {quoted(sorted(names))}")
         try:
             metrics = _metrics(fields) if names >= _METRICS else {}
-            return cls(_mechanism(fields), metrics, health)
+            epsilon = one(fields, "epsilon", float)
+            sizes = one(fields, "classes", int), one(fields, "rows", int)
+            return cls(codec.read(fields, epsilon, *sizes), metrics, health)
         except WireError:
             raise
         except ValueError as error:
             raise WireError("domain", str(error)) from None
-
-
-def _mechanism(fields: Mapping[str, object]) -> RowMechanism:
-    epsilon = one(fields, "epsilon", float)
-    classes, rows = one(fields, "classes", int), one(fields, "rows", int)
-    if fields["mechanism"] == "laplace":
-        return Laplace(epsilon, classes, rows, one(fields, "grid-bits", int))
-    codes = one(fields, "codebook", bytes)
-    if classes < 2 or not codes or len(codes) % (8 * classes):
-        raise WireError("fields", f"codebook of {len(codes)} bytes for {classes} classes")
-    codebook = np.frombuffer(codes, dtype="<f8").astype(np.float64).reshape(-1, classes)
-    return CodebookResponse(codebook, epsilon, rows)
 
 
 def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
@@ -195,26 +173,13 @@ def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
 
 def entry_bytes(mechanism: RowMechanism) -> int:
     """Return w, the bytes of an entry of the rows' report."""
-    if isinstance(mechanism, Laplace):
-        largest = mechanism.steps + math.ceil(_SCALES / mechanism.noise.rate)
-    else:
-        largest = mechanism.codes - 1
-    return largest.bit_length() // 8 + 1
-
-
-def _shape(mechanism: RowMechanism) -> tuple[int, ...]:
-    if isinstance(mechanism, Laplace):
-        return mechanism.rows, mechanism.classes
-    return (mechanism.rows,)
-
-
-def _kind(mechanism: RowMechanism) -> int:
-    return _LAPLACE if isinstance(mechanism, Laplace) else _CODES
+    return rows_of(mechanism).largest(mechanism).bit_length() // 8 + 1
 
 
 def eval_report_length(proposal: EvalProposal) -> int:
     """Return the number of bytes of every report that answers ``proposal``."""
-    entries = math.prod(_shape(proposal.mechanism)) * entry_bytes(proposal.mechanism)
+    mechanism = proposal.mechanism
+    entries = math.prod(rows_of(mechanism).shape(mechanism)) * entry_bytes(mechanism)
     return _HEADER_BYTES + entries + _METRIC_BYTES * len(proposal.metrics)
 
 
@@ -237,12 +202,13 @@ def encode_eval_report(
     ValueError
         If the shape or the number of metrics is not the proposal's.
     """
-    mechanism = proposal.mechanism
-    if rows.shape != _shape(mechanism):
-        raise ValueError(f"rows must have shape {_shape(mechanism)}, got {rows.shape}")
+    mechanism, codec = proposal.mechanism, rows_of(proposal.mechanism)
+    shape = codec.shape(mechanism)
+    if rows.shape != shape:
+        raise ValueError(f"rows must have shape {shape}, got {rows.shape}")
     if len(metrics) != len(proposal.metrics):
         raise ValueError(f"expected {len(proposal.metrics)} metrics, got {len(metrics)}")
-    head = bytes((_REPORT_VERSION, _kind(mechanism)))
+    head = bytes((_REPORT_VERSION, codec.number))
     numbers = np.array(metrics, dtype=np.int64)
     return head + _pack(rows, entry_bytes(mechanism)) + _pack(numbers, _METRIC_BYTES)
 
@@ -265,18 +231,18 @@ def decode_eval_report(
         ``"version"``, ``"length"``, ``"kind"`` or, for a code that does not exist, ``"range"``
         if ``data`` is no answer to ``proposal``.
     """
-    mechanism = proposal.mechanism
+    mechanism, codec = proposal.mechanism, rows_of(proposal.mechanism)
     if data and data[0] != _REPORT_VERSION:
         raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
     expected = eval_report_length(proposal)
     if len(data) != expected:
         raise WireError("length", f"{len(data)} bytes, expected {expected}")
-    if data[1] != _kind(mechanism):
-        raise WireError("kind", f"rows of kind {data[1]}, expected {_kind(mechanism)}")
+    if data[1] != codec.number:
+        raise WireError("kind", f"rows of kind {data[1]}, expected {codec.number}")
     end = expected - _METRIC_BYTES * len(proposal.metrics)
-    rows = _unpack(data[_HEADER_BYTES:end], entry_bytes(mechanism)).reshape(_shape(mechanism))
-    if not isinstance(mechanism, Laplace) and ((rows < 0) | (rows >= mechanism.codes)).any():
-        raise WireError("range", f"a code outside [0, {mechanism.codes})")
+    rows = _unpack(data[_HEADER_BYTES:end], entry_bytes(mechanism))
+    rows = rows.reshape(codec.shape(mechanism))
+    codec.check(mechanism, rows)
     return rows, _unpack(data[end:], _METRIC_BYTES)
 
 

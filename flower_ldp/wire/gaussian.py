@@ -62,6 +62,14 @@ class GaussianProposal:
         """Return the number of bytes of every report of so many entries, health bit included."""
         return gaussian_length(dimension) + health_length(self.health_epsilon)
 
+    def encode(self, report: NDArray[np.int8]) -> bytes:
+        """Return the bytes of a report without the health bit."""
+        return encode_gaussian(report)
+
+    def decode(self, data: bytes, dimension: int) -> NDArray[np.int8]:
+        """Decode a report without the health bit, strictly; see :func:`decode_gaussian`."""
+        return decode_gaussian(data, dimension=dimension, largest=self.mechanism.largest)
+
     def to_fields(self) -> dict[str, int | float | str]:
         """Return the record's fields."""
         return {

@@ -135,6 +135,12 @@ class SignDSProposal:
         length = report_length(dimension=dimension, dim_out=dim_out)
         return length + health_length(self.health_epsilon)
 
+    def decode(self, data: bytes, dimension: int) -> tuple[NDArray[np.int64], int, int | None]:
+        """Decode a report without the health bit, strictly; see :func:`decode_report`."""
+        dim_out = self.selection.plan(dimension, quiet=True).dim_out
+        has_bit = self.magnitude is not None
+        return decode_report(data, dimension=dimension, dim_out=dim_out, has_bit=has_bit)
+
     def to_fields(self) -> dict[str, int | float | str]:
         """Return the record's fields.
 

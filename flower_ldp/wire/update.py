@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import Field
@@ -40,3 +41,30 @@ class UpdateProposal(Protocol):
         ValueError
             If no update of so many entries can be reported.
         """
+
+    def decode(self, data: bytes, dimension: int) -> object:
+        """Decode a report without its health bit, strictly.
+
+        Raises
+        ------
+        WireError
+            If no client can have sent these bytes in answer to the proposal.
+        """
+
+
+class UpdateMechanism(Protocol):
+    """What randomizes a whole update."""
+
+    def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> Any:
+        """Return a private report of an update of ``dimension`` entries, whatever it is."""
+
+
+class PlainProposal(UpdateProposal, Protocol):
+    """A proposal whose reports are what one mechanism makes of the update, and no more."""
+
+    @property
+    def mechanism(self) -> UpdateMechanism:
+        """What the update goes through."""
+
+    def encode(self, report: Any) -> bytes:
+        """Return the bytes of a report of the mechanism, without the health bit."""

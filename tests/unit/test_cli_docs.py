@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import Charge, Ledger
 from flower_ldp.cli.output import EXIT_CODES
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacyEvent
@@ -47,7 +47,7 @@ def copy_configurations(folder: Path) -> None:
 def spend(folder: Path) -> None:
     """Do what the page says lies between making the ledger and showing it: six rounds."""
     policy = load_policy(folder / "client_policy.yaml")
-    limits = [Limit(**limit._asdict()) for limit in policy.limits()]
+    limits = policy.limits()
     events = (PrivacyEvent("signds", 8.0), PrivacyEvent("magrr", 1.0))
     with Ledger.open(policy.ledger) as ledger:
         for number in range(6):
@@ -139,6 +139,7 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("ledger", "export", ledger, "--output", "out", "--json"),
         flower_ldp("policy", "check", "policy.yaml", "--json"),
         flower_ldp("policy", "sample", "--json"),
+        flower_ldp("audit", "magrr", "--draws", 200, "--json"),
         *(
             flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")
             for name in ("signds", "laplace_eval", "dp_encrypt", "dpsgd", "label_dp")

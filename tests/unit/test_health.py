@@ -29,7 +29,6 @@ from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import BoundedMean, Gaussian, Laplace, MagRR, RandomSource, SignDS
 from flower_ldp.mechanisms.selection import Selection
-from flower_ldp.node.releases import check_form
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies import (
@@ -274,10 +273,10 @@ def test_a_report_ends_in_a_bit_exactly_where_one_was_asked_for() -> None:
 def test_the_node_knows_the_form_of_such_reports(name: str) -> None:
     release = opened(name)
     report = release.neutral(RandomSource.seeded(1))
-    check_form(release, report)
+    release.check_form(report)
     for wrong in (report[:-1], report + b"\0", report[:-1] + b"\2"):
         with pytest.raises(WireError):
-            check_form(release, wrong)
+            release.check_form(wrong)
 
 
 # Before the gate, with a policy.

@@ -18,7 +18,8 @@ from flower_ldp.mechanisms import (
     UnaryEncoding,
 )
 from flower_ldp.split import TorchParty
-from flower_ldp.wire.embedding import FORWARD, EmbeddingMechanism, EmbeddingProposal, TableTerms
+from flower_ldp.wire.embedding import FORWARD, EmbeddingProposal, TableTerms
+from flower_ldp.wire.embedding_codecs import EmbeddingMechanism
 from tests.messages import record
 from tests.unit.test_node_reports import KINDS, POLICY, Kind, asked, payload, raw_app
 from tests.unit.test_one_form import App, counts, gate

@@ -12,8 +12,10 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest
+from flower_ldp.clients.split.embedding import OpenEmbedding
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms import (
+    BottomClaim,
     BoundedMean,
     CodebookResponse,
     Gaussian,
@@ -22,7 +24,7 @@ from flower_ldp.mechanisms import (
     UnaryEncoding,
 )
 from flower_ldp.node.command import named_gate
-from flower_ldp.node.releases import check_form, node_releases
+from flower_ldp.node.releases import node_releases
 from flower_ldp.wire.embedding import (
     ALIGN,
     BACKWARD,
@@ -173,7 +175,7 @@ def test_a_raw_reply_is_privatized(kind: Kind, site: Context, tmp_path: Path) ->
     one = asked(kind)
     report = payload(named_gate("privatize")(one, site, raw_app(kind)))
     assert len(report) == kind.length
-    check_form(node_releases()[kind.type].open(one.content), report)
+    node_releases()[kind.type].open(one.content).check_form(report)
     assert accounts(tmp_path) == (1, 1)
 
 
@@ -200,9 +202,9 @@ def test_a_report_of_a_wrong_form_stays_even_if_the_ledger_holds_it(
     for made_up in (*kind.malformed, *lengths):
         assert made_up in lengths or len(made_up) == kind.length
         with pytest.raises(WireError):
-            check_form(opened, made_up)
+            opened.check_form(made_up)
     answer = named_gate("reports")(asked(kind), site, sealing_app(kind, kind.malformed[0]))
-    check_form(opened, payload(answer))
+    opened.check_form(payload(answer))
     assert payload(answer) != kind.malformed[0]
     assert accounts(tmp_path) == (1, 1)
 
@@ -224,7 +226,7 @@ def test_what_was_not_sealed_for_this_message_stays_and_is_charged(
     assert accounts(tmp_path) == (1, 1)
     # Where there is none, the node draws a neutral one, and gives that again.
     second = named_gate("reports")(_named(asked(kind), "m-2"), site, not_charging)
-    check_form(node_releases()[kind.type].open(asked(kind).content), payload(second))
+    node_releases()[kind.type].open(asked(kind).content).check_form(payload(second))
     assert payload(second) != b"\x01" + bytes(kind.length - 1)
     again = named_gate("reports")(_named(asked(kind), "m-2"), site, not_charging)
     assert payload(again) == payload(second)
@@ -245,7 +247,7 @@ def test_an_app_that_is_killed_after_its_charge_is_answered_for(
         raise ReleaseError("the app gave no readable reply")
 
     first = payload(named_gate("reports")(asked(kind), site, killed))
-    check_form(node_releases()[kind.type].open(asked(kind).content), first)
+    node_releases()[kind.type].open(asked(kind).content).check_form(first)
     assert accounts(tmp_path) == (1, 1)
     assert payload(named_gate("reports")(asked(kind), site, gated_app(kind))) == first
 
@@ -257,7 +259,7 @@ def test_an_app_with_a_gate_of_its_own_makes_no_report_where_the_site_privatizes
     """Its report is no raw reply, so it counts as none; and it is told of no policy."""
     node = named_gate("privatize")
     answer = node(asked(kind), site, lambda one, _: gated_app(kind)(one, _without_policy()))
-    check_form(node_releases()[kind.type].open(asked(kind).content), payload(answer))
+    node_releases()[kind.type].open(asked(kind).content).check_form(payload(answer))
     made_up = reply_of(b"\x01" + bytes(kind.length - 1), asked(kind))
     answer = node(_named(asked(kind), "m-2"), site, lambda *_: made_up)
     sent = payload(answer)
@@ -319,6 +321,9 @@ def test_a_proposal_that_names_no_known_mechanism_is_refused(
     assert answer.error.reason == "ldp:refused:proposal"
 
 
-def test_reports_of_an_unknown_release_are_of_no_known_form() -> None:
-    with pytest.raises(TypeError, match="not known"):
-        check_form(object(), b"")  # type: ignore[arg-type]
+def test_reports_of_split_learning_are_of_no_form_that_a_node_knows() -> None:
+    terms = TableTerms("train", "0" * 64, 10, 5)
+    proposal = EmbeddingProposal(UnaryEncoding(2.0, 8), terms, 0)
+    opened = OpenEmbedding(proposal, "0" * 64, "1" * 64, BottomClaim("public"))
+    with pytest.raises(TypeError, match="OpenEmbedding is not known"):
+        opened.check_form(b"")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.errors import ConfigError
+from flower_ldp.mechanisms import MECHANISMS
 from flower_ldp.policy import Policy, parse_policy
-from flower_ldp.policy.names import MECHANISMS
 
 ROOT = Path(__file__).parents[2]
 

@@ -25,29 +25,24 @@ from numpy.typing import NDArray
 from flower_ldp.clients.admission import Basis
 from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.complaints import embeddings_complaint
-from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.release import KeptRelease, check_storable
+from flower_ldp.clients.split.block import Block, read_block
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_STEP
 from flower_ldp.wire.embedding import (
     STEP_KEY,
     EmbeddingProposal,
-    TableTerms,
     embeddings_length,
     encode_embeddings,
-    width_of,
 )
-from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
 
 _log = logging.getLogger("flower_ldp")
 
-#: The server's records are not the party's: other ids, another table, or other blocks.
-REFUSED_RECORDS = "ldp:refused:records"
-#: The bottom is at another step than the server's top.
-REFUSED_STEP = "ldp:refused:step"
 #: Under this key the app answers with one array, the embeddings of the block's records.
 EMBEDDING_KEY = "embedding"
 
@@ -132,33 +127,35 @@ class EmbeddingRelease:
         RefusalError
             If the records are not the party's.
         """
-        record = content.config_records.get(PROPOSAL_KEY)
-        if record is None:
-            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
-        proposal = EmbeddingProposal.from_fields(record)
-        check_table(self.party, proposal.terms)
-        rows = self.party.tables.rows(proposal.terms.table, proposal.block)
-        check_storable(embeddings_length(proposal.mechanism, len(rows)))
+        return self.about(read_block(self.party.tables, content))
+
+    def about(self, block: Block) -> OpenEmbedding:
+        """Return what a block costs and becomes.
+
+        Raises
+        ------
+        ValueError
+            If no ledger could keep the report.
+        """
+        proposal = block.proposal
+        check_storable(embeddings_length(proposal.mechanism, len(block.rows)))
         claim = self.party.claim
-        events = claim.events(proposal.mechanism.events())
         _log.info("epsilon is about %s", claim.covers)
-        part = f"{self.party.tables.layout[:16]}/{proposal.terms.table}/{proposal.block}"
         step = self.party.step if claim.kind == "conditional" else ""
-        return OpenEmbedding(proposal, events, part, self.party.digest(), claim, step)
+        layout = self.party.tables.layout
+        return OpenEmbedding(proposal, layout, self.party.digest(), claim, step)
 
 
 @dataclass(frozen=True)
-class OpenEmbedding:
+class OpenEmbedding(KeptRelease):
     """An accepted proposal about one block.
 
     Parameters
     ----------
     proposal : EmbeddingProposal
         What is asked for.
-    events : tuple of PrivacyEvent
-        What it costs each record of the block.
-    part : str
-        The block's account.
+    layout : str
+        Digest of how the party's tables are cut into blocks.
     bottom : str
         Digest of the bottom's weights.
     claim : BottomClaim
@@ -169,11 +166,20 @@ class OpenEmbedding:
     """
 
     proposal: EmbeddingProposal
-    events: tuple[PrivacyEvent, ...]
-    part: str
+    layout: str
     bottom: str
     claim: BottomClaim
     step: str = ""
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """What it costs each record of the block."""
+        return self.claim.events(self.proposal.mechanism.events())
+
+    @property
+    def part(self) -> str:
+        """The block's account."""
+        return f"{self.layout[:16]}/{self.proposal.terms.table}/{self.proposal.block}"
 
     @property
     def terms(self) -> str:
@@ -227,36 +233,11 @@ class OpenEmbedding:
         """Records of the block, and the embedding's width."""
         terms = self.proposal.terms
         records = min(terms.block_size, terms.records - self.proposal.block * terms.block_size)
-        return records, width_of(self.proposal.mechanism)
+        return records, self.proposal.mechanism.width
 
     def _report(self, values: NDArray[Any] | None, rng: RandomSource) -> bytes:
         mechanism = self.proposal.mechanism
         return encode_embeddings(mechanism.randomize(values, rng, self._shape), mechanism)
-
-
-def check_table(party: Party, terms: TableTerms) -> None:
-    """Refuse a table that is not the party's own.
-
-    Raises
-    ------
-    RefusalError
-        With code ``ldp:refused:records``; the text, for the party's log, says what differs.
-    """
-    own = party.tables.tables.get(terms.table)
-    if own is None:
-        asked, known = quoted(terms.table), list(party.tables.tables)
-        differs = f"the server asks for table {asked}; this party has {known}"
-    elif len(own) != terms.records:
-        differs = (
-            f"table {quoted(terms.table)}: {terms.records} records at the server, {len(own)} here"
-        )
-    elif own.digest != terms.ids:
-        differs = f"table {quoted(terms.table)}: as many records as the server has, but other ids"
-    elif party.tables.block_size != terms.block_size:
-        differs = f"blocks of {terms.block_size} at the server, of {party.tables.block_size} here"
-    else:
-        return
-    raise RefusalError(REFUSED_RECORDS, differs)
 
 
 def check_step(party: Party, content: RecordDict) -> None:
@@ -269,7 +250,7 @@ def check_step(party: Party, content: RecordDict) -> None:
     WireError
         If the message does not say.
     RefusalError
-        With code ``ldp:refused:step``.
+        With code ``REFUSED_STEP``.
     """
     if party.claim.kind != "conditional":
         return

@@ -7,14 +7,16 @@ propose and the reading of the reports that come back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms.base import row_of
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.random import RandomSource
@@ -27,7 +29,7 @@ from flower_ldp.strategies.evaluation.codebooks import (
 )
 from flower_ldp.strategies.evaluation.score_trust import score_trust, warn_if_near_uniform
 from flower_ldp.strategies.evaluation.scores import ClusterScore
-from flower_ldp.wire.evaluation import RowMechanism
+from flower_ldp.wire.evaluation_codecs import RowMechanism
 
 _log = logging.getLogger("flower_ldp")
 
@@ -144,6 +146,15 @@ class CodebookRows:
         return values
 
 
+#: What a round asks for, by the kind of the strategy's mechanism.
+ROUNDS: Mapping[type, Callable[[Any, ArrayRecord], RoundRows]] = MappingProxyType(
+    {
+        Laplace: lambda mechanism, _: NoisyRows(mechanism),
+        ProxyCodebook: lambda proxy, arrays: proxy.for_model(arrays),
+    }
+)
+
+
 def rows_for(mechanism: Laplace | ProxyCodebook, arrays: ArrayRecord) -> RoundRows:
     """Return what a round with this model asks for."""
-    return NoisyRows(mechanism) if isinstance(mechanism, Laplace) else mechanism.for_model(arrays)
+    return row_of(ROUNDS, mechanism)(mechanism, arrays)

@@ -26,7 +26,7 @@ from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
-from flower_ldp.strategies.evaluation.rows import ProxyCodebook, RoundRows, rows_for
+from flower_ldp.strategies.evaluation.rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
 from flower_ldp.strategies.evaluation.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
 from flower_ldp.strategies.health import Health, HealthWatch
 from flower_ldp.strategies.patience import patient_start
@@ -50,11 +50,11 @@ class _Asked:
     nodes: tuple[int, ...]
 
 
-class LaplaceEvalStrategy(Strategy):
+class ProtectedEvalStrategy(Strategy):
     """Any strategy, with an evaluate phase of private predictions.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with ``evaluate`` set to a
-    :class:`~flower_ldp.clients.LaplaceEvalRelease`. The wrapped strategy's own evaluate phase
+    :class:`~flower_ldp.clients.ProtectedEvalRelease`. The wrapped strategy's own evaluate phase
     is replaced: it would ask for raw metrics.
 
     Parameters
@@ -108,7 +108,7 @@ class LaplaceEvalStrategy(Strategy):
     ) -> None:
         must_be("strategy", strategy, Strategy, "a strategy, as SignDSStrategy(...)")
         wanted = "a Laplace or a ProxyCodebook, as Laplace(4.0, classes=10)"
-        must_be("mechanism", mechanism, (Laplace, ProxyCodebook), wanted)
+        must_be("mechanism", mechanism, tuple(ROUNDS), wanted)
         must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         if cluster_client_num is not None and cluster_client_num < 1:
             raise ValueError(f"cluster_client_num must be at least 1, got {cluster_client_num}")
@@ -262,3 +262,8 @@ def _at_most(messages: list[Message], count: int | None) -> list[Message]:
         return messages
     chosen = uniform_subset(RandomSource.from_os(), len(messages), count)
     return [messages[i] for i in chosen]
+
+
+#: The first name of :class:`ProtectedEvalStrategy`, which then ran Laplace noise alone: the same
+#: class, for good.
+LaplaceEvalStrategy = ProtectedEvalStrategy
