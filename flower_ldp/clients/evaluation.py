@@ -79,7 +79,7 @@ class OpenEvaluation(OpenRelease):
         return self.proposal.events()
 
     @property
-    def terms(self) -> str:
+    def parameters(self) -> str:
         """The proposal, as canonical JSON; a codebook by its SHA-256."""
         fields = {
             name: hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value

@@ -275,9 +275,9 @@ def _charge(policy: Policy, request: ReleaseRequest, account: str) -> Charge:
         run_id=request.run_id,
         message_id=request.message_id,
         message_type=request.message_type,
-        fingerprint=hashlib.sha256(request.terms.encode()).digest(),
+        fingerprint=hashlib.sha256(request.parameters.encode()).digest(),
         events=request.events,
-        parameters=request.terms,
+        parameters=request.parameters,
         waived=policy.waived(request.message_type),
     )
 
@@ -297,12 +297,12 @@ def _rests(charge: Charge, basis: Basis) -> Charge:
     """Return the charge to all of the data for what a release rests on."""
     charge = replace(
         charge,
-        fingerprint=hashlib.sha256(basis.terms.encode()).digest(),
+        fingerprint=hashlib.sha256(basis.parameters.encode()).digest(),
         events=basis.events,
-        parameters=basis.terms,
+        parameters=basis.parameters,
         releases=0,  # it has no report
     )
-    return kept(charge, f"basis {basis.terms}")
+    return kept(charge, f"basis {basis.parameters}")
 
 
 def ledger_of(policy: Policy) -> Ledger:

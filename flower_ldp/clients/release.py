@@ -58,7 +58,7 @@ class OpenRelease(Protocol):
         """What the report will cost this client."""
 
     @property
-    def terms(self) -> str:
+    def parameters(self) -> str:
         """The proposal in full, as canonical JSON."""
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
@@ -74,7 +74,7 @@ class OpenRelease(Protocol):
             message_id=metadata.message_id,
             message_type=metadata.message_type,
             events=self.events,
-            terms=self.terms,
+            parameters=self.parameters,
         )
 
     def complaint(self, reply: RecordDict) -> str | None:

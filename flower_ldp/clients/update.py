@@ -77,7 +77,7 @@ class OpenUpdate(OpenRelease, Generic[ProposalT]):
         return self.proposal.events()
 
     @property
-    def terms(self) -> str:
+    def parameters(self) -> str:
         """The proposal and the dimension, as canonical JSON."""
         fields = {**self.proposal.to_fields(), "dimension": self.layout.dimension}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))

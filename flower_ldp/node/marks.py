@@ -127,7 +127,7 @@ def unmarked(key: bytes, request: ReleaseRequest, sealed: bytes) -> bytes:
 
 def _code(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:
     one = [] if request.memo else [request.run_id, request.message_id]
-    kind = [request.message_type, request.part, request.memo, request.terms]
+    kind = [request.message_type, request.part, request.memo, request.parameters]
     answered = json.dumps([*one, *kind]).encode()
     length = len(answered).to_bytes(8, "big")
     return hmac.digest(key, length + answered + report, "sha256")

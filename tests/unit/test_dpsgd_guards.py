@@ -44,7 +44,7 @@ class Charges(Admission):
         self.terms: list[dict[str, Any]] = []
 
     def admit(self, request: ReleaseRequest, context: Context) -> UnrecordedPermit:
-        self.terms.append(json.loads(request.terms))
+        self.terms.append(json.loads(request.parameters))
         return UnrecordedPermit()
 
 

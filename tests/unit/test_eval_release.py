@@ -141,13 +141,13 @@ def test_the_admission_hears_the_whole_cost_and_all_terms() -> None:
     (request,) = admission.requests
     assert request.message_type == "evaluate"
     assert request.events == PRECISE.events()
-    assert json.loads(request.terms) == PRECISE.to_fields()
+    assert json.loads(request.parameters) == PRECISE.to_fields()
 
 
 def test_terms_name_a_codebook_by_its_digest() -> None:
     codes = np.eye(4)
     proposal = EvalProposal(CodebookResponse(codes, 2.0), {})
-    terms = json.loads(LaplaceEvalRelease().open(asked(proposal).content).terms)
+    terms = json.loads(LaplaceEvalRelease().open(asked(proposal).content).parameters)
     assert terms["codebook"] == hashlib.sha256(codes.tobytes()).hexdigest()
 
 

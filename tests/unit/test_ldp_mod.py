@@ -383,7 +383,7 @@ def test_admission_is_asked_with_public_facts_before_the_app() -> None:
     assert (request.run_id, request.message_type) == (3, "train")
     assert request.message_id.startswith("m-")
     assert [(e.mechanism, e.epsilon) for e in request.events] == [("signds", 20.0), ("magrr", 0.5)]
-    assert json.loads(request.terms) == {
+    assert json.loads(request.parameters) == {
         "version": 1,
         "mechanism": "signds",
         "epsilon": 20.0,

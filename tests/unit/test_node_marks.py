@@ -66,7 +66,7 @@ def sealing(report: Callable[[bytes, ReleaseRequest], bytes], site: Context) -> 
     opened = node_releases()["train"].open(one.content)
     metadata = one.metadata
     request = ReleaseRequest(
-        metadata.run_id, metadata.message_id, "train", opened.events, opened.terms
+        metadata.run_id, metadata.message_id, "train", opened.events, opened.parameters
     )
     honest = payload(named_gate("privatize")(_again("other", one), site, app))
     OwnerAdmission().admit(request, site).seal(report(honest, request))

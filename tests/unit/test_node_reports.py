@@ -143,7 +143,7 @@ def sealing_app(kind: Kind, report: bytes) -> Callable[[Message, Context], Messa
         opened = node_releases()[kind.type].open(one.content)
         metadata = one.metadata
         request = ReleaseRequest(
-            metadata.run_id, metadata.message_id, kind.type, opened.events, opened.terms
+            metadata.run_id, metadata.message_id, kind.type, opened.events, opened.parameters
         )
         OwnerAdmission().admit(request, context).seal(report)
         return reply_of(report, one)
@@ -241,7 +241,7 @@ def test_an_app_that_is_killed_after_its_charge_is_answered_for(
         opened = node_releases()[kind.type].open(one.content)
         metadata = one.metadata
         request = ReleaseRequest(
-            metadata.run_id, metadata.message_id, kind.type, opened.events, opened.terms
+            metadata.run_id, metadata.message_id, kind.type, opened.events, opened.parameters
         )
         OwnerAdmission().admit(request, context).close()
         raise ReleaseError("the app gave no readable reply")

@@ -130,13 +130,13 @@ def test_a_message_without_a_release_needs_a_policy_and_a_ledger(
 
 def test_only_a_charge_without_a_report_is_gone_on_with(policy: Path) -> None:
     opened = SignDSRelease().open(proposal(MODEL, SELECTION))
-    request = ReleaseRequest(3, "m-1", "train", opened.events, opened.terms)
+    request = ReleaseRequest(3, "m-1", "train", opened.events, opened.parameters)
     owner = OwnerAdmission()
     with pytest.raises(RefusalError, match="is not charged"):
         owner.resume(request, context())
     owner.admit(request, context()).close()
     with pytest.raises(RefusalError, match="for another request"):
-        owner.resume(replace(request, terms="{}"), context())
+        owner.resume(replace(request, parameters="{}"), context())
     owner.resume(request, context()).seal(b"report")
     assert spent(policy) == 4.0
     with pytest.raises(RefusalError, match="has a report"):

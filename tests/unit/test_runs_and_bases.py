@@ -155,7 +155,7 @@ def test_a_draw_that_was_lost_does_not_pay_for_the_bottom_again(ledger: Ledger) 
 
 def test_another_cost_under_the_terms_of_a_bottom_is_refused(ledger: Ledger) -> None:
     admit(CODES, part="l/train/0", memo="q", basis=TRAINING)
-    dearer = Basis((PrivacyEvent("bottom_training", 1.5, 1e-5, Unit.EXAMPLE),), TRAINING.terms)
+    dearer = Basis((PrivacyEvent("bottom_training", 1.5, 1e-5, Unit.EXAMPLE),), TRAINING.parameters)
     with pytest.raises(RefusalError, match="no report was sealed"):
         admit(CODES, part="l/train/1", memo="r", basis=dearer)
     assert ledger.totals("ward-7")[Unit.EXAMPLE].epsilon_text == "6"

@@ -182,7 +182,7 @@ class OpenEmbedding(KeptRelease):
         return f"{self.layout[:16]}/{self.proposal.terms.table}/{self.proposal.block}"
 
     @property
-    def terms(self) -> str:
+    def parameters(self) -> str:
         """The proposal, the bottom and the claim, as canonical JSON."""
         fields = {
             **self.proposal.to_fields(),
@@ -192,8 +192,8 @@ class OpenEmbedding(KeptRelease):
 
     @property
     def memo(self) -> str:
-        """The same terms: one report answers every message that has them."""
-        return self.terms
+        """The same parameters: one report answers every message that has them."""
+        return self.parameters
 
     @property
     def basis(self) -> Basis | None:
