@@ -44,9 +44,10 @@ from flower_ldp.clients.release import (
     IncompleteError,
     OpenRelease,
     Release,
+    open_proposal,
     unreadable,
 )
-from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
@@ -141,16 +142,9 @@ class LdpMod:
 
     def _admitted(self, message: Message, context: Context) -> tuple[OpenRelease, Permit]:
         """Judge the request by public facts, and charge it."""
-        metadata = message.metadata
-        release = self._releases.get(metadata.message_type)
-        if release is None:
-            raise RefusalError(REFUSED_MESSAGE, f"no release for {metadata.message_type!r}")
-        try:
-            opened = release.open(message.content)
-        except (WireError, ValueError) as error:
-            raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+        opened = open_proposal(self._releases, message)
         self._rehearse(opened, message, context)
-        return opened, self._admission.admit(opened.request(metadata), context)
+        return opened, self._admission.admit(opened.request(message.metadata), context)
 
     def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Hold the rehearsal; without the admission its text is not told either."""

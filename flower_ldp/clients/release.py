@@ -17,17 +17,18 @@ record by record, and an app that fails for some records says so (:class:`Incomp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from flwr.app import Metadata, RecordDict
+from flwr.app import Message, Metadata, RecordDict
 
 from flower_ldp.accounting.ledger.types import MOST_REPORT
 from flower_ldp.clients.admission import Basis, ReleaseRequest
-from flower_ldp.errors import ReleaseError
+from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_MESSAGE, REFUSED_PROPOSAL
 
 
 class IncompleteError(ReleaseError):
@@ -146,6 +147,32 @@ class Release(Protocol):
 
     def open(self, content: RecordDict) -> OpenRelease:
         """Read the proposal; raise RefusalError if it cannot be accepted exactly."""
+
+
+def open_proposal(releases: Mapping[str, Release], message: Message) -> OpenRelease:
+    """Return a message's proposal, read by the release for its type.
+
+    Parameters
+    ----------
+    releases : mapping of str to Release
+        By type of message.
+    message : Message
+        The server's.
+
+    Raises
+    ------
+    RefusalError
+        With ``REFUSED_MESSAGE`` if there is no release, with ``REFUSED_PROPOSAL`` if it cannot
+        read the proposal, or as it refuses.
+    """
+    kind = message.metadata.message_type
+    release = releases.get(kind)
+    if release is None:
+        raise RefusalError(REFUSED_MESSAGE, f"no release for {kind!r}")
+    try:
+        return release.open(message.content)
+    except (WireError, ValueError) as error:
+        raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
 
 
 def check_storable(report_bytes: int) -> None:

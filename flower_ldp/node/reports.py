@@ -26,11 +26,11 @@ from flwr.clientapp.typing import ClientAppCallable
 from flower_ldp.clients import Admission, OwnerAdmission, Permit, Release, ReleaseRequest
 from flower_ldp.clients.answers import constant, failed, report
 from flower_ldp.clients.calling import cause_of, cut_middle
-from flower_ldp.clients.release import OpenRelease
+from flower_ldp.clients.release import OpenRelease, open_proposal
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.releases import node_releases
-from flower_ldp.refusals import REFUSED_MESSAGE, REFUSED_PROPOSAL, REFUSED_REPEAT
+from flower_ldp.refusals import REFUSED_REPEAT
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -79,16 +79,9 @@ class PaidReports:
         return report(payload, message)
 
     def _sealed(self, message: Message, context: Context, call_next: ClientAppCallable) -> bytes:
-        metadata = message.metadata
-        release = self.releases.get(metadata.message_type)
-        if release is None:
-            raise RefusalError(REFUSED_MESSAGE, f"no release for {metadata.message_type!r}")
-        try:
-            opened = release.open(message.content)
-        except (WireError, ValueError) as error:
-            raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+        opened = open_proposal(self.releases, message)
         replied = _replied(message, context, call_next)
-        request = opened.request(metadata)
+        request = opened.request(message.metadata)
         # First the charge: if the app was refused, so is this, with the same constant.
         with contextlib.closing(self._permit(request, context)) as permit:
             return self._settled(permit, opened, replied)
