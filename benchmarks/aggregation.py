@@ -35,7 +35,7 @@ from flower_ldp.strategies.health import HealthWatch
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.signds import SignDSTally
 from flower_ldp.strategies.step_size import FixedStep, StepSize
-from flower_ldp.strategies.training import read_reports
+from flower_ldp.strategies.tally import read_reports
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 from flower_ldp.wire.signds import SignDSProposal, decode_report, encode_report, report_length
 

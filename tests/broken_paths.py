@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import numpy as np
@@ -15,13 +16,15 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.audit_paths.labels import LabelSet
+from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import RandomSource, RRWithPrior
-from flower_ldp.training import PrivateTraining
-from flower_ldp.training.draws import Draws
+
+if TYPE_CHECKING:  # it needs torch, and most of this file does not
+    from flower_ldp.training import PrivateTraining
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class SaysHowMany:
             trained.append(call_next(message, context))
             return trained[-1]
 
-        reply = LdpMod(train=SignDSRelease())(message, context, watched)
+        reply = LdpMod(train=SignDSRelease(), admission=AsDeployed())(message, context, watched)
         arrays = single_model(trained[-1].content).values()
         if not all(np.isfinite(array).all() for array in arrays):
             reply.content["extra"] = MetricRecord({"entries": 1})
@@ -98,6 +101,8 @@ def train_each_batch_twice(training: PrivateTraining) -> None:
 
     What holds a training to one pass and one step for each drawn batch is planted out of the way.
     """
+    from flower_ldp.training.draws import Draws
+
     optimizer = training.optimizer
     with (
         patch.object(Draws, "passed", lambda _: None),
@@ -112,29 +117,37 @@ def train_each_batch_twice(training: PrivateTraining) -> None:
                 optimizer.step()
 
 
-def labels_drawn_at_every_ask(given: LabelSet, rng: RandomSource) -> tuple[object, ...]:
+def labels_drawn_at_every_ask(
+    given: LabelSet, count: int, rng: RandomSource
+) -> list[tuple[object, ...]]:
     """Randomize each stage whenever it is asked for, as a store does that keeps nothing."""
-    return _label_outcome(given, lambda: rng)
+    return _label_outcomes(given, count, lambda: rng)
 
 
-def labels_with_one_noise(given: LabelSet, rng: RandomSource) -> tuple[object, ...]:
+def labels_with_one_noise(
+    given: LabelSet, count: int, rng: RandomSource
+) -> list[tuple[object, ...]]:
     """Randomize each label once, and every stage with the same noise."""
     seed = rng.bits(64)
-    return _label_outcome(given, lambda: RandomSource.seeded(seed))
+    return _label_outcomes(given, count, lambda: RandomSource.seeded(seed))
 
 
-def _label_outcome(
-    given: LabelSet, source: Callable[[], RandomSource]
-) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """Return what the label store would, but for the noise: without a ledger it takes no time."""
+def _label_outcomes(
+    given: LabelSet, count: int, source: Callable[[], RandomSource]
+) -> list[tuple[object, ...]]:
+    """Return what the label store would of so many sets alike, but for the noise.
+
+    Each ask draws for all sets in one call, and no ledger is kept: it takes no time.
+    """
     told, last = [], len(given.stages.mechanisms) - 1
     for stage in (*range(last), *[last] * given.asks):
         mechanism = given.stages.mechanism(stage)
         members = given.stages.members(stage, len(given.labels))
-        true = np.array(given.labels)[members]
+        true = np.tile(np.array(given.labels)[members], (count, 1))
         if isinstance(mechanism, RRWithPrior):
             reports = mechanism.randomize_array(true, source(), given.prior)
         else:
             reports = mechanism.randomize_array(true, source())
-        told.append((tuple(members.tolist()), tuple(reports.tolist())))
-    return tuple(told)
+        held = tuple(members.tolist())
+        told.append([(held, tuple(row)) for row in reports.tolist()])
+    return list(zip(*told, strict=True))

@@ -6,12 +6,14 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+from tests.extras import skipping
 
 # Tests run beside each other and start processes that do: threads of torch and numpy would wait
 # for each other's cores. Set before either is imported, and inherited by what tests start.
@@ -40,22 +42,46 @@ LONGEST = (
     "test_deployment_samples.py",
     "test_sandboxed_app.py",
 )
+#: What marks the tests of a folder: `pytest -m "not engine"` starts no engine and no network.
+MARKS = {
+    "simulation": pytest.mark.engine,
+    "network": pytest.mark.engine,
+    "hostile": pytest.mark.engine,
+    "long": pytest.mark.slow,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes the longest, so that short tests fill the time at the end."""
+    for item in items:
+        if mark := MARKS.get(item.path.parent.name):
+            item.add_marker(mark)
     items.sort(key=lambda item: (item.path.name not in WAITING, *_turn_of(item.path)))
 
 
 def _turn_of(path: Path) -> tuple[bool, int, bool]:
     engine = _has_engine(path)
     place = LONGEST.index(path.name) if engine and path.name in LONGEST else len(LONGEST)
-    return not engine, place, path.parent.name != "statistical"
+    return not engine, place, path.parent.name not in ("long", "statistical")
 
 
 def _has_engine(path: Path) -> bool:
     engine = path.parent.name in ENGINES or path.name in MORE_ENGINES
     return engine and path.name not in WAITING
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Skip where a fixture needs an extra that is not installed."""
+    with skipping():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Skip where a test needs an extra that is not installed."""
+    with skipping():
+        return (yield)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
 import torch
 from flwr.app import Context, RecordDict
 from numpy.typing import NDArray

@@ -135,10 +135,10 @@ class CodebookEmbedding:
         ValueError
             If ``report`` is none.
         """
-        told = check_labels("report", report, self.codes)
-        codes = self.encode(value, (*told.shape, self.codes))
+        reported = check_labels("report", report, self.codes)
+        codes = self.encode(value, (*reported.shape, self.codes))
         response, lost = self.response, int((codes == INVALID).sum())
-        kept = int((codes == told).sum())
+        kept = int((codes == reported).sum())
         law = kept * response.log_prob(0, 0) + lost * response.log_prob(0, None)
         return law + (codes.size - kept - lost) * response.log_prob(1, 0)
 
@@ -159,12 +159,12 @@ class CodebookEmbedding:
         ValueError
             If reports say nothing, since epsilon is as good as 0; or one names no code.
         """
-        told = check_labels("reports", reports, self.codes)
+        reported = check_labels("reports", reports, self.codes)
         gain = -math.expm1(-self.epsilon)
         truth = gain / (gain + self.codes * math.exp(-self.epsilon))
         if truth == 0 or not math.isfinite(1.0 / truth):
             raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the codes")
-        return np.asarray((np.eye(self.codes)[told] - (1.0 - truth) / self.codes) / truth)
+        return np.asarray((np.eye(self.codes)[reported] - (1.0 - truth) / self.codes) / truth)
 
 
 def best_accuracy(epsilon: float, classes: int) -> float:

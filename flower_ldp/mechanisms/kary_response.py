@@ -124,9 +124,9 @@ class KaryResponse:
         flat = reports.reshape(-1)
         for start in range(0, flat.size, BLOCK):
             part = flat[start : start + BLOCK]
-            told = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
+            truthful = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
             # Arithmetic and not a mask: as many steps whatever the coins say.
-            part += (uniform(self.categories, part.size, rng) - part) * ~told
+            part += (uniform(self.categories, part.size, rng) - part) * ~truthful
         return reports
 
     def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:

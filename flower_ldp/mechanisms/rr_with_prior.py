@@ -153,8 +153,8 @@ class RRWithPrior:
             order, size = self._choose(rows)
             size = np.broadcast_to(size, part.shape)
             rank = _ranks(order, part)
-            told = toss(self._truth_weights, size - 1, rng) & (rank < size)
-            rank = np.where(told, rank, uniform(size, part.size, rng))
+            truthful = toss(self._truth_weights, size - 1, rng) & (rank < size)
+            rank = np.where(truthful, rank, uniform(size, part.size, rng))
             order = np.broadcast_to(order, (part.size, self.categories))
             part[:] = np.take_along_axis(order, rank[:, np.newaxis], axis=1)[:, 0]
         return reports

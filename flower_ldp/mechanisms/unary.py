@@ -199,20 +199,20 @@ class UnaryEncoding:
         ValueError
             If ``report`` is none.
         """
-        told = self._reported(report)
-        bits = self.quantize(value, told.shape)
+        reported = self._reported(report)
+        bits = self.quantize(value, reported.shape)
         if self.one_hot:
-            rows = zip(bits.reshape(-1, self.bits), told.reshape(-1, self.bits), strict=True)
+            rows = zip(bits.reshape(-1, self.bits), reported.reshape(-1, self.bits), strict=True)
             return math.fsum(self._log_row(row, ones) for row, ones in rows)
         lost = int((bits == INVALID).sum())
-        changed = int((bits != told).sum()) - lost
+        changed = int((bits != reported).sum()) - lost
         return self._log_law(changed, bits.size - lost) - lost * math.log(2)
 
-    def _log_row(self, row: NDArray[np.int8], told: NDArray[np.uint8]) -> float:
+    def _log_row(self, row: NDArray[np.int8], reported: NDArray[np.uint8]) -> float:
         """Return the logarithm of a record's law where records must be one-hot."""
         if row[0] != INVALID:
-            return self._log_law(int((row != told).sum()), self.bits)
-        ones = int(told.sum())
+            return self._log_law(int((row != reported).sum()), self.bits)
+        ones = int(reported.sum())
         # A uniform place is one of the reported ones, or one of the other bits.
         within = self._log_law(ones - 1, self.bits) + math.log(ones) if ones else -math.inf
         rest = self.bits - ones
@@ -238,22 +238,22 @@ class UnaryEncoding:
             If epsilon is 0, or as good as that, when reports say nothing; or a report is not of
             zeros and ones.
         """
-        told = self._reported(reports)
+        reported = self._reported(reports)
         if self.epsilon is None:
-            return told.astype(np.float64)
+            return reported.astype(np.float64)
         # p - q and q, without the cancellation that a small or large epsilon would bring
         gain = math.tanh(self.epsilon / 4)
         if gain == 0:
             raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the bits")
         flip = 1.0 / (1.0 + math.exp(self.epsilon / 2))
-        return np.asarray((told - flip) / gain)
+        return np.asarray((reported - flip) / gain)
 
     def _reported(self, reports: ArrayLike) -> NDArray[np.uint8]:
-        told = np.asarray(reports)
-        if told.ndim not in (1, 2) or told.shape[-1] != self.bits:
+        reported = np.asarray(reports)
+        if reported.ndim not in (1, 2) or reported.shape[-1] != self.bits:
             raise ValueError(
-                f"reports must have shape ({self.bits},) or (n, {self.bits}), got {told.shape}"
+                f"reports must have shape ({self.bits},) or (n, {self.bits}), got {reported.shape}"
             )
-        if told.dtype.kind not in "biu" or not np.isin(told, (0, 1)).all():
+        if reported.dtype.kind not in "biu" or not np.isin(reported, (0, 1)).all():
             raise ValueError("reports must be zeros and ones")
-        return told.astype(np.uint8)
+        return reported.astype(np.uint8)

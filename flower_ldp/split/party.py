@@ -161,8 +161,8 @@ class TorchParty:
         before = deepcopy(self.bottom.state_dict())
         self.bottom.train()
         try:
-            features, told = self._table(table), torch.from_numpy(labels)
-            self._train(self.bottom, features, told, ForwardCorrected(response))
+            features, noisy = self._table(table), torch.from_numpy(labels)
+            self._train(self.bottom, features, noisy, ForwardCorrected(response))
         except BaseException:
             self.bottom.load_state_dict(before)  # half a training would be continued by the next
             self._failed = digest

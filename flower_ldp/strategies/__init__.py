@@ -31,7 +31,7 @@ from flower_ldp.strategies.split import SplitResult, SplitStrategy
 from flower_ldp.strategies.split.align import AlignedParty
 from flower_ldp.strategies.split.code_top import CodeTop
 from flower_ldp.strategies.split.exchange import GridExchange, LocalExchange, PartyError
-from flower_ldp.strategies.split.labels import ToldLabels
+from flower_ldp.strategies.split.labels import NoisyLabels, ToldLabels
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "LocalExchange",
     "Momentum",
     "NodesGone",
+    "NoisyLabels",
     "PartyError",
     "ProxyCodebook",
     "ProxySupport",

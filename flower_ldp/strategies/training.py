@@ -2,7 +2,8 @@
 
 A round is asked for and remembered, its reports are decoded one by one and added up, what they
 cost is written down, a run in vain is stopped, and the model is moved. A strategy for a mechanism
-states two things: its :class:`Tally`, which is one round of it, and the lines that describe it.
+states two things: its :class:`~flower_ldp.strategies.tally.Tally`, which is one round of it, and
+the lines that describe it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -28,66 +29,11 @@ from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.spending import Proposals, SpendingReport
+from flower_ldp.strategies.tally import Tally, read_reports
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.update import UpdateProposal
 
 _log = logging.getLogger("flwr")
 MechanismT = TypeVar("MechanismT")
-ReportT = TypeVar("ReportT")
-
-
-class Tally(Protocol[ReportT]):
-    """One round of a mechanism: what it asks, and the sum of what came back."""
-
-    @property
-    def proposal(self) -> UpdateProposal:
-        """What clients are asked for."""
-
-    def decode(self, payload: bytes) -> ReportT:
-        """Return a report without its health bit; raise WireError if it is none."""
-
-    def add(self, report: ReportT) -> None:
-        """Take in a report."""
-
-    def close(self, reports: int) -> Metrics:
-        """Learn from the whole round, and return the mechanism's own metrics.
-
-        Called once, when all reports are in, before :meth:`step`.
-
-        Parameters
-        ----------
-        reports : int
-            How many there are; maybe none.
-        """
-
-    def step(self, reports: int) -> NDArray[np.floating[Any]]:
-        """Return the step that the reports say, shape (d,). It need not be finite.
-
-        Parameters
-        ----------
-        reports : int
-            How many there are; at least 1.
-        """
-
-
-def read_reports(
-    replies: Iterable[Message], judge: ReplyFilter, health: HealthWatch, tally: Tally[ReportT]
-) -> None:
-    """Add up the reports of a round's good replies, each as soon as it was decoded.
-
-    Parameters
-    ----------
-    replies : iterable of Message
-        What the grid returned.
-    judge : ReplyFilter
-        Tells good replies from bad ones, and counts both.
-    health : HealthWatch
-        Counts the health bits.
-    tally : Tally
-        Of the round.
-    """
-    for report in judge.decode(replies, health.decoder(tally.decode)):
-        tally.add(report)
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,9 @@ def test_a_seed_kept_for_three_releases_is_refuted_by_the_triples(
     case = BUILDERS[name](Settings(epsilon))
     kept = with_seed_kept_for(case.draw, 3)
     broken = replace(case, draw=kept, draw_many=None, contrasts=())
-    (reuse,) = audit_case(broken, 3_000, sources=sources_seeded_from(5))
+    # A claim of 4 takes 1,100 where nearly all noise tells the pair apart, as it does here.
+    draws = 2_000 if epsilon == 4.0 else 3_000
+    (reuse,) = audit_case(broken, draws, sources=sources_seeded_from(5))
     assert reuse.refuted
 
 

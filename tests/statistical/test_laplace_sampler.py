@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
 from flower_ldp.mechanisms.sampling.exact import as_fraction
+from tests.extras import extra
+
+stats = extra("scipy.stats")
 
 FAILURE_RATE = 1e-6
 DRAWS = 400_000

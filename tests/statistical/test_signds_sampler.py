@@ -7,11 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from flower_ldp.mechanisms import RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_law import SelectionLaw
+from tests.extras import extra
 from tests.unit.topk_cases import sample_positions
+
+stats = extra("scipy.stats")
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
 
@@ -89,8 +91,9 @@ def test_sign_is_fair_and_independent_of_the_update() -> None:
     update = np.arange(50, dtype=np.float32)
     rng = RandomSource.seeded(4)
     mechanism = SignDS(8.0, 0.2, dim_out=2)
-    plus = sum(mechanism.randomize(update, rng).sign == 1 for _ in range(20_000))
-    assert stats.binomtest(plus, 20_000).pvalue > FAILURE_RATE
+    # The cells above hold the sign's fairness closer; this is another length and epsilon.
+    plus = sum(mechanism.randomize(update, rng).sign == 1 for _ in range(5_000))
+    assert stats.binomtest(plus, 5_000).pvalue > FAILURE_RATE
 
 
 @pytest.mark.parametrize("k", [0.06251, 0.1])

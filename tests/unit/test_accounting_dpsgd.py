@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import math
 
-import mpmath
 import numpy as np
 import pytest
-from dp_accounting import (
-    GaussianDpEvent,
-    NeighboringRelation,
-    PoissonSampledDpEvent,
-    SelfComposedDpEvent,
-    calibrate_dp_mechanism,
-)
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
-from scipy import integrate, special, stats
 
 from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
 from flower_ldp.accounting.loss_sums import LossLaw, loss_sum
+from tests.extras import extra
+
+mpmath = extra("mpmath")
+dp_accounting = extra("dp_accounting")
+pld = extra("dp_accounting.pld")
+rdp = extra("dp_accounting.rdp")
+integrate = extra("scipy.integrate")
+special = extra("scipy.special")
+stats = extra("scipy.stats")
 
 RATE, STEPS, DELTA = 250 / 60_000, 720, 1e-5
 
 
 def by_rdp(orders: list[float] | None) -> float:
     return float(
-        calibrate_dp_mechanism(
-            lambda: RdpAccountant(orders),
-            lambda noise: SelfComposedDpEvent(
-                PoissonSampledDpEvent(RATE, GaussianDpEvent(noise)), STEPS
+        dp_accounting.calibrate_dp_mechanism(
+            lambda: rdp.RdpAccountant(orders),
+            lambda noise: dp_accounting.SelfComposedDpEvent(
+                dp_accounting.PoissonSampledDpEvent(RATE, dp_accounting.GaussianDpEvent(noise)),
+                STEPS,
             ),
             1.0,
             DELTA,
@@ -192,11 +191,13 @@ def test_compositions_against_another_library(
     noise: float, rate: float, steps: int, replace: bool
 ) -> None:
     """dp-accounting's own curves, at deltas far above its error of about 1e-13."""
-    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     if replace:
-        relation = NeighboringRelation.REPLACE_ONE
-    accountant = PLDAccountant(relation, value_discretization_interval=1e-3)
-    accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), steps)
+        relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    accountant = pld.PLDAccountant(relation, value_discretization_interval=1e-3)
+    accountant.compose(
+        dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise)), steps
+    )
     plan = SampledGaussian(noise, rate, steps)
     for epsilon in (0.25, 1.0, 2.0):
         known = accountant.get_delta(epsilon)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 
 import pytest
-from dp_accounting import GaussianDpEvent
-from dp_accounting.pld import PLDAccountant
 
 from flower_ldp.accounting.composition import totals
 from flower_ldp.accounting.gaussian import composed_epsilon
 from flower_ldp.mechanisms import Gaussian
 from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.extras import extra
+
+dp_accounting = extra("dp_accounting")
+pld = extra("dp_accounting.pld")
 
 
 def test_agrees_with_dp_accounting() -> None:
-    accountant = PLDAccountant(value_discretization_interval=1e-3)
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
     for shift, count in ((0.3, 40), (1.0, 3)):
-        accountant.compose(GaussianDpEvent(1 / shift), count)
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / shift), count)
     found = composed_epsilon([0.3] * 40 + [1.0] * 3, delta=1e-5)
     assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
 

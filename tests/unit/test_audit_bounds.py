@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from flower_ldp.audit.bounds import (
     epsilon_lower_bound,
@@ -15,6 +14,9 @@ from flower_ldp.audit.bounds import (
     probability_upper,
 )
 from flower_ldp.audit.power import draws_to_refute, expected_bound, power
+from tests.extras import extra
+
+stats = extra("scipy.stats")
 
 
 @pytest.mark.parametrize("draws", [1, 7, 40])
@@ -24,7 +26,7 @@ def test_bounds_on_a_probability_fail_no_more_often_than_stated(
     draws: int, error: float, p: float
 ) -> None:
     counts = np.arange(draws + 1)
-    chances = binom.pmf(counts, draws, p)
+    chances = stats.binom.pmf(counts, draws, p)
     assert chances[probability_lower(counts, draws, error) > p].sum() <= error
     assert chances[probability_upper(counts, draws, error) < p].sum() <= error
 
@@ -35,7 +37,7 @@ def test_the_bound_on_epsilon_exceeds_the_truth_no_more_often_than_stated(
     p: float, q: float, delta: float, draws: int
 ) -> None:
     often, seldom = np.meshgrid(np.arange(draws + 1), np.arange(draws + 1), indexing="ij")
-    chances = binom.pmf(often, draws, p) * binom.pmf(seldom, draws, q)
+    chances = stats.binom.pmf(often, draws, p) * stats.binom.pmf(seldom, draws, q)
     bounds = epsilon_lower_bound(often, seldom, draws, confidence=0.9, delta=delta)
     assert chances[bounds > math.log((p - delta) / q)].sum() <= 0.1
 
@@ -76,7 +78,7 @@ def test_impossible_arguments_are_refused(
 def test_power_is_the_sum_over_all_pairs_of_counts(p: float, q: float, claimed: float) -> None:
     draws = 80
     often, seldom = np.meshgrid(np.arange(draws + 1), np.arange(draws + 1), indexing="ij")
-    chances = binom.pmf(often, draws, p) * binom.pmf(seldom, draws, q)
+    chances = stats.binom.pmf(often, draws, p) * stats.binom.pmf(seldom, draws, q)
     refuting = epsilon_lower_bound(often, seldom, draws, confidence=0.95) > claimed
     found = power(p, q, claimed, draws, confidence=0.95)
     assert found == pytest.approx(chances[refuting].sum(), abs=1e-12)

@@ -11,7 +11,7 @@ from flwr.clientapp.typing import Mod
 
 from flower_ldp.audit_paths import CLAIMED, gate, labels
 from flower_ldp.audit_paths.labels import ASKS, CHANGED
-from flower_ldp.audit_paths.owner import AuditOwner
+from flower_ldp.audit_paths.owner import AsDeployed, AuditOwner
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.labels import PrivateLabels
 from flower_ldp.errors import RefusalError, ReleaseError
@@ -71,7 +71,10 @@ def test_a_refusal_that_depends_on_data_shows_in_one_draw_of_each() -> None:
     assert kinds == ["report", "error"]
 
 
-@pytest.mark.parametrize("mod", [LdpMod(train=LongerWithoutAnUpdate()), SaysHowMany()])
+LONGER = LdpMod(train=LongerWithoutAnUpdate(), admission=AsDeployed())
+
+
+@pytest.mark.parametrize("mod", [LONGER, SaysHowMany()])
 def test_a_reply_of_another_form_shows_in_one_draw_of_each(mod: Mod) -> None:
     (contrast,) = (case := gate(SELECTION, MAGNITUDE, mod=mod, checks=CLAIMED[1:2])).contrasts
     report, other = (case.draw(data, RandomSource.seeded(1)) for data in contrast.pair)

@@ -82,6 +82,7 @@ def test_the_console_entry_is_the_module() -> None:
 
 
 def test_exit_codes_of_the_program(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
     fine = process("plan", "--params", 100, "--epsilon", 1)
     assert (fine.returncode, len(fine.stderr.splitlines())) == (0, 1)
     wrong = process("ledger", "show", tmp_path / "missing")

@@ -68,6 +68,7 @@ def test_bytes_are_those_of_a_report(bit: tuple[object, ...]) -> None:
 
 @pytest.mark.parametrize(("epsilon", "rounds", "magnitude"), [(1, 80, None), (0.1, 100, 0.25)])
 def test_totals(epsilon: float, rounds: int, magnitude: float | None) -> None:
+    pytest.importorskip("dp_accounting")
     bit = () if magnitude is None else ("--magnitude-epsilon", magnitude)
     ask = ("plan", "--params", 5994, "--epsilon", epsilon, "--rounds", rounds, *bit)
     found = flower_ldp(*ask, "--json", "--delta", 1e-6).json
@@ -130,6 +131,7 @@ def test_an_update_of_one_entry_has_no_signal() -> None:
 
 
 def test_a_small_top_set_is_a_plain_warning() -> None:
+    pytest.importorskip("dp_accounting")
     done = flower_ldp("plan", "--params", 100, "--epsilon", 1, "--k", 0.2)
     assert done.code == 0
     (line,) = done.err.splitlines()
@@ -207,6 +209,7 @@ def test_a_plan_goes_on_with_the_epsilon_that_fits() -> None:
     ],
 )
 def test_what_does_not_fit_ends_with_1(words: tuple[object, ...], problem: str) -> None:
+    pytest.importorskip("dp_accounting")
     done = flower_ldp("plan", "--params", 5994, *words)
     assert done.code == 1
     assert done.err.startswith(f"error: {problem}")
@@ -269,6 +272,7 @@ def test_wrong_usage_ends_with_2_and_names_the_option(
 
 
 def test_a_delta_that_protects_nobody_is_said() -> None:
+    pytest.importorskip("dp_accounting")
     ask = ("plan", "--params", 5994, "--epsilon", 1, "--clients", 1000)
     assert flower_ldp(*ask, "--delta", 1e-3, "--json").json["warnings"]
     assert not flower_ldp(*ask, "--delta", 1e-6, "--json").json["warnings"]

@@ -8,15 +8,15 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 
-import mpmath
 import pytest
-from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
-from dp_accounting.privacy_accountant import NeighboringRelation
-from mpmath import mpf
 
 from flower_ldp.accounting.composition import Totals, totals
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
+from tests.extras import extra
+
+mpmath = extra("mpmath")
+dp_accounting = extra("dp_accounting")
+pld = extra("dp_accounting.pld")
 
 Groups = Sequence[tuple[float, int]]
 
@@ -34,40 +34,40 @@ def approximate(groups: Groups, delta: float) -> float:
 
 
 @cache
-def losses(groups: tuple[tuple[float, int], ...]) -> list[tuple[mpf, mpf]]:
+def losses(groups: tuple[tuple[float, int], ...]) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
     """Return loss and probability of every outcome of composed responses, the largest first."""
-    atoms = {mpf(0): mpf(1)}
+    atoms = {mpmath.mpf(0): mpmath.mpf(1)}
     for epsilon, count in groups:
-        lie = 1 / (1 + mpmath.exp(mpf(epsilon)))
+        lie = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
         law = [
             (
-                (2 * k - count) * mpf(epsilon),
+                (2 * k - count) * mpmath.mpf(epsilon),
                 mpmath.binomial(count, k) * (1 - lie) ** k * lie ** (count - k),
             )
             for k in range(count + 1)
         ]
-        composed: dict[mpf, mpf] = {}
+        composed: dict[mpmath.mpf, mpmath.mpf] = {}
         for loss, weight in atoms.items():
             for other, chance in law:
-                composed[loss + other] = composed.get(loss + other, mpf(0)) + weight * chance
+                composed[loss + other] = composed.get(loss + other, mpmath.mpf(0)) + weight * chance
         atoms = composed
     return sorted(atoms.items(), reverse=True)
 
 
-def exact(groups: Groups, delta: float) -> mpf:
+def exact(groups: Groups, delta: float) -> mpmath.mpf:
     """Return the exact epsilon of composed responses: sums over binomials, 40 digits.
 
     Between two outcomes delta(eps) = A - e^eps B, where A and B are the sums of the
     probabilities, under either input, of the outcomes of a larger loss.
     """
     with mpmath.workdps(40):
-        above, mirrored = mpf(0), mpf(0)
+        above, mirrored = mpmath.mpf(0), mpmath.mpf(0)
         for loss, weight in losses(tuple(groups)):
             if above - mpmath.exp(loss) * mirrored > delta:
                 break
             above += weight
             mirrored += weight * mpmath.exp(-loss)
-        return max(mpf(0), mpmath.log((above - delta) / mirrored))
+        return max(mpmath.mpf(0), mpmath.log((above - delta) / mirrored))
 
 
 def test_exact_agrees_with_two_hand_computed_cases() -> None:
@@ -105,13 +105,13 @@ def test_bound_is_above_the_exact_value_by_at_most_one_percent(
 ) -> None:
     truth = exact(groups, delta)
     bound = approximate(groups, delta)
-    assert truth <= bound <= truth * mpf("1.01")
+    assert truth <= bound <= truth * mpmath.mpf("1.01")
 
 
 def test_three_epsilons_without_a_common_step_make_a_fine_grid() -> None:
     # Here rounding to the grid is all the error there is, and it is far from 1 %.
     groups = [(0.13711, 15), (0.0511113, 12), (1.77777, 6)]
-    assert approximate(groups, 1e-5) <= exact(groups, 1e-5) * mpf("1.002")
+    assert approximate(groups, 1e-5) <= exact(groups, 1e-5) * mpmath.mpf("1.002")
 
 
 # The defect that the package works around.
@@ -124,8 +124,8 @@ def response_parameter(epsilon: float) -> float:
 
 def test_their_accountant_ignores_the_count_of_responses_and_this_package_does_not() -> None:
     epsilon, count, delta = 0.5, 100, 1e-6
-    event = dp_event.RandomizedResponseDpEvent(response_parameter(epsilon), 2)
-    accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
+    event = dp_accounting.RandomizedResponseDpEvent(response_parameter(epsilon), 2)
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
     accountant.compose(event, count)
     theirs = accountant.get_epsilon(delta)
     ours = approximate([(epsilon, count)], delta)
@@ -139,7 +139,7 @@ def test_their_accountant_ignores_the_count_of_responses_and_this_package_does_n
 def test_their_response_composed_by_itself_agrees(groups: Groups) -> None:
     step = 1e-4
     parts = [
-        privacy_loss_distribution.from_randomized_response(
+        pld.privacy_loss_distribution.from_randomized_response(
             response_parameter(epsilon), 2, value_discretization_interval=step
         ).self_compose(count)
         for epsilon, count in groups

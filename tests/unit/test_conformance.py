@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from flower_ldp.mechanisms import (
     BinaryResponse,
@@ -35,6 +34,9 @@ from flower_ldp.mechanisms import (
     UnaryEncoding,
 )
 from flower_ldp.privacy import PrivacyEvent, compose_directly
+from tests.extras import extra
+
+stats = extra("scipy.stats")
 
 #: How often a statistical test may fail with a correct sampler; seeds are fixed.
 FAILURE = 1e-6

@@ -6,8 +6,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("dp_accounting")
+pytest.importorskip("sklearn")
+
+import numpy as np
 import torch
 from flwr.app import Context, RecordDict
 from scipy import stats

@@ -9,6 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("dp_accounting")
+
 import torch
 from flwr.app import Context, RecordDict
 from opacus.schedulers import ExponentialGradClip, ExponentialNoise

@@ -6,6 +6,9 @@ import copy
 import math
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import nn
 

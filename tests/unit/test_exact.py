@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,9 @@ from flower_ldp.mechanisms.sampling.exact import (
     exp_lower,
     exp_scaled_at_least,
 )
+from tests.extras import extra
+
+mpmath = extra("mpmath")
 
 EPSILONS = [1e-6, 1e-3, 0.1, 0.15, 0.5, math.log(2), 1.0, 2.0, 7.3, 10.0, 33.3, 64.0, 99.9, 100.0]
 DIGITS = 800

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.metrics import silhouette_score
 
 from flower_ldp.labels import clusters
 from flower_ldp.mechanisms import (
@@ -25,24 +24,29 @@ from flower_ldp.mechanisms import (
     RRWithPrior,
     Selection,
     SignDS,
-    _blocks,
-    _coin,
-    _subset,
     codebook,
-    discrete_laplace,
     gaussian,
-    gaussian_noise,
     selection,
     signds,
     signds_size,
 )
 from flower_ldp.mechanisms.codebook import CodebookResponse
+from flower_ldp.mechanisms.sampling import (
+    blocks,
+    coin,
+    discrete_gaussian,
+    discrete_laplace,
+)
+from flower_ldp.mechanisms.sampling import subset as drawn_subset
 from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
 from flower_ldp.mechanisms.sampling.exact import as_fraction
 from flower_ldp.mechanisms.sampling.lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
 from flower_ldp.strategies.evaluation import scores
 from flower_ldp.wire import subset
+from tests.extras import extra
 from tests.unit.topk_cases import DTYPES
+
+metrics = extra("sklearn.metrics")
 
 
 class Recorder(RandomSource):
@@ -86,7 +90,7 @@ def test_blocks_are_the_vector(dtype: type[np.floating[Any]]) -> None:
         values.dtype.newbyteorder())):  # fmt: skip
         for start, stop in ((0, None), (5, 599_999), (131_071, 131_072), (7, 7)):
             pieces, offsets = [], []
-            for offset, block, mask in _blocks.blocks(given, start, stop):
+            for offset, block, mask in blocks.blocks(given, start, stop):
                 assert len(mask) == len(block)
                 assert block.dtype.isnative
                 assert block.dtype.itemsize == max(4, values.itemsize)
@@ -95,8 +99,8 @@ def test_blocks_are_the_vector(dtype: type[np.floating[Any]]) -> None:
             found = np.concatenate([np.empty(0, dtype=dtype), *pieces])
             np.testing.assert_array_equal(found, values[start:stop])
             assert offsets == [start + sum(map(len, pieces[:i])) for i in range(len(pieces))]
-        assert len(list(_blocks.blocks(given))) > 4
-    assert len(values) > 4 * _blocks._BLOCK
+        assert len(list(blocks.blocks(given))) > 4
+    assert len(values) > 4 * blocks._BLOCK
 
 
 # Subsets
@@ -105,10 +109,10 @@ def test_blocks_are_the_vector(dtype: type[np.floating[Any]]) -> None:
 def test_a_subset_of_many_is_the_first_distinct_of_its_stream() -> None:
     high, count = 2_200_000, 1_000_000
     rng = Recorder(1)
-    found = _subset.uniform_subset(rng, high, count)
+    found = drawn_subset.uniform_subset(rng, high, count)
     batches = rng.taken("integers")
     assert len(batches) > 1
-    assert len(batches[0]) == _subset._LARGEST_BATCH
+    assert len(batches[0]) == drawn_subset._LARGEST_BATCH
     stream = np.concatenate(batches)
     first = np.full(high, len(stream))
     first[stream[::-1]] = np.arange(len(stream))[::-1]  # of equal places the last one stays
@@ -119,12 +123,12 @@ def test_a_subset_of_many_is_the_first_distinct_of_its_stream() -> None:
 def test_rare_members_are_the_first_of_a_stream_in_largest_batches() -> None:
     high, side = 40_000_000, 100
     rng = Recorder(2)
-    found, others = _subset.first_distinct(
+    found, others = drawn_subset.first_distinct(
         rng, high, (6, 4), (side, high - side), lambda indices: indices < side
     )
     batches = rng.taken("integers")
     assert len(batches) > 1
-    assert len(batches[0]) == _subset._LARGEST_BATCH
+    assert len(batches[0]) == drawn_subset._LARGEST_BATCH
     stream = np.concatenate(batches)
     assert found.tolist() == list(dict.fromkeys(stream[stream < side].tolist()))[:6]
     assert others.tolist() == list(dict.fromkeys(stream[stream >= side][:100].tolist()))[:4]
@@ -196,21 +200,21 @@ def test_laplace_noise_of_many_blocks_is_what_its_bits_say(
 def test_normal_noise_of_many_blocks_is_what_its_bits_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """All draws but the doubtful: cell, first bits of w and sign stand in the words."""
     asked: Counter[bool] = Counter()
-    is_kept = gaussian_noise.is_kept
+    is_kept = discrete_gaussian.is_kept
 
     def spy(*arguments: Any) -> bool:
         kept = is_kept(*arguments)
         asked[kept] += 1
         return kept
 
-    monkeypatch.setattr(gaussian_noise, "is_kept", spy)
-    rng, size = Recorder(4), 3 * gaussian_noise._BLOCK + 777
-    noise = gaussian_noise.normal(size, rng)
+    monkeypatch.setattr(discrete_gaussian, "is_kept", spy)
+    rng, size = Recorder(4), 3 * discrete_gaussian._BLOCK + 777
+    noise = discrete_gaussian.normal(size, rng)
     assert asked[False] > 20
-    low, high = pieces(gaussian_noise.coarse_law())
+    low, high = pieces(discrete_gaussian.coarse_law())
     told, wrong = rng.taken("words"), 0
-    for start in range(0, size, gaussian_noise._BLOCK):
-        count = min(gaussian_noise._BLOCK, size - start)
+    for start in range(0, size, discrete_gaussian._BLOCK):
+        count = min(discrete_gaussian._BLOCK, size - start)
         index = indices_of(told.pop(0), count)
         further = told.pop(0)
         assert len(further) == (low[index] != high[index]).sum()
@@ -247,20 +251,20 @@ def plain_uniform(ends: list[int], told: list[Any]) -> list[int]:
 @pytest.mark.parametrize("categories", [2, 10, 3 * 2**29])
 def test_kary_responses_of_many_blocks_are_what_their_bits_say(categories: int) -> None:
     mechanism, rng = KaryResponse(1.5, categories), Recorder(5)
-    values = np.random.default_rng(1).integers(0, categories, 3 * _coin.BLOCK + 99)
+    values = np.random.default_rng(1).integers(0, categories, 3 * coin.BLOCK + 99)
     reports = mechanism.randomize_array(values, rng)
     heads = np.concatenate(rng.taken("words"))
     assert len(rng.taken("words")) == 4
     assert len(heads) == len(values)
     told, expected = rng.taken("bytes"), list[int]()
     limit = mechanism._truth_weight
-    for start in range(0, len(values), _coin.BLOCK):
-        part = values[start : start + _coin.BLOCK].tolist()
+    for start in range(0, len(values), coin.BLOCK):
+        part = values[start : start + coin.BLOCK].tolist()
         others = plain_uniform([categories] * len(part), told)
-        coins = heads[start : start + _coin.BLOCK].tolist()
+        coins = heads[start : start + coin.BLOCK].tolist()
         expected += [
-            value if coin << 192 < limit else other
-            for value, coin, other in zip(part, coins, others, strict=True)
+            value if toss << 192 < limit else other
+            for value, toss, other in zip(part, coins, others, strict=True)
         ]
     assert reports.tolist() == expected
 
@@ -268,7 +272,7 @@ def test_kary_responses_of_many_blocks_are_what_their_bits_say(categories: int) 
 def test_responses_with_priors_of_many_blocks_are_what_their_bits_say() -> None:
     """The report, and the categories it is among, worked out for one value at a time."""
     k, epsilon, rng = 5, 0.8, Recorder(6)
-    mechanism, size = RRWithPrior(epsilon, k), 2 * _coin.BLOCK + 50
+    mechanism, size = RRWithPrior(epsilon, k), 2 * coin.BLOCK + 50
     data = np.random.default_rng(2)
     values, priors = data.integers(0, k, size), data.dirichlet(np.full(k, 0.3), size)
     reports = mechanism.randomize_array(values, rng, priors)
@@ -284,14 +288,14 @@ def test_responses_with_priors_of_many_blocks_are_what_their_bits_say() -> None:
         chosen.append(order[: worth.index(max(worth)) + 1])
     assert len({len(members) for members in chosen}) == k
     told, expected = rng.taken("bytes"), list[int]()
-    for start in range(0, size, _coin.BLOCK):
-        part = slice(start, start + _coin.BLOCK)
+    for start in range(0, size, coin.BLOCK):
+        part = slice(start, start + coin.BLOCK)
         others = plain_uniform([len(members) for members in chosen[part]], told)
-        for value, members, coin, other in zip(
+        for value, members, toss, other in zip(
             values[part].tolist(), chosen[part], coins[part], others, strict=True
         ):
             limit = mechanism._truth_weights[len(members) - 1]
-            kept = coin << 192 < limit and value in members
+            kept = toss << 192 < limit and value in members
             expected.append(value if kept else members[other])
     assert reports.tolist() == expected
 
@@ -342,7 +346,7 @@ def test_a_silhouette_of_many_pieces_is_scikit_learns() -> None:
     assert len(given) > 3 * (scores._BLOCK // len(given))
     labels = given.argmax(axis=1)
     found = scores.silhouette_of_counts(given, labels, np.ones(len(given)))
-    assert found == pytest.approx(silhouette_score(given, labels), rel=1e-9)
+    assert found == pytest.approx(metrics.silhouette_score(given, labels), rel=1e-9)
 
 
 def test_nearest_centers_in_many_pieces_are_the_nearest() -> None:

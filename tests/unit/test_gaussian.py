@@ -6,15 +6,17 @@ import itertools
 import math
 from dataclasses import FrozenInstanceError
 
-import mpmath
 import numpy as np
 import pytest
-from scipy import stats
 
 from flower_ldp.mechanisms import Gaussian, RandomSource
 from flower_ldp.mechanisms.gaussian import squared_length
 from flower_ldp.mechanisms.gaussian_law import gaussian_delta
 from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.extras import extra
+
+mpmath = extra("mpmath")
+stats = extra("scipy.stats")
 
 FAILURE = 1e-6
 SETTINGS = [(0.1, 1e-5), (1.0, 1e-9), (8.0, 1e-6), (50.0, 0.01), (100.0, 0.5)]

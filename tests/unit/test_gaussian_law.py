@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import mpmath
 import pytest
-from dp_accounting import GaussianDpEvent
-from dp_accounting.pld import PLDAccountant
 
 from flower_ldp.mechanisms.gaussian_law import classical_deviation, gaussian_delta, largest_shift
+from tests.extras import extra
+
+mpmath = extra("mpmath")
+dp_accounting = extra("dp_accounting")
+pld = extra("dp_accounting.pld")
 
 EPSILONS = (1e-3, 0.1, 1.0, 8.0, 50.0, 100.0)
 DELTAS = (1e-18, 1e-9, 1e-5, 1e-2, 0.5)
@@ -34,8 +36,8 @@ def test_inverse_meets_delta_and_is_tight(epsilon: float, delta: float) -> None:
 
 
 def test_agrees_with_dp_accounting() -> None:
-    accountant = PLDAccountant(value_discretization_interval=1e-4)
-    accountant.compose(GaussianDpEvent(1 / 1.7))
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(dp_accounting.GaussianDpEvent(1 / 1.7))
     assert gaussian_delta(2.0, 1.7) == pytest.approx(accountant.get_delta(2.0), rel=1e-3)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-import mpmath
 import numpy as np
 import pytest
-from scipy import stats
 
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling import discrete_gaussian as gaussian_noise
@@ -17,6 +15,10 @@ from flower_ldp.mechanisms.sampling.discrete_gaussian import (
     VARIATION_BITS,
     normal,
 )
+from tests.extras import extra
+
+mpmath = extra("mpmath")
+stats = extra("scipy.stats")
 
 FAILURE = 1e-6
 S = 512

@@ -21,7 +21,6 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.serverapp.strategy import FedAvg
-from scipy import stats
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import GaussianRelease, LaplaceEvalRelease, LdpMod, SignDSRelease
@@ -47,7 +46,10 @@ from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian
 from flower_ldp.wire.health import append_health, split_health
 from flower_ldp.wire.signds import SignDSProposal, decode_report, report_length
+from tests.extras import extra
 from tests.messages import context, message, record
+
+stats = extra("scipy.stats")
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -13,6 +12,9 @@ from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.coin import toss, uniform
 from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.extras import extra
+
+mpmath = extra("mpmath")
 
 EPSILONS = [1e-6, 0.1, 0.5, 1.0, math.log(3), 4.0, 10.0, 64.0, 100.0]
 CATEGORIES = [2, 3, 10, 1000, 2**31]

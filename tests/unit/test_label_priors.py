@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from flower_ldp.labels import (
     group_counts,
@@ -18,6 +17,9 @@ from flower_ldp.labels.central import CentralHistograms
 from flower_ldp.labels.clusters import cluster_sums, moved, nearest
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
 from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.extras import extra
+
+optimize = extra("scipy.optimize")
 
 RESPONSE = KaryResponse(1.0, 4)
 
@@ -47,7 +49,9 @@ def test_priors_are_the_likeliest(counts: list[int]) -> None:
         p = np.exp(logits - logits.max())
         return -float(np.array(counts) @ np.log((p / p.sum()) @ law))
 
-    best = min(minimize(loss, start).fun for start in np.vstack([np.zeros(4), 3 * np.eye(4)]))
+    best = min(
+        optimize.minimize(loss, start).fun for start in np.vstack([np.zeros(4), 3 * np.eye(4)])
+    )
     assert -np.array(counts) @ np.log(found @ law) == pytest.approx(best, abs=1e-4)
     assert found.sum() == pytest.approx(1.0)
 

@@ -11,7 +11,6 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, Literal
 
-import mpmath
 import numpy as np
 import pytest
 
@@ -32,6 +31,9 @@ from flower_ldp.mechanisms import (
 )
 from flower_ldp.mechanisms.sampling.exact import as_fraction, double_at_least, double_at_most
 from flower_ldp.mechanisms.selection import Selection
+from tests.extras import extra
+
+mpmath = extra("mpmath")
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
 

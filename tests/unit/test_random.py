@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-import mpmath
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -19,6 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flower_ldp.mechanisms.random import RandomSource
+from tests.extras import extra
+
+mpmath = extra("mpmath")
 
 FAILURE_RATE = 1e-6
 

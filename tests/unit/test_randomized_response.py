@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -13,6 +12,9 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.extras import extra
+
+mpmath = extra("mpmath")
 
 EPSILONS = [1e-6, 0.01, 0.1, 0.5, 1.0, math.log(3), 4.0, 10.0, 30.0, 64.0, 99.9, 100.0]
 FAILURE_RATE = 1e-6

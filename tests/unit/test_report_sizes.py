@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
-from torch import nn
 
 from flower_ldp.accounting.ledger.types import MOST_REPORT
 from flower_ldp.clients import (
@@ -22,13 +21,16 @@ from flower_ldp.clients import (
 from flower_ldp.clients import update as update_release
 from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.mechanisms import BottomClaim, Gaussian, Laplace, UnaryEncoding
-from flower_ldp.split import TorchParty
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.gaussian import GaussianProposal
 from flower_ldp.wire.records import Records, RecordTables
+from tests.extras import extra
 from tests.messages import UnrecordedPermit, context, message
+
+nn = extra("torch.nn")
+split = extra("flower_ldp.split")
 
 BITS = 2**20
 
@@ -51,7 +53,7 @@ def embedding(records: int, folder: Path) -> tuple[Release, Mapping[str, object]
     tables = RecordTables({"train": Records.of(range(records))}, records)
     features = np.zeros((records, 1), dtype=np.float32)
     claim = BottomClaim("public")
-    party = TorchParty("left", tables, lambda _: features, nn.Linear(1, 1), claim, folder)
+    party = split.TorchParty("left", tables, lambda _: features, nn.Linear(1, 1), claim, folder)
     terms = TableTerms("train", tables.tables["train"].digest, records, records)
     return EmbeddingRelease(party), EmbeddingProposal(
         UnaryEncoding(1.0, BITS), terms, 0

@@ -6,16 +6,18 @@ import itertools
 import math
 import tracemalloc
 
-import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
 from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.extras import extra
+
+mpmath = extra("mpmath")
+optimize = extra("scipy.optimize")
 
 PRIORS = [
     (0.6, 0.3, 0.1, 0.0),
@@ -95,7 +97,7 @@ def test_no_other_private_report_is_true_more_often(epsilon: float) -> None:
                 row = np.zeros((k, k))
                 row[value, report], row[other, report] = 1.0, -math.exp(epsilon)
                 bounds.append(row.ravel())
-        best = linprog(
+        best = optimize.linprog(
             -np.diag(prior).ravel(),
             A_ub=np.array(bounds),
             b_ub=np.zeros(len(bounds)),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.cluster import AgglomerativeClustering, KMeans
-from sklearn.metrics import calinski_harabasz_score, davies_bouldin_score, silhouette_score
 
 from flower_ldp.strategies.evaluation import scores
 from flower_ldp.strategies.evaluation.scores import (
@@ -22,16 +21,23 @@ from flower_ldp.strategies.evaluation.scores import (
     calinski_harabasz_of_counts,
     silhouette_of_counts,
 )
+from tests.extras import extra
 
-SKLEARN = {
-    SILHOUETTE_SCORE: silhouette_score,
-    CALINSKI_HARABASZ_SCORE: calinski_harabasz_score,
-}
+cluster = extra("sklearn.cluster")
+metrics = extra("sklearn.metrics")
+
 OF_COUNTS = {
     SILHOUETTE_SCORE: silhouette_of_counts,
     CALINSKI_HARABASZ_SCORE: calinski_harabasz_of_counts,
 }
-every_score = pytest.mark.parametrize("name", list(SKLEARN))
+
+
+def of_rows(name: str) -> Callable[..., float]:
+    """Scikit-learn's function of this name."""
+    return getattr(metrics, name.lower())
+
+
+every_score = pytest.mark.parametrize("name", list(OF_COUNTS))
 
 
 def rows(count: int, seed: int = 0, classes: int = 4) -> np.ndarray:
@@ -42,7 +48,7 @@ def rows(count: int, seed: int = 0, classes: int = 4) -> np.ndarray:
 def test_rows_score_as_in_scikit_learn(name: str) -> None:
     given = rows(300)
     found = ClusterScore(name).of_rows(given)
-    assert found == pytest.approx(SKLEARN[name](given, given.argmax(axis=1)), rel=1e-12)
+    assert found == pytest.approx(of_rows(name)(given, given.argmax(axis=1)), rel=1e-12)
 
 
 @every_score
@@ -60,7 +66,7 @@ def test_counts_score_as_copies_do(name: str, counts: list[int], seed: int) -> N
         assert math.isnan(found) or name == SILHOUETTE_SCORE
     else:
         # scikit-learn's distances of copies are off zero by up to 1e-8
-        assert found == pytest.approx(SKLEARN[name](copies, their_labels), rel=1e-6, abs=1e-6)
+        assert found == pytest.approx(of_rows(name)(copies, their_labels), rel=1e-6, abs=1e-6)
 
 
 def test_a_silhouette_in_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,17 +111,17 @@ def test_many_rows_are_sampled_alike_each_time(monkeypatch: pytest.MonkeyPatch) 
 @every_score
 def test_a_clustering_may_label(name: str) -> None:
     given = rows(200, 9)
-    kmeans = KMeans(3, n_init=2, random_state=0)
+    kmeans = cluster.KMeans(3, n_init=2, random_state=0)
     found = ClusterScore(name, kmeans).of_rows(given)
-    labels = KMeans(3, n_init=2, random_state=0).fit_predict(given)
-    assert found == pytest.approx(SKLEARN[name](given, labels))
+    labels = cluster.KMeans(3, n_init=2, random_state=0).fit_predict(given)
+    assert found == pytest.approx(of_rows(name)(given, labels))
     assert not hasattr(kmeans, "labels_")
 
 
 def test_a_clustering_of_a_law_is_weighted() -> None:
     support = np.concatenate([rows(40, 10), rows(40, 11)])
     shares = np.r_[np.full(40, 1 / 40), np.zeros(40)]
-    kmeans = KMeans(3, n_init=2, random_state=0)
+    kmeans = cluster.KMeans(3, n_init=2, random_state=0)
     found = ClusterScore(SILHOUETTE_SCORE, kmeans).of_law(support, shares, 1000)
     alone = ClusterScore(SILHOUETTE_SCORE, kmeans).of_law(support[:40], shares[:40], 1000)
     assert found == pytest.approx(alone)
@@ -123,10 +129,11 @@ def test_a_clustering_of_a_law_is_weighted() -> None:
 
 def test_a_clustering_without_weights_gets_copies() -> None:
     support, shares = rows(20, 12), np.full(20, 1 / 20)
-    tree = AgglomerativeClustering(3)
+    tree = cluster.AgglomerativeClustering(3)
     found = ClusterScore(SILHOUETTE_SCORE, tree).of_law(support, shares, 60)
     copies = np.repeat(support, 3, axis=0)
-    assert found == pytest.approx(silhouette_score(copies, tree.fit_predict(copies)), abs=1e-6)
+    wanted = metrics.silhouette_score(copies, tree.fit_predict(copies))
+    assert found == pytest.approx(wanted, abs=1e-6)
 
 
 def test_any_callable_may_score() -> None:
@@ -140,7 +147,7 @@ def test_a_third_score_in_the_table_is_the_one_that_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def davies_bouldin(rows: np.ndarray, labels: np.ndarray) -> float:
-        return float(davies_bouldin_score(rows, labels))
+        return float(metrics.davies_bouldin_score(rows, labels))
 
     monkeypatch.setitem(scores._OF_ROWS, "DAVIES_BOULDIN_SCORE", davies_bouldin)
     support, shares = rows(30, 15), np.full(30, 1 / 30)
@@ -192,6 +199,6 @@ def test_farther_clusters_score_higher() -> None:
     rng = np.random.default_rng(14)
     spread = [rng.dirichlet(np.array([c, 1, 1]), 100) for c in (4, 20, 100)]
     mixed = [np.concatenate([r, np.roll(r, 1, axis=1)]) for r in spread]
-    for name in SKLEARN:
+    for name in OF_COUNTS:
         scores = [ClusterScore(name).of_rows(m) for m in mixed]
         assert all(low < high for low, high in pairwise(scores))

@@ -6,18 +6,21 @@ import math
 
 import numpy as np
 import pytest
-from mpmath import mp, mpf
-from scipy.stats import binom
 
 from flower_ldp.accounting.shuffle import ShuffleBound, shuffled
+from tests.extras import extra
+
+mpmath = extra("mpmath")
+stats = extra("scipy.stats")
 
 
 def by_the_book(epsilon: float, clients: int, delta: float) -> float:
     """Return the theorem's epsilon, written out in 30 digits."""
-    with mp.workdps(30):
-        grown, n = mp.exp(mpf(epsilon)), mpf(clients)
-        inner = 8 * mp.sqrt(grown * mp.log(4 / mpf(delta))) / mp.sqrt(n) + 8 * grown / n
-        return float(mp.log(1 + (grown - 1) / (grown + 1) * inner))
+    with mpmath.workdps(30):
+        grown, n = mpmath.exp(mpmath.mpf(epsilon)), mpmath.mpf(clients)
+        root = mpmath.sqrt(grown * mpmath.log(4 / mpmath.mpf(delta)))
+        inner = 8 * root / mpmath.sqrt(n) + 8 * grown / n
+        return float(mpmath.log(1 + (grown - 1) / (grown + 1) * inner))
 
 
 def clone_delta(clients: int, local: float, epsilon: float) -> float:
@@ -29,11 +32,11 @@ def clone_delta(clients: int, local: float, epsilon: float) -> float:
     keep = 1.0 / (1.0 + math.exp(-local))
     total = 0.0
     for clones in range(clients):
-        weight = float(binom.pmf(clones, clients - 1, math.exp(-local)))
+        weight = float(stats.binom.pmf(clones, clients - 1, math.exp(-local)))
         if weight < 1e-20:
             continue
-        here = binom.pmf(np.arange(clones + 2), clones, 0.5)
-        moved = binom.pmf(np.arange(clones + 2) - 1, clones, 0.5)
+        here = stats.binom.pmf(np.arange(clones + 2), clones, 0.5)
+        moved = stats.binom.pmf(np.arange(clones + 2) - 1, clones, 0.5)
         first = keep * moved + (1 - keep) * here
         second = (1 - keep) * moved + keep * here
         total += weight * float(np.maximum(first - math.exp(epsilon) * second, 0.0).sum())

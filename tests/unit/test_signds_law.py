@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import mpmath
 import pytest
 
 from flower_ldp.mechanisms.random import RandomSource
@@ -13,6 +12,9 @@ from flower_ldp.mechanisms.sampling.exact import as_fraction, exp_lower
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.signds_law import MAX_DIMENSION, SelectionLaw
 from flower_ldp.mechanisms.signds_size import best_threshold, largest_dim_out
+from tests.extras import extra
+
+mpmath = extra("mpmath")
 
 DIGITS = 150
 

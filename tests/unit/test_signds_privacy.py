@@ -87,7 +87,11 @@ def test_log_prob_takes_the_top_set_from_a_sort_and_not_from_the_sampler(
         best = case.best(plan.top_size, report.sign)
         expected = plan.law.subset_probability(int(best[report.indices].sum()))
         with monkeypatch.context() as patch:
-            for name in ("signds.top_set", "topk.find_cuts", "topk.TopSet.contains"):
+            for name in (
+                "signds.top_set",
+                "sampling.topk.find_cuts",
+                "sampling.topk.TopSet.contains",
+            ):
                 patch.setattr(f"flower_ldp.mechanisms.{name}", broken)
             found = mechanism.log_prob(report, case.values)
             with pytest.raises(AssertionError, match="sampler's"):

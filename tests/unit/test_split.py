@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+import numpy as np
 import torch
 from flwr.app import Message, RecordDict
 from torch import nn
@@ -25,12 +29,12 @@ from flower_ldp.split import ForwardCorrected, TorchTop
 from flower_ldp.strategies import (
     CodeTop,
     LocalExchange,
+    NoisyLabels,
     PartyError,
     SplitStrategy,
-    ToldLabels,
 )
 from flower_ldp.strategies.split.align import align
-from flower_ldp.strategies.split.labels import tell
+from flower_ldp.strategies.split.labels import send_labels
 from flower_ldp.wire.embedding import BACKWARD, FORWARD, PREPARE, TableTerms
 from flower_ldp.wire.records import Records, RecordTables
 from tests.split_world import Everything, Side, labels, local, tables
@@ -68,23 +72,6 @@ class Listening:
         found = self.inner.ask(kind, contents)
         self.replies += found.values()
         return found
-
-
-def test_two_parties_learn_what_neither_has_alone(tmp_path: Path) -> None:
-    sides = {
-        3: Side("right", tmp_path, CONDITIONAL, shuffle=5),
-        9: Side("left", tmp_path, CONDITIONAL, shuffle=8),
-    }
-    torch.manual_seed(0)
-    result = strategy().start(local(sides), epochs=24, evaluate_every=12)
-    assert [(p.name, p.node, p.claim) for p in result.parties] == [
-        ("left", 9, CONDITIONAL),
-        ("right", 3, CONDITIONAL),
-    ]
-    assert [row["epoch"] for row in result.history if "accuracy-test" in row] == [12, 24]
-    # rows that do not belong together give 0.1
-    assert result.history[-1]["accuracy-test"] > 0.85
-    assert result.history[-1]["loss"] < result.history[0]["loss"] / 3
 
 
 def test_random_bits_teach_nothing(tmp_path: Path) -> None:
@@ -188,16 +175,18 @@ def test_a_party_that_fails_is_named_and_tells_no_more() -> None:
     assert "secret" not in str([reply.error for reply in exchange.replies])
 
 
-def told(epsilon: float = 4.0) -> ToldLabels:
+def noisy(epsilon: float = 4.0) -> NoisyLabels:
     response = KaryResponse(epsilon, 10)
     labels_ = response.randomize_array(labels(tables())["train"], RandomSource.seeded(2))
-    return ToldLabels(RandomizedLabels(labels_, np.arange(len(labels_)), response))
+    return NoisyLabels(RandomizedLabels(labels_, np.arange(len(labels_)), response))
 
 
-def coded(told_: ToldLabels | None, parties: int = 2) -> SplitStrategy:
+def coded(given: NoisyLabels | None, parties: int = 2) -> SplitStrategy:
     own = tables()
     mechanism = CodebookEmbedding(8.0, 10)
-    return SplitStrategy(CodeTop(10), mechanism, own, labels(own), parties=parties, told=told_)
+    return SplitStrategy(
+        CodeTop(10), mechanism, own, labels(own), parties=parties, noisy_labels=given
+    )
 
 
 def test_bottoms_learn_from_randomized_labels_and_release_codes(tmp_path: Path) -> None:
@@ -206,14 +195,14 @@ def test_bottoms_learn_from_randomized_labels_and_release_codes(tmp_path: Path) 
         2: Side("right", tmp_path, BottomClaim("dp", 2.0, 1e-5), width=10),
     }
     exchange = Listening(local(sides))
-    result = coded(told()).start(exchange, epochs=1)
+    result = coded(noisy()).start(exchange, epochs=1)
     # each alone reaches about 0.8, and 0.1 if labels do not belong to the rows
     assert result.history[-1]["accuracy-test"] > 0.85
     kinds = [kind for kind, _ in exchange.asked]
     assert kinds[:2] == ["query.align", PREPARE]
     assert BACKWARD not in kinds
     digests = [side(None).digest() for side in sides.values()]  # type: ignore[arg-type]
-    coded(told()).start(local(sides), epochs=0)
+    coded(noisy()).start(local(sides), epochs=0)
     assert [side(None).digest() for side in sides.values()] == digests  # type: ignore[arg-type]
 
 
@@ -222,16 +211,16 @@ def test_labels_are_not_told_to_a_frozen_bottom_and_train_a_private_one_once(
 ) -> None:
     public = {1: Side("left", tmp_path / "public", PUBLIC, width=10)}
     exchange = Listening(local(public))
-    coded(told(), 1).start(exchange, epochs=0)
+    coded(noisy(), 1).start(exchange, epochs=0)
     assert PREPARE not in [kind for kind, _ in exchange.asked]
     private = {1: Side("left", tmp_path / "dp", BottomClaim("dp", 2.0, 1e-5), width=10)}
-    coded(told(), 1).start(local(private), epochs=0)
+    coded(noisy(), 1).start(local(private), epochs=0)
     with pytest.raises(PartyError, match="ldp:failed"):
-        coded(told(3.0), 1).start(local(private), epochs=0)
+        coded(noisy(3.0), 1).start(local(private), epochs=0)
 
 
 def test_labels_that_do_not_fit_are_an_error_before_anyone_is_asked() -> None:
-    good = told().private
+    good = noisy().private
     for change, text in (
         ({"members": good.members[::-1]}, "in the order of the ids"),
         ({"reports": good.reports[1:]}, "labels must be 1500"),
@@ -239,13 +228,21 @@ def test_labels_that_do_not_fit_are_an_error_before_anyone_is_asked() -> None:
         ({"mechanism": RRWithPrior(4.0, 10)}, "parties correct for KaryResponse"),
     ):
         with pytest.raises(ValueError, match=text):
-            coded(ToldLabels(replace(good, **change)))
+            coded(NoisyLabels(replace(good, **change)))
+
+
+def test_noisy_labels_may_be_given_under_their_first_name_and_not_under_both() -> None:
+    own, mechanism, given = tables(), CodebookEmbedding(8.0, 10), noisy()
+    first = SplitStrategy(CodeTop(10), mechanism, own, labels(own), told=given)
+    assert first.noisy_labels is first.told is given
+    with pytest.raises(TypeError, match="give noisy_labels alone"):
+        SplitStrategy(CodeTop(10), mechanism, own, labels(own), told=given, noisy_labels=given)
 
 
 @pytest.mark.parametrize("change", ["length", "range", "channel"])
 def test_malformed_labels_are_refused(change: str, tmp_path: Path) -> None:
     party = Side("left", tmp_path, CONDITIONAL, width=10)
-    exchange, good, own = local({1: party}), told().private, tables()
+    exchange, good, own = local({1: party}), noisy().private, tables()
     records = own.tables["train"]
     terms = TableTerms("train", records.digest, 1500, 250)
     (aligned,) = align(exchange, [terms], 1)
@@ -256,9 +253,9 @@ def test_malformed_labels_are_refused(change: str, tmp_path: Path) -> None:
         private = replace(good, reports=good.reports + 1)
     else:
         private = replace(good, mechanism=KaryResponse(4.0, 5))
-    bad = ToldLabels(private)
+    bad = NoisyLabels(private)
     with pytest.raises(PartyError, match="ldp:refused:proposal"):
-        tell(exchange, [aligned], terms, records, bad)
+        send_labels(exchange, [aligned], terms, records, bad)
     assert party(None).digest() == before  # type: ignore[arg-type]
 
 

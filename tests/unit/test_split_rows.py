@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+import numpy as np
 import torch
 from torch import nn
 

@@ -6,8 +6,11 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
+import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_ldp.mechanisms import BottomClaim, UnaryEncoding

@@ -16,6 +16,7 @@ from flower_ldp.strategies.step_size import (
     LearnedStep,
     Question,
     Scaling,
+    StepRule,
     StepSize,
 )
 
@@ -138,6 +139,21 @@ def test_rate_domain(value: float) -> None:
 def test_participation_domain(value: float) -> None:
     with pytest.raises(ValueError, match=rf"min_participation must be in \[0, 1\], got {value}"):
         LearnedStep(MAGNITUDE, min_participation=value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "magnitude", "rate", "asks"),
+    [
+        (FixedStep(0.3), None, 0.3, (False, False, False)),
+        (learned(), MAGNITUDE, None, (True, True, True)),
+        (learned(FixedStep(0.3), least=0.5), MAGNITUDE, 0.3, (False, True, True)),
+    ],
+)
+def test_rules_answer_the_same_questions(
+    rule: StepRule, magnitude: MagRR | None, rate: float | None, asks: tuple[bool, ...]
+) -> None:
+    assert (rule.magnitude, rule.rate) == (magnitude, rate)
+    assert tuple(map(rule.asks, (0.0, 0.5, 1.0))) == asks
 
 
 def test_unknown_scalings_are_refused() -> None:

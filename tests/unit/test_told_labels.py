@@ -15,7 +15,7 @@ from flower_ldp.clients import private_labels, split_client_app
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse
 from flower_ldp.privacy import Unit
-from flower_ldp.strategies import CodeTop, LocalExchange, SplitStrategy, ToldLabels
+from flower_ldp.strategies import CodeTop, LocalExchange, NoisyLabels, SplitStrategy
 from tests import messages
 from tests.split_world import Side, labels, tables
 
@@ -53,10 +53,10 @@ def spent(folder: Path, name: str) -> dict[str, dict[Unit, str]]:
         }
 
 
-def run(folder: Path, epsilon: float = 4.0) -> ToldLabels:
+def run(folder: Path, epsilon: float = 4.0) -> NoisyLabels:
     """Let the labels' holder train with one party, both with a policy and a ledger."""
     own, server, party = tables(block=750), context(folder, "labels"), context(folder, "left")
-    told = ToldLabels(
+    noisy = NoisyLabels(
         private_labels(
             server,
             labels(own)["train"],
@@ -65,11 +65,11 @@ def run(folder: Path, epsilon: float = 4.0) -> ToldLabels:
         )
     )
     strategy = SplitStrategy(
-        CodeTop(10), CodebookEmbedding(8.0, 10), own, labels(own), parties=1, told=told
+        CodeTop(10), CodebookEmbedding(8.0, 10), own, labels(own), parties=1, noisy_labels=noisy
     )
     side = Side("left", folder / "bottoms", BottomClaim("conditional"), width=10, block=750)
     strategy.start(LocalExchange({1: (split_client_app(side), party)}), epochs=1)
-    return told
+    return noisy
 
 
 def test_a_second_run_tells_the_same_labels_and_nobody_pays(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flower_ldp.strategies.split.align import AlignedParty
 from flower_ldp.strategies.split.code_top import CodeTop
 from flower_ldp.strategies.split.exchange import GridExchange, LocalExchange, PartyError
-from flower_ldp.strategies.split.labels import ToldLabels
+from flower_ldp.strategies.split.labels import NoisyLabels, ToldLabels
 from flower_ldp.strategies.split.strategy import SplitResult, SplitStrategy
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "CodeTop",
     "GridExchange",
     "LocalExchange",
+    "NoisyLabels",
     "PartyError",
     "SplitResult",
     "SplitStrategy",

@@ -24,8 +24,8 @@ from flower_ldp.wire.records import Records
 
 
 @dataclass(frozen=True)
-class ToldLabels:
-    """Labels as they are told to parties, and may be told to anyone.
+class NoisyLabels:
+    """Labels as parties get them, and as anyone may have them.
 
     Parameters
     ----------
@@ -67,12 +67,16 @@ class ToldLabels:
         )
 
 
-def tell(
+#: The first name of :class:`NoisyLabels`: the same class, for good.
+ToldLabels = NoisyLabels
+
+
+def send_labels(
     exchange: Exchange,
     parties: Sequence[AlignedParty],
     terms: TableTerms,
     records: Records,
-    told: ToldLabels,
+    noisy: NoisyLabels,
 ) -> None:
     """Send the labels to all parties whose bottoms are not frozen, and wait until they trained.
 
@@ -81,8 +85,8 @@ def tell(
     PartyError
         If a party refuses or fails.
     """
-    labels = told.private.reports.astype(np.int64)[records.order]
-    channel = {"epsilon": float(told.response.epsilon), "categories": told.response.categories}
+    labels = noisy.private.reports.astype(np.int64)[records.order]
+    channel = {"epsilon": float(noisy.response.epsilon), "categories": noisy.response.categories}
     content: dict[str, ConfigRecord | ArrayRecord] = {
         PROPOSAL_KEY: ConfigRecord({**terms.to_fields()}),
         CHANNEL_KEY: ConfigRecord({**channel}),

@@ -25,7 +25,7 @@ from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.strategies.split.align import AlignedParty, align
 from flower_ldp.strategies.split.exchange import Exchange, GridExchange, PartyError, payloads
-from flower_ldp.strategies.split.labels import ToldLabels, tell
+from flower_ldp.strategies.split.labels import NoisyLabels, send_labels
 from flower_ldp.strategies.split.steps import TopFile, saved, settle
 from flower_ldp.strategies.split.top import Rows, Top, checked_labels
 from flower_ldp.wire.embedding import (
@@ -80,14 +80,18 @@ class SplitStrategy:
         How many feature parties there are; at least 1.
     train_table : str
         The table that is learned from. The others are evaluated.
-    told : ToldLabels, optional
+    noisy_labels : NoisyLabels, optional
         Labels of the training table, as :func:`~flower_ldp.clients.private_labels` randomized
         them once, that parties train their bottoms on before anything is released.
+    told : NoisyLabels, optional
+        The first name of ``noisy_labels``; one of the two at most.
 
     Raises
     ------
     ValueError
         If labels and tables do not fit, or a parameter is outside its interval.
+    TypeError
+        If the noisy labels are given under both names.
     """
 
     def __init__(
@@ -99,7 +103,8 @@ class SplitStrategy:
         *,
         parties: int = 2,
         train_table: str = "train",
-        told: ToldLabels | None = None,
+        noisy_labels: NoisyLabels | None = None,
+        told: NoisyLabels | None = None,
     ) -> None:
         if parties < 1:
             raise ValueError(f"parties must be at least 1, got {parties}")
@@ -113,11 +118,18 @@ class SplitStrategy:
         self.labels = checked_labels(tables, labels)
         self.parties = parties
         self.train_table = train_table
-        self.told = told
-        if told is not None:
-            told.check(len(tables.tables[train_table]))
+        if noisy_labels is not None and told is not None:
+            raise TypeError("told is the first name of noisy_labels: give noisy_labels alone")
+        self.noisy_labels = told if noisy_labels is None else noisy_labels
+        if self.noisy_labels is not None:
+            self.noisy_labels.check(len(tables.tables[train_table]))
         self._session, self._step = "", 0
         self._after: dict[int, str] = {}
+
+    @property
+    def told(self) -> NoisyLabels | None:
+        """The first name of ``noisy_labels``."""
+        return self.noisy_labels
 
     def start(
         self,
@@ -175,10 +187,10 @@ class SplitStrategy:
         self._after = {party.node: party.step for party in result.parties}
         for party in result.parties:
             _log.info("%s", party.statement(self.mechanism.record_epsilon))
-        if self.told is not None:
-            _log.info("%s", self.told.statement())
-            records = self.tables.tables[self.train_table]
-            tell(exchange, result.parties, self._terms(self.train_table), records, self.told)
+        if self.noisy_labels is not None:
+            _log.info("%s", self.noisy_labels.statement())
+            own, records = self._terms(self.train_table), self.tables.tables[self.train_table]
+            send_labels(exchange, result.parties, own, records, self.noisy_labels)
         # Not from rng: a seeded one would name the steps of two runs alike.
         self._session = RandomSource.from_os().random_bytes(8).hex()
         for epoch in range(1, epochs + 1):

@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
+pytest.importorskip("sklearn")
 pytest.importorskip("skimage")
 pytest.importorskip("opacus")
+pytest.importorskip("matplotlib")
+
+import numpy as np
+from sklearn.datasets import load_digits
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -1,0 +1,31 @@
+"""Split training of two parties, for as long as it takes to learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from tests.split_world import Side, local
+from tests.unit.test_split import CONDITIONAL, strategy
+
+
+def test_two_parties_learn_what_neither_has_alone(tmp_path: Path) -> None:
+    sides = {
+        3: Side("right", tmp_path, CONDITIONAL, shuffle=5),
+        9: Side("left", tmp_path, CONDITIONAL, shuffle=8),
+    }
+    torch.manual_seed(0)
+    result = strategy().start(local(sides), epochs=24, evaluate_every=12)
+    assert [(p.name, p.node, p.claim) for p in result.parties] == [
+        ("left", 9, CONDITIONAL),
+        ("right", 3, CONDITIONAL),
+    ]
+    assert [row["epoch"] for row in result.history if "accuracy-test" in row] == [12, 24]
+    # rows that do not belong together give 0.1
+    assert result.history[-1]["accuracy-test"] > 0.85
+    assert result.history[-1]["loss"] < result.history[0]["loss"] / 3
