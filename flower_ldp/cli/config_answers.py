@@ -12,7 +12,6 @@ from flower_ldp.cli.config_encrypt import encrypt
 from flower_ldp.cli.output import Report, number
 from flower_ldp.config import SECTIONS, load_dpsgd_config, load_label_config
 from flower_ldp.errors import ConfigError
-from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.mechanisms.laplace import NoProtectionWarning
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
 from flower_ldp.yaml_source import section_names
@@ -56,8 +55,7 @@ def label_dp(file: Path, report: Report) -> None:
     chosen = load_label_config(file)
     stages = chosen.stages()
     spent = compose(stages.events())[Unit.LABEL]
-    keep = KaryResponse(chosen.eps, chosen.categories).keep_probability
-    uniform = chosen.response == "kary_response"
+    first, keep = stages.mechanisms[0], stages.mechanisms[0].keep_probability
     report.facts.update(
         mechanism=chosen.response,
         parameters=chosen.model_dump(),
@@ -72,9 +70,10 @@ def label_dp(file: Path, report: Report) -> None:
             f", on {' + '.join(map(str, stages.shares))} of every {sum(stages.shares)} examples"
         )
     priors = "none" if chosen.local_prior is None else "found from the randomized labels"
-    if chosen.response == "rr_with_prior":
+    if first.needs_prior:
         priors = "public, from the app"
-    more = "" if uniform else " without a prior, more often with a good one"
+    with_prior = any(mechanism.needs_prior for mechanism in stages.mechanisms)
+    more = " without a prior, more often with a good one" if with_prior else ""
     report.line(f"{file}: label privacy, {chosen.response}")
     report.pairs(
         [

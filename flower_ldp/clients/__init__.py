@@ -8,7 +8,7 @@ from types import MappingProxyType
 from flwr.app import MessageType
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
-from flower_ldp.clients.evaluation import LaplaceEvalRelease
+from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.labels import PrivateLabels, private_labels
 from flower_ldp.clients.labels.data import PrivateDataset, private_dataset
@@ -38,6 +38,7 @@ __all__ = [
     "Permit",
     "PrivateDataset",
     "PrivateLabels",
+    "ProtectedEvalRelease",
     "RandomizedLabels",
     "Rehearsal",
     "Release",
@@ -57,7 +58,7 @@ RELEASES: Mapping[str, Mapping[str, Release]] = MappingProxyType(
             {"signds": SignDSRelease(), "gaussian": GaussianRelease()}
         ),
         MessageType.EVALUATE: MappingProxyType(
-            {"laplace": LaplaceEvalRelease(), "codebook": LaplaceEvalRelease()}
+            {"laplace": ProtectedEvalRelease(), "codebook": ProtectedEvalRelease()}
         ),
     }
 )

@@ -32,7 +32,7 @@ from flower_ldp.wire.health import health_length, split_health
 
 
 @dataclass(frozen=True)
-class LaplaceEvalRelease:
+class ProtectedEvalRelease:
     """Releases an evaluate reply as private rows of class probabilities and private metrics.
 
     The proposal names the mechanism of the rows: Laplace noise, or a response over a codebook
@@ -172,3 +172,8 @@ def _metrics(reply: RecordDict) -> dict[str, object]:
         for name, value in record.items():
             found[name] = None if name in found else value
     return found
+
+
+#: The first name of :class:`ProtectedEvalRelease`, which then ran Laplace noise alone: the same
+#: class, for good.
+LaplaceEvalRelease = ProtectedEvalRelease

@@ -16,6 +16,7 @@ from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.labels import label_names
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
@@ -64,8 +65,8 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "laplace": ("laplaceeval",),
         "codebook_response": ("codebook",),
         "bounded_mean": (),
+        **dict.fromkeys(label_names(), ()),
         "kary_response": ("labeldp",),
-        "rr_with_prior": (),
         "label_stages": (),
         "central_histograms": (),
         "dpsgd": (),

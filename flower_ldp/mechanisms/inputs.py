@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.coin import uniform
@@ -184,6 +184,46 @@ def read_label(value: object, categories: int) -> int:
     """Return one category, or -1."""
     found = read_labels(value, categories, np.int64)
     return int(found) if found.shape == () else INVALID
+
+
+def refuse_prior(mechanism: str, prior: ArrayLike | None) -> None:
+    """Raise ValueError if a prior is given to a mechanism that uses none."""
+    if prior is not None:
+        raise ValueError(f"prior must be left out for {mechanism}, which uses none")
+
+
+def read_prior(
+    mechanism: str, prior: ArrayLike | None, categories: int, shape: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return public priors as rows: one row for all values, or one for each.
+
+    Parameters
+    ----------
+    mechanism : str
+        That needs it, for errors.
+    prior : array_like of float, shape (categories,), or ``shape`` with categories appended
+        At least 0; need not add up to 1.
+    shape : tuple of int
+        Of the values.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or it is no such array.
+    """
+    if prior is None:
+        raise ValueError(f"prior must be given for {mechanism}")
+    rows = np.asarray(prior)
+    if rows.dtype.kind not in "iuf":
+        raise ValueError(f"prior must be numbers, got dtype {rows.dtype}")
+    if rows.shape not in ((categories,), (*shape, categories)):
+        raise ValueError(
+            f"prior must have shape ({categories},) or {(*shape, categories)}, got {rows.shape}"
+        )
+    rows = rows.astype(np.float64)
+    if not (np.isfinite(rows) & (rows >= 0)).all():
+        raise ValueError("prior must be finite and at least 0")
+    return rows.reshape(-1, categories)
 
 
 def fill_labels(

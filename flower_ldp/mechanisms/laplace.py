@@ -46,10 +46,9 @@ from flower_ldp.mechanisms.sampling.discrete_laplace import (
     SMALLEST_RATE,
     DiscreteLaplace,
 )
-from flower_ldp.mechanisms.sampling.exact import as_fraction
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.mechanisms.simplex import read_simplex_rows
-from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.privacy import PrivacyEvent, as_fraction
 
 #: Largest L1 distance of two rows on the simplex.
 SIMPLEX_SENSITIVITY = 2

@@ -41,8 +41,8 @@ from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_record
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.sampling.coin import uniform
-from flower_ldp.mechanisms.sampling.exact import as_fraction, double_at_least, double_at_most
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.mechanisms.sampling.exact import double_at_least, double_at_most
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 #: The most bits that an embedding may have.
 MAX_BITS = 2**20

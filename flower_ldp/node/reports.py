@@ -23,15 +23,14 @@ from typing import Protocol
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.accounting.ledger import REFUSED_REPEAT
 from flower_ldp.clients import Admission, OwnerAdmission, Permit, Release, ReleaseRequest
-from flower_ldp.clients.answers import FAILED, constant, report
+from flower_ldp.clients.answers import constant, failed, report
 from flower_ldp.clients.calling import cause_of, cut_middle
-from flower_ldp.clients.ldp_mod import REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.releases import node_releases
+from flower_ldp.refusals import REFUSED_MESSAGE, REFUSED_PROPOSAL, REFUSED_REPEAT
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -76,8 +75,7 @@ class PaidReports:
             _log.warning("refused: %s", cut_middle(str(refusal)))
             return constant(refusal.code, message)
         except Exception as error:
-            _log.error("no report leaves\n%s", cause_of(error))
-            return constant(FAILED, message)
+            return failed(message, error)
         return report(payload, message)
 
     def _sealed(self, message: Message, context: Context, call_next: ClientAppCallable) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flower_ldp.strategies.best_model import BestModel
 from flower_ldp.strategies.endings import RunStopped
-from flower_ldp.strategies.evaluation import LaplaceEvalStrategy
+from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
 from flower_ldp.strategies.evaluation.codebooks import (
     ProxySupport,
     confidence_codebook,
@@ -53,6 +53,7 @@ __all__ = [
     "NodesGone",
     "NoisyLabels",
     "PartyError",
+    "ProtectedEvalStrategy",
     "ProxyCodebook",
     "ProxySupport",
     "RunStopped",

@@ -51,7 +51,7 @@ from flower_ldp.privacy import Unit, compose
 from tests.broken import argmax_of_noisy_label
 
 app = typer.Typer()
-app.command()(command.audit)
+app.command(epilog=command.EPILOG)(command.audit)
 
 
 def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
@@ -359,9 +359,23 @@ def test_a_refuted_claim_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch
     done = run("broken", "--epsilon", "2", "--draws", "200000")
     assert done.exit_code == 1
     assert "REFUTED" in done.stdout
+    assert "the claim is refuted" in done.stderr
     as_json = run("broken", "--epsilon", "2", "--draws", "200000", "--json")
     assert as_json.exit_code == 1
-    assert json.loads(as_json.stdout)["ok"] is False
+    found = json.loads(as_json.stdout)
+    assert found["ok"] is False
+    assert [text.endswith(": the claim is refuted") for text in found["problems"]] == [True]
+
+
+def test_what_all_leaves_out_and_what_no_audit_shows_are_warnings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
+    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd": PATHS["dpsgd"]})
+    found = json.loads(run("all", "--epsilon", "100", "--draws", "100", "--json").stdout)
+    left_out, caveat = found["warnings"]
+    assert left_out.startswith("dpsgd is left out: ")
+    assert caveat == command.CAVEAT
 
 
 @pytest.mark.parametrize(
@@ -385,8 +399,9 @@ def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
 
 def test_help_names_every_mechanism_and_an_example() -> None:
     text = run("--help").stdout
-    for name in (*BUILDERS, *PATHS, "all", "flower-ldp audit signds --epsilon 4", "Exit codes"):
+    for name in (*BUILDERS, *PATHS, "all", "flower-ldp audit signds --epsilon 4"):
         assert name in text
+    assert text.count("Exit codes: ") == 1
 
 
 def test_without_scipy_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def test_labels_are_asked_for_again_and_scored_by_all_answers() -> None:
 
 def test_of_two_stages_both_are_in_the_outcome() -> None:
     case = labels(2.0)
-    contrast = case.contrasts[1]
+    contrast = case.contrasts[-1]
     (members, first), (others, second) = outcome = case.draw(
         contrast.pair[0], RandomSource.seeded(1)
     )

@@ -9,17 +9,19 @@ import os
 import re
 import shlex
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import Charge, Ledger
 from flower_ldp.cli.output import EXIT_CODES
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacyEvent
 from tests.cli import flower_ldp
+from tests.unit.test_docs_form import WIDTH, is_row
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -45,12 +47,35 @@ def copy_configurations(folder: Path) -> None:
 def spend(folder: Path) -> None:
     """Do what the page says lies between making the ledger and showing it: six rounds."""
     policy = load_policy(folder / "client_policy.yaml")
-    limits = [Limit(**limit._asdict()) for limit in policy.limits()]
+    limits = policy.limits()
     events = (PrivacyEvent("signds", 8.0), PrivacyEvent("magrr", 1.0))
     with Ledger.open(policy.ledger) as ledger:
         for number in range(6):
             asked = Charge(policy.data_id, 4711, f"m{number}", "train", b"x", events)
             ledger.seal(ledger.charge(asked, limits), b"report")
+
+
+def folded(text: str) -> str:
+    """Return what a command printed with its long lines in several, rows of tables apart."""
+    lines = []
+    for line in text.splitlines(keepends=True):
+        column = re.match(r" *\S.*?  +", line)
+        if len(line) <= WIDTH or is_row(line):
+            lines.append(line)
+        else:
+            inset = " " * (column.end() if column else 4)
+            lines.append(
+                textwrap.fill(
+                    line,
+                    WIDTH,
+                    subsequent_indent=inset,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                    drop_whitespace=True,
+                )
+                + "\n"
+            )
+    return "".join(lines)
 
 
 def output_of(command: str, folder: Path) -> str:
@@ -65,7 +90,7 @@ def output_of(command: str, folder: Path) -> str:
         return done.err
     if words[:2] == ["ledger", "create"]:
         spend(folder)
-    return done.both.replace(str(folder), FOLDER)
+    return folded(done.both.replace(str(folder), FOLDER))
 
 
 def test_the_page_shows_what_the_commands_print(
@@ -114,6 +139,7 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("ledger", "export", ledger, "--output", "out", "--json"),
         flower_ldp("policy", "check", "policy.yaml", "--json"),
         flower_ldp("policy", "sample", "--json"),
+        flower_ldp("audit", "magrr", "--draws", 200, "--json"),
         *(
             flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")
             for name in ("signds", "laplace_eval", "dp_encrypt", "dpsgd", "label_dp")

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
-from flower_ldp.mechanisms.sampling.exact import as_fraction, exp_scaled_at_least
+from flower_ldp.mechanisms.sampling.exact import exp_scaled_at_least
 from flower_ldp.mechanisms.sampling.lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
+from flower_ldp.privacy import as_fraction
 
 #: Decimals, since the exact comparison reads its exponent as one.
 RATES = [32.0, 7.3, 1.0, 0.5, 0.49, 0.25, 0.02, 0.001, 1e-5, 1e-9, 4e-15]

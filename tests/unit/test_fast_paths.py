@@ -39,8 +39,8 @@ from flower_ldp.mechanisms.sampling import (
 )
 from flower_ldp.mechanisms.sampling import subset as drawn_subset
 from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
-from flower_ldp.mechanisms.sampling.exact import as_fraction
 from flower_ldp.mechanisms.sampling.lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
+from flower_ldp.privacy import as_fraction
 from flower_ldp.strategies.evaluation import scores
 from flower_ldp.wire import subset
 from tests.extras import extra

@@ -94,7 +94,7 @@ def test_stages_reserved_on_the_whole_of_the_data_are_found_again(folder: Path) 
     write_policy(folder, life=2.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "flower_ldp.clients.labels.labels._Shelf.home", lambda self, whole, *_, **__: whole
+            "flower_ldp.clients.labels.store.Shelf.home", lambda self, whole, *_, **__: whole
         )
         first = randomized(mechanism=STAGES)
     again = randomized(mechanism=STAGES)
@@ -153,7 +153,7 @@ def test_members_of_stages_are_a_partition(n: int) -> None:
         ((RESPONSE,), (1, 1), "as many"),
         ((RESPONSE, KaryResponse(1.0, 9, unit=Unit.LABEL)), (1, 1), "same categories"),
         ((RESPONSE, KaryResponse(1.0, 10)), (1, 1), "unit=Unit.LABEL"),
-        ((RESPONSE, CodebookEmbedding(1.0, 10)), (1, 1), "KaryResponse or RRWithPrior"),
+        ((RESPONSE, CodebookEmbedding(1.0, 10)), (1, 1), "mechanisms of labels"),
         ((RESPONSE,), (0,), "shares must be"),
         ((RESPONSE,), (True,), "shares must be"),
         ((RESPONSE,), (1.0,), "shares must be"),

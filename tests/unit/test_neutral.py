@@ -29,8 +29,9 @@ from flower_ldp.mechanisms import (
     SmallTopSetWarning,
     UnaryEncoding,
 )
-from flower_ldp.mechanisms.sampling.exact import as_fraction, double_at_least, double_at_most
+from flower_ldp.mechanisms.sampling.exact import double_at_least, double_at_most
 from flower_ldp.mechanisms.selection import Selection
+from flower_ldp.privacy import as_fraction
 from tests.extras import extra
 
 mpmath = extra("mpmath")

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flower_ldp.accounting.ledger.types import NumberLimit
+from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import ConfigError, RefusalError
 from flower_ldp.policy import (
     ENVIRONMENT_VARIABLE,
     NODE_CONFIG_KEY,
     REFUSED_POLICY,
-    BudgetLimit,
     Policy,
     find_policy,
     load_policy,
@@ -23,11 +22,11 @@ from flower_ldp.policy import (
 )
 from flower_ldp.policy.sections import (
     Allowance,
-    Amount,
     AnchorPlace,
     Budget,
     Releases,
     ReleaseWindow,
+    Total,
     Window,
 )
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -95,9 +94,9 @@ def test_sample_loads_and_says_what_its_comments_say() -> None:
     assert (policy.mode, policy.is_simulation) == ("deployment", False)
     assert policy.unlisted_messages == "refuse"
     assert policy.limits() == (
-        BudgetLimit(Unit.CLIENT, "run", 450.0, 0.0, None),
-        BudgetLimit(Unit.CLIENT, "window", 450.0, 0.0, 30 * 86_400.0),
-        BudgetLimit(Unit.CLIENT, "life", 900.0, 0.0, None),
+        Limit(Unit.CLIENT, "run", 450.0, 0.0, None),
+        Limit(Unit.CLIENT, "window", 450.0, 0.0, 30 * 86_400.0),
+        Limit(Unit.CLIENT, "life", 900.0, 0.0, None),
     )
     policy.check("train", [SIGNDS, MAGRR])
     for message_type in ("evaluate", "query"):
@@ -107,19 +106,19 @@ def test_sample_loads_and_says_what_its_comments_say() -> None:
 def test_sample_names_every_field() -> None:
     text = SAMPLE.read_text(encoding="utf-8")
     assert {*yaml.safe_load(text), "anchor"} == set(Policy.model_fields)
-    for section in (Allowance, Amount, Window, Budget, Releases, ReleaseWindow, AnchorPlace):
+    for section in (Allowance, Total, Window, Budget, Releases, ReleaseWindow, AnchorPlace):
         for name in section.model_fields:
             assert name in text
     assert f"{NODE_CONFIG_KEY}=" in text
     assert f"{ENVIRONMENT_VARIABLE}=" in text
 
 
-def test_budgets_are_stated_per_unit_in_plain_values(policy: Policy) -> None:
+def test_budgets_are_the_limits_of_a_ledger(policy: Policy) -> None:
     assert policy.limits() == (
-        (Unit.CLIENT, "run", 90.0, 0.0, None),
-        (Unit.CLIENT, "window", 180.0, 0.0, 2_592_000.0),
-        (Unit.CLIENT, "life", 900.0, 0.0, None),
-        (Unit.EXAMPLE, "life", 10.0, 1e-4, None),
+        Limit(Unit.CLIENT, "run", 90.0),
+        Limit(Unit.CLIENT, "window", 180.0, 0.0, 2_592_000.0),
+        Limit(Unit.CLIENT, "life", 900.0),
+        Limit(Unit.EXAMPLE, "life", 10.0, 1e-4),
     )
 
 
@@ -273,7 +272,7 @@ def test_policies_built_in_code_are_checked_too() -> None:
             ledger=Path("x.sqlite"),
             mode="simulation",
             messages={"train": {"m": Allowance(epsilon=1.0, unit="label")}},
-            budgets={"client": Budget(life=Amount(epsilon=1.0))},
+            budgets={"client": Budget(life=Total(epsilon=1.0))},
         )
 
 

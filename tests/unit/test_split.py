@@ -274,6 +274,19 @@ def test_labels_may_be_randomized_before_the_parties_learn_of_them(tmp_path: Pat
     assert result.history[-1]["loss"] < result.history[0]["loss"]
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 100.0])
+def test_the_corrected_loss_is_that_of_the_channel(epsilon: float) -> None:
+    response = KaryResponse(epsilon, 4)
+    scores = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    told = torch.tensor([0, 1, 2, 3, 3, 1])
+    other = (1 - response.keep_probability) / 3
+    channel = torch.full((4, 4), other, dtype=torch.float64).fill_diagonal_(
+        response.keep_probability
+    )
+    expected = -(torch.softmax(scores, 1) @ channel)[range(6), told].log().mean()
+    assert ForwardCorrected(response)(scores, told).item() == pytest.approx(expected.item())
+
+
 def test_checkpoints_continue_where_they_stopped(tmp_path: Path) -> None:
     sides = {1: Side("left", tmp_path, CONDITIONAL)}
     first = strategy(parties=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -114,18 +115,18 @@ def test_every_point_at_which_files_are_replaced_can_be_the_last(
     point: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two steps of two parties and a top; a party replaces two files at each, the top three."""
-    world, replace, left = World(tmp_path), Path.replace, point
+    world, replace, left = World(tmp_path), os.replace, point
     world.note(world.start(0)[0])
 
-    def replacing(path: Path, target: Path) -> Path:
+    def replacing(path: Path, target: Path) -> None:
         nonlocal left
         left -= 1
         if left == 0:
             raise Killed
-        return replace(path, target)
+        replace(path, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", replacing)
+        patch.setattr(os, "replace", replacing)
         with pytest.raises(Killed):
             world.start(2)
     server, _ = world.start(0)

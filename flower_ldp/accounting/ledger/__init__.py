@@ -9,7 +9,7 @@ the chain), ``entries``, ``sums`` and ``releases`` (what was spent), ``limits``,
 from __future__ import annotations
 
 from flower_ldp.accounting.ledger.ledger import Ledger
-from flower_ldp.accounting.ledger.repeats import REFUSED_REPEAT
 from flower_ldp.accounting.ledger.types import Charge, Entry, Limit, Mark, NumberLimit, Receipt
+from flower_ldp.refusals import REFUSED_REPEAT
 
 __all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "NumberLimit", "Receipt"]

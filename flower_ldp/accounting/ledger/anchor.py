@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from flower_ldp.accounting.ledger.anchor_command import answer_of
-from flower_ldp.accounting.ledger.file_checks import check_folder, check_owned, sync_folder
+from flower_ldp.accounting.ledger.file_checks import check_folder, check_owned
 from flower_ldp.accounting.ledger.types import Mark
 from flower_ldp.errors import LdpError, LedgerError, quoted
+from flower_ldp.files import replacing
 
 _MARK = re.compile(r"([0-9a-f]{32}) (0|[1-9][0-9]{0,18}) ([0-9a-f]{64})")
 T = TypeVar("T")
@@ -103,17 +104,10 @@ class FileAnchor:
 
     def write(self, mark: Mark) -> None:
         """Replace the file; when this returns it is on disk."""
-        new = self.path.with_name(f".{self.path.name}.new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         try:
             check_folder(self.path.parent, str(self))
-            new.unlink(missing_ok=True)  # of a process that was killed here
-            with open(os.open(new, flags, 0o600), "wb") as stream:
+            with replacing(self.path, mode=0o600) as stream:
                 stream.write(f"{_WORD}{text_of(mark)}\n".encode("ascii"))
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(new, self.path)
-            sync_folder(self.path.parent)
         except OSError as error:
             raise self._failed(error) from error
 

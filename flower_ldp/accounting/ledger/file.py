@@ -24,6 +24,7 @@ from flower_ldp.accounting.ledger import file_checks as checks
 from flower_ldp.accounting.ledger import schema
 from flower_ldp.accounting.ledger.rows import DamageError
 from flower_ldp.errors import LedgerError
+from flower_ldp.files import sync_folder
 
 #: What SQLite's messages mean for a person. By text: the codes came with Python 3.11.
 _HINTS = {
@@ -163,7 +164,7 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None], *, durable: b
             os.link(name, path)
         except FileExistsError:
             return  # another process was faster: its ledger is as good
-        checks.sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         with suppress(FileNotFoundError):  # another process may have, when it opened the ledger
             os.unlink(name)

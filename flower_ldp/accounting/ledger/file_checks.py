@@ -230,14 +230,3 @@ def check_beside(path: Path, name: str, *, owned: bool) -> None:
                 f"{name} has {log.name} beside it, which no ledger has: another program opened "
                 "the file. Find out which, before anything is removed"
             )
-
-
-def sync_folder(folder: Path) -> None:
-    """Have a folder's names on disk."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

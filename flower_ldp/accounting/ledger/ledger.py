@@ -34,7 +34,6 @@ from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.file_checks import check_way
 from flower_ldp.accounting.ledger.limits import check_given_again, check_limits, check_numbers
-from flower_ldp.accounting.ledger.repeats import REFUSED_REPEAT
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger.sums import Snapshot
@@ -57,6 +56,7 @@ from flower_ldp.accounting.ledger.types import (
 from flower_ldp.accounting.ledger.verify import verify
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import Unit
+from flower_ldp.refusals import REFUSED_REPEAT
 
 __all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "NumberLimit", "Receipt"]
 
@@ -194,8 +194,8 @@ class Ledger:
             If any limit would be exceeded, ``repeats`` too, or a report of no run is asked for by
             a run that is over its limit with it; nothing was written.
         RefusalError
-            With code ``ldp:refused:repeat``: the same data, run and message were charged
-            for another request, or no report was sealed.
+            With :data:`~flower_ldp.refusals.REFUSED_REPEAT`: the same data, run and message were
+            charged for another request, or no report was sealed.
         LedgerError
             If the file cannot be used. Nothing may be released.
         """
@@ -252,7 +252,8 @@ class Ledger:
         Raises
         ------
         RefusalError
-            With code ``ldp:refused:repeat``, if there is no such charge, or it has a report.
+            With :data:`~flower_ldp.refusals.REFUSED_REPEAT`, if there is no such charge, or it
+            has a report.
         LedgerError
             If the file cannot be used.
         """

@@ -10,9 +10,7 @@ from flower_ldp.accounting.ledger import entries, rows
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.types import Charge, Entry, ExactEvent, Receipt
 from flower_ldp.errors import RefusalError
-
-#: A message that came before, but as another request or without a report to give again.
-REFUSED_REPEAT = "ldp:refused:repeat"
+from flower_ldp.refusals import REFUSED_REPEAT
 
 
 def unpaid(

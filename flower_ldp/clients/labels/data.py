@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.clients.labels.labels import private_labels
 from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelMechanism, LabelStages
+from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms.inputs import read_label
 from flower_ldp.mechanisms.kary_response import MAX_CATEGORIES
+from flower_ldp.mechanisms.labels import LabelMechanism
 
 
 class LabelledData(Protocol):

@@ -22,39 +22,34 @@ nothing about the labels.
 
 from __future__ import annotations
 
-import hmac
 import logging
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger import Ledger, Receipt
 from flower_ldp.accounting.ledger.types import NO_RUN
 from flower_ldp.clients.labels.store import (
+    MESSAGE_TYPE,
+    Shelf,
     keyed_digest,
     locked_key,
     most_bytes,
-    pack,
-    unpack,
 )
-from flower_ldp.clients.owner import account_of, ledger_of, limits_of, policy_of
+from flower_ldp.clients.owner import account_of, ledger_of, policy_of
 from flower_ldp.clients.release import check_storable
-from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelMechanism, LabelStages, canonical
-from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
-from flower_ldp.mechanisms.inputs import read_labels
+from flower_ldp.labels.stages import LabelStages
+from flower_ldp.mechanisms import RandomSource
+from flower_ldp.mechanisms.inputs import read_labels, read_prior, refuse_prior
+from flower_ldp.mechanisms.labels import LabelMechanism
 from flower_ldp.policy import Policy
-from flower_ldp.privacy import PrivacyEvent
 
 _log = logging.getLogger("flower_ldp")
 
-#: Labels are randomized for training, so the policy's section for train messages governs.
-MESSAGE_TYPE = "train"
 _MOST_NAME = 100
 
 
@@ -76,14 +71,16 @@ def private_labels(
     labels : array_like of integers, shape (n,)
         All true labels of the set. One that is no integer in [0, categories) is answered by the
         mechanism's neutral law, and the log says how many there were.
-    mechanism : KaryResponse, RRWithPrior or LabelStages
-        With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one a call.
+    mechanism : LabelMechanism or LabelStages
+        KaryResponse, RRWithPrior or another, with ``unit=Unit.LABEL``. Stages randomize
+        disjoint parts of the set, one a call.
     name : str
         Of the label set. Another name is another set, and costs anew.
     stage : int
         Which of the stages.
     prior : array_like of float, shape (categories,) or (members of the stage, categories)
-        For RRWithPrior, and only for it: public, or made from reports that are paid for.
+        For a mechanism that needs one (RRWithPrior), and only for it: public, or made from
+        reports that are paid for.
         If the labels were randomized before, it is not used: see the result's ``prior``.
 
     Returns
@@ -149,11 +146,12 @@ class PrivateLabels:
         known = _check_prior(mechanism, prior, len(members))
         # The lock is held until the reports are stored: a second process waits for them.
         with locked_key(self.policy.ledger) as key, self._ledger() as ledger:
-            shelf = _Shelf(ledger, self.policy, name, keyed_digest(key, true), self.run)
+            shelf = Shelf(ledger, self.policy, name, keyed_digest(key, true), self.run)
             receipt = self._charge(shelf, stages, stage, len(true))
             fresh = receipt.report is None
             if fresh:
-                shelf.store(receipt, _draw(mechanism, true[members], known), known)
+                rng = RandomSource.from_os()
+                shelf.store(receipt, mechanism.randomize_array(true[members], rng, known), known)
                 receipt = self._charge(shelf, stages, stage, len(true))
             reports, used = shelf.stored(receipt)
         _log.info(
@@ -170,7 +168,7 @@ class PrivateLabels:
     def _ledger(self) -> Ledger:
         return ledger_of(self.policy)
 
-    def _charge(self, shelf: _Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
+    def _charge(self, shelf: Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
         """Charge a stage, or find it charged; the first stage of several charges for all."""
         terms, staged = stages.terms(n), len(stages.mechanisms) > 1
         layout = f"{self.account}#labels:{quote(shelf.name, safe='')}"
@@ -195,63 +193,6 @@ class PrivateLabels:
         return shelf.charge(parts[stage])
 
 
-@dataclass(frozen=True)
-class _Shelf:
-    """Where the ledger keeps the randomized labels of one name."""
-
-    ledger: Ledger
-    policy: Policy
-    name: str
-    digest: bytes
-    run: int
-
-    @property
-    def message(self) -> str:
-        return f"labels:{self.name}"
-
-    def home(self, whole: str, reserved: str, *, staged: bool) -> str:
-        """Return the account of the first charge under the name, or where it is to be."""
-        places = (reserved, whole) if staged else (whole, reserved)
-        used = (p for p in places if self.ledger.has_charge(p, NO_RUN, self.message))
-        return next(used, places[0])
-
-    def about(
-        self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
-    ) -> Charge:
-        """Return the charge of this label set; raise ValueError if no ledger would take it."""
-        text, fingerprint = canonical(terms)
-        waived = self.policy.waived(MESSAGE_TYPE)
-        return Charge(
-            account, NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived, self.run
-        )
-
-    def charge(self, charge: Charge) -> Receipt:
-        try:
-            return self.ledger.charge(charge, limits_of(self.policy), numbers=self.policy.numbers())
-        except RefusalError as error:
-            if error.code != REFUSED_REPEAT:
-                raise
-            raise RefusalError(
-                error.code,
-                f"{error.detail}. Labels are randomized once under a name: another number of "
-                "labels or other parameters need another name, which costs anew",
-            ) from error
-
-    def store(
-        self, receipt: Receipt, reports: NDArray[np.int64], prior: NDArray[np.float32] | None
-    ) -> None:
-        self.ledger.seal(receipt, pack(reports, prior, self.digest))
-
-    def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
-        reports, prior, digest = unpack(receipt.report or b"")
-        if not hmac.compare_digest(digest, self.digest):
-            raise ReleaseError(
-                f"the labels are not those that were randomized as {self.name!r}, or the ledger's "
-                "key file is another: give another set another name, which costs anew"
-            )
-        return reports, prior
-
-
 def _check_labels(labels: ArrayLike, categories: int) -> NDArray[np.int64]:
     """Return the labels, -1 for what names no category: it is randomized as no label is known."""
     found = read_labels(labels, categories, np.int64)
@@ -264,22 +205,14 @@ def _check_prior(
     mechanism: LabelMechanism, prior: ArrayLike | None, n: int
 ) -> NDArray[np.float32] | None:
     """Return the prior as it will be stored."""
-    if not isinstance(mechanism, RRWithPrior):
-        if prior is not None:
-            raise ValueError(f"prior must be left out for {mechanism.name}, which uses none")
+    if not mechanism.needs_prior:
+        refuse_prior(mechanism.name, prior)
         _check_size(n, mechanism.categories, None)
         return None
-    if prior is None:
-        raise ValueError(f"prior must be given for {mechanism.name}")
     with np.errstate(over="ignore"):  # what becomes infinite is refused below
-        known = np.asarray(prior, dtype=np.float32)
-    if known.shape not in ((mechanism.categories,), (n, mechanism.categories)):
-        raise ValueError(
-            f"prior must have shape ({mechanism.categories},) or {(n, mechanism.categories)}, "
-            f"got {known.shape}"
-        )
+        known = None if prior is None else np.asarray(prior, dtype=np.float32)
     _check_size(n, mechanism.categories, known)
-    mechanism.sizes(known)
+    read_prior(mechanism.name, known, mechanism.categories, (n,))
     return known
 
 
@@ -291,14 +224,3 @@ def _check_size(n: int, categories: int, prior: NDArray[np.float32] | None) -> N
             f"{n} labels, and a prior for each if there is one, are too many to be stored: "
             f"divide the set into more stages, which cost no more ({error})"
         ) from error
-
-
-def _draw(
-    mechanism: LabelMechanism, values: NDArray[np.int64], prior: NDArray[np.float32] | None
-) -> NDArray[np.int64]:
-    rng = RandomSource.from_os()
-    if isinstance(mechanism, RRWithPrior) and prior is not None:
-        return mechanism.randomize_array(values, rng, prior)
-    if isinstance(mechanism, KaryResponse):
-        return mechanism.randomize_array(values, rng)
-    raise TypeError(f"no way to randomize labels by {mechanism!r}")

@@ -1,4 +1,4 @@
-"""Stored randomized labels: their bytes, and the key that ties them to the labels.
+"""Stored randomized labels: their place in the ledger, their bytes, and the labels' key.
 
 What the ledger stores beside the charge is an npz archive of the reports, the prior if there
 was one, and a **keyed** digest (HMAC-SHA256) of the true labels, to notice that a label set has
@@ -18,15 +18,87 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.errors import LedgerError
+from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
+from flower_ldp.files import sync_folder
+from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms import RandomSource
+from flower_ldp.policy import Policy
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_REPEAT
 
+#: Labels are randomized for training, so the policy's section for train messages governs.
+MESSAGE_TYPE = "train"
 _KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Where the ledger keeps the randomized labels of one name."""
+
+    ledger: Ledger
+    policy: Policy
+    name: str
+    digest: bytes
+    run: int
+
+    @property
+    def message(self) -> str:
+        """The ledger's name for the message that they stand for."""
+        return f"labels:{self.name}"
+
+    def home(self, whole: str, reserved: str, *, staged: bool) -> str:
+        """Return the account of the first charge under the name, or where it is to be."""
+        places = (reserved, whole) if staged else (whole, reserved)
+        used = (p for p in places if self.ledger.has_charge(p, NO_RUN, self.message))
+        return next(used, places[0])
+
+    def about(
+        self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
+    ) -> Charge:
+        """Return the charge of this label set; raise ValueError if no ledger would take it."""
+        text, fingerprint = canonical(terms)
+        waived = self.policy.waived(MESSAGE_TYPE)
+        return Charge(
+            account, NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived, self.run
+        )
+
+    def charge(self, charge: Charge) -> Receipt:
+        """Charge, or find what was charged; raise RefusalError where neither can be."""
+        try:
+            return self.ledger.charge(charge, self.policy.limits(), numbers=self.policy.numbers())
+        except RefusalError as error:
+            if error.code != REFUSED_REPEAT:
+                raise
+            raise RefusalError(
+                error.code,
+                f"{error.detail}. Labels are randomized once under a name: another number of "
+                "labels or other parameters need another name, which costs anew",
+            ) from error
+
+    def store(
+        self, receipt: Receipt, reports: NDArray[np.int64], prior: NDArray[np.float32] | None
+    ) -> None:
+        """Keep reports beside their charge."""
+        self.ledger.seal(receipt, pack(reports, prior, self.digest))
+
+    def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
+        """Return kept reports and their prior; raise ReleaseError if the true labels changed."""
+        reports, prior, digest = unpack(receipt.report or b"")
+        if not hmac.compare_digest(digest, self.digest):
+            raise ReleaseError(
+                f"the labels are not those that were randomized as {self.name!r}, or the ledger's "
+                "key file is another: give another set another name, which costs anew"
+            )
+        return reports, prior
 
 
 def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: bytes) -> bytes:
@@ -110,13 +182,5 @@ def _read_or_make(file: int, path: Path) -> bytes:
         key = RandomSource.from_os().random_bytes(_KEY_BYTES)
         os.pwrite(file, key, 0)
         os.fsync(file)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     return key
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -26,21 +26,26 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from flower_ldp.clients.admission import Admission
-from flower_ldp.clients.answers import FAILED, constant, report
-from flower_ldp.clients.calling import cause_of, cut_middle
-from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL, LdpMod
+from flower_ldp.clients.answers import constant, failed, report
+from flower_ldp.clients.calling import cut_middle
+from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
-from flower_ldp.clients.split.embedding import EmbeddingRelease, Party, check_step, check_table
-from flower_ldp.clients.split.tasks import Task, reach, read_task, step_asked
+from flower_ldp.clients.release import OpenRelease
+from flower_ldp.clients.split.block import check_table, read_block
+from flower_ldp.clients.split.embedding import EmbeddingRelease, Party, check_step
+from flower_ldp.clients.split.tasks import Task, embed, reach, read_task, step_asked
 from flower_ldp.errors import RefusalError, WireError
 from flower_ldp.own_log import say
+from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.wire.embedding import (
     ALIGN,
     BACKWARD,
@@ -60,7 +65,8 @@ _TAKEN_IN: dict[str, tuple[str, ...]] = {
     "dp": (PREPARE,),
     "conditional": (PREPARE, BACKWARD, REWIND),
 }
-_AT_STEP = (FORWARD, EVALUATE, BACKWARD)
+_RELEASED = (FORWARD, EVALUATE)
+_AT_STEP = (*_RELEASED, BACKWARD)
 
 
 def split_client_app(
@@ -76,7 +82,7 @@ def split_client_app(
     load : callable
         Returns the party from Flower's context, for each message anew: Flower may handle each
         in a process of its own. It reads what is public, ids, claim and weights, since the server
-        is told if it fails (``ldp:failed``): without the ids there is nothing that an answer could
+        is told if it fails (``FAILED``): without the ids there is nothing that an answer could
         be about. Features wait until ``embed`` asks for them.
     admission : Admission, optional
         As for the gate: by default the data owner's policy and ledger.
@@ -101,9 +107,7 @@ def split_client_app(
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            text = "no report leaves: the message could not be judged\n%s"
-            say(_log, logging.ERROR, text, cause_of(error))
-            return constant(FAILED, message)
+            return failed(message, error, "the message could not be judged")
 
     app = ClientApp(mods=list(mods))
     app.query("align")(answer)
@@ -129,23 +133,35 @@ def _answer(
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        text = "no report leaves: the party could not be loaded\n%s"
-        say(_log, logging.ERROR, text, cause_of(error))
-        return constant(FAILED, message)
+        return failed(message, error, "the party could not be loaded")
     if kind == ALIGN:
         return report(_introduction(party, message.content), message)
     if kind in _AT_STEP:
         check_step(party, message.content)
-    release = EmbeddingRelease(party)
-    gate = LdpMod(
-        admission=admission,
-        actions={FORWARD: release, EVALUATE: release},
-        acknowledged=taken_in,
-    )
+    if kind in _RELEASED:
+        return _released(admission, party, message, context)
+    gate = LdpMod(admission=admission, acknowledged=taken_in)
     if kind in taken_in:
         return _taken_in(gate, party, message, context)
-    # The gate reads the proposal before it calls, and refuses what is none.
-    return gate(message, context, _app(lambda: read_task(party, kind, message.content)()))
+    return gate(message, context, _app(RecordDict))  # refused: this bottom does not take it in
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A release whose proposal was read before the gate was asked."""
+
+    opened: OpenRelease
+
+    def open(self, _: RecordDict) -> OpenRelease:
+        return self.opened
+
+
+def _released(admission: Admission, party: Party, message: Message, context: Context) -> Message:
+    """Have the gate release the embeddings of the message's block."""
+    block = read_block(party.tables, message.content)
+    release = _Read(EmbeddingRelease(party).about(block))
+    gate = LdpMod(admission=admission, actions={message.metadata.message_type: release})
+    return gate(message, context, _app(partial(embed, party, block)))
 
 
 def _taken_in(gate: LdpMod, party: Party, message: Message, context: Context) -> Message:
@@ -166,7 +182,7 @@ def _introduction(party: Party, content: RecordDict) -> bytes:
     """Say who this is, once all tables that the server names are the party's."""
     for key, record in content.config_records.items():
         if key.startswith(PROPOSAL_KEY):
-            check_table(party, TableTerms.from_fields(record))
+            check_table(party.tables, TableTerms.from_fields(record))
     claim, learns = party.claim, party.claim.kind == "conditional"
     fields = {
         "name": party.name,

@@ -26,27 +26,23 @@ from flower_ldp.clients.admission import Basis
 from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.complaints import embeddings_complaint
 from flower_ldp.clients.release import KeptRelease, check_storable
+from flower_ldp.clients.split.block import Block, read_block
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_STEP
 from flower_ldp.wire.embedding import (
     STEP_KEY,
     EmbeddingProposal,
-    TableTerms,
     embeddings_length,
     encode_embeddings,
 )
-from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
 
 _log = logging.getLogger("flower_ldp")
 
-#: The server's records are not the party's: other ids, another table, or other blocks.
-REFUSED_RECORDS = "ldp:refused:records"
-#: The bottom is at another step than the server's top.
-REFUSED_STEP = "ldp:refused:step"
 #: Under this key the app answers with one array, the embeddings of the block's records.
 EMBEDDING_KEY = "embedding"
 
@@ -131,13 +127,18 @@ class EmbeddingRelease:
         RefusalError
             If the records are not the party's.
         """
-        record = content.config_records.get(PROPOSAL_KEY)
-        if record is None:
-            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
-        proposal = EmbeddingProposal.from_fields(record)
-        check_table(self.party, proposal.terms)
-        rows = self.party.tables.rows(proposal.terms.table, proposal.block)
-        check_storable(embeddings_length(proposal.mechanism, len(rows)))
+        return self.about(read_block(self.party.tables, content))
+
+    def about(self, block: Block) -> OpenEmbedding:
+        """Return what a block costs and becomes.
+
+        Raises
+        ------
+        ValueError
+            If no ledger could keep the report.
+        """
+        proposal = block.proposal
+        check_storable(embeddings_length(proposal.mechanism, len(block.rows)))
         claim = self.party.claim
         _log.info("epsilon is about %s", claim.covers)
         step = self.party.step if claim.kind == "conditional" else ""
@@ -239,31 +240,6 @@ class OpenEmbedding(KeptRelease):
         return encode_embeddings(mechanism.randomize(values, rng, self._shape), mechanism)
 
 
-def check_table(party: Party, terms: TableTerms) -> None:
-    """Refuse a table that is not the party's own.
-
-    Raises
-    ------
-    RefusalError
-        With code ``ldp:refused:records``; the text, for the party's log, says what differs.
-    """
-    own = party.tables.tables.get(terms.table)
-    if own is None:
-        asked, known = quoted(terms.table), list(party.tables.tables)
-        differs = f"the server asks for table {asked}; this party has {known}"
-    elif len(own) != terms.records:
-        differs = (
-            f"table {quoted(terms.table)}: {terms.records} records at the server, {len(own)} here"
-        )
-    elif own.digest != terms.ids:
-        differs = f"table {quoted(terms.table)}: as many records as the server has, but other ids"
-    elif party.tables.block_size != terms.block_size:
-        differs = f"blocks of {terms.block_size} at the server, of {party.tables.block_size} here"
-    else:
-        return
-    raise RefusalError(REFUSED_RECORDS, differs)
-
-
 def check_step(party: Party, content: RecordDict) -> None:
     """Refuse a message of a run whose top is at another step than a bottom that learns.
 
@@ -274,7 +250,7 @@ def check_step(party: Party, content: RecordDict) -> None:
     WireError
         If the message does not say.
     RefusalError
-        With code ``ldp:refused:step``.
+        With code ``REFUSED_STEP``.
     """
     if party.claim.kind != "conditional":
         return

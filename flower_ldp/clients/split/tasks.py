@@ -17,17 +17,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients.arrays import open_array
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.release import IncompleteError
-from flower_ldp.clients.split.embedding import EMBEDDING_KEY, REFUSED_STEP, Party, check_table
+from flower_ldp.clients.split.block import Block, check_table, read_block, read_record
+from flower_ldp.clients.split.embedding import EMBEDDING_KEY, Party
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.own_log import say
 from flower_ldp.privacy import Unit
+from flower_ldp.refusals import REFUSED_STEP
 from flower_ldp.wire.embedding import (
     BACKWARD,
     CHANNEL_KEY,
@@ -36,7 +38,6 @@ from flower_ldp.wire.embedding import (
     PREPARE,
     REWIND,
     STEP_KEY,
-    EmbeddingProposal,
     TableTerms,
 )
 from flower_ldp.wire.fields import PROPOSAL_KEY
@@ -48,13 +49,13 @@ Task = Callable[[], RecordDict]
 
 
 def read_task(party: Party, kind: str, content: RecordDict) -> Task:
-    """Return what a message asks for.
+    """Return what the bottom is to take in.
 
     Parameters
     ----------
     party : Party
         Who is asked.
-    kind : str
+    kind : {"train.backward", "train.prepare", "train.rewind"}
         Type of the message.
     content : RecordDict
         The message's.
@@ -66,8 +67,7 @@ def read_task(party: Party, kind: str, content: RecordDict) -> Task:
     RefusalError
         If it is about other records, or a step that the party does not have.
     """
-    read = {BACKWARD: _learn, PREPARE: _prepare, REWIND: _rewind}.get(kind)
-    return partial(_embed, party, content) if read is None else read(party, content)
+    return {BACKWARD: _learn, PREPARE: _prepare, REWIND: _rewind}[kind](party, content)
 
 
 def step_asked(kind: str, content: RecordDict) -> str | None:
@@ -100,9 +100,9 @@ def _rewind(party: Party, content: RecordDict) -> Task:
 
 
 def _prepare(party: Party, content: RecordDict) -> Task:
-    terms = TableTerms.from_fields(_record(content, PROPOSAL_KEY))
-    check_table(party, terms)
-    channel = _record(content, CHANNEL_KEY)
+    terms = TableTerms.from_fields(read_record(content, PROPOSAL_KEY))
+    check_table(party.tables, terms)
+    channel = read_record(content, CHANNEL_KEY)
     epsilon, categories = channel.get("epsilon"), channel.get("categories")
     if type(epsilon) is not float or type(categories) is not int:
         raise WireError("fields", f"no channel of labels: {dict(channel)!r}")
@@ -116,14 +116,12 @@ def _prepare(party: Party, content: RecordDict) -> Task:
 
 
 def _learn(party: Party, content: RecordDict) -> Task:
-    proposal = EmbeddingProposal.from_fields(_record(content, PROPOSAL_KEY))
     step = _step(content, "step")
     if not step:
         raise WireError("fields", "the step must have a name")
-    check_table(party, proposal.terms)
-    table = proposal.terms.table
-    rows = party.tables.rows(table, proposal.block)
-    return _done(partial(party.learn, table, rows, _gradient(content, len(rows)), step))
+    block = read_block(party.tables, content)
+    gradient = _gradient(content, len(block.rows))
+    return _done(partial(party.learn, block.table, block.rows, gradient, step))
 
 
 def _done(act: Callable[[], None]) -> Task:
@@ -134,11 +132,15 @@ def _done(act: Callable[[], None]) -> Task:
     return task
 
 
-def _embed(party: Party, content: RecordDict) -> RecordDict:
-    proposal = EmbeddingProposal.from_fields(_record(content, PROPOSAL_KEY))
-    table = proposal.terms.table
-    rows = party.tables.rows(table, proposal.block)
-    width = proposal.mechanism.width
+def embed(party: Party, block: Block) -> RecordDict:
+    """Return the reply's records for a block, behind the gate.
+
+    Raises
+    ------
+    IncompleteError
+        If the bottom fails for the block as a whole; it holds what it did for single records.
+    """
+    table, rows, width = block.table, block.rows, block.proposal.mechanism.width
     try:
         found = np.asarray(party.embed(table, rows))
         if not _is_embedding(found, (len(rows), width)):
@@ -177,15 +179,8 @@ def _embeddings(found: NDArray[Any]) -> RecordDict:
     return RecordDict({EMBEDDING_KEY: ArrayRecord({EMBEDDING_KEY: Array(found)})})
 
 
-def _record(content: RecordDict, key: str) -> ConfigRecord:
-    record = content.config_records.get(key)
-    if record is None:
-        raise WireError("record", f"the message has no {key!r} record")
-    return record
-
-
 def _step(content: RecordDict, field: str) -> str:
-    step = _record(content, STEP_KEY).get(field)
+    step = read_record(content, STEP_KEY).get(field)
     if not isinstance(step, str):
         raise WireError("fields", f"{field} must be the name of a step")
     return step

@@ -16,13 +16,10 @@ import math
 from fractions import Fraction
 from functools import lru_cache
 
+from flower_ldp.privacy import as_fraction
+
 #: Bits behind the binary point with which e^epsilon is approximated from below.
 EXP_BITS = 128
-
-
-def as_fraction(value: float) -> Fraction:
-    """Return the decimal that ``value`` prints as, exactly."""
-    return Fraction(repr(float(value)))
 
 
 def double_at_most(exact: Fraction) -> float:

@@ -19,13 +19,14 @@ from flower_ldp.strategies.evaluation.scores import (
     SILHOUETTE_SCORE,
     ClusterScore,
 )
-from flower_ldp.strategies.evaluation.strategy import LaplaceEvalStrategy
+from flower_ldp.strategies.evaluation.strategy import LaplaceEvalStrategy, ProtectedEvalStrategy
 
 __all__ = [
     "CALINSKI_HARABASZ_SCORE",
     "SILHOUETTE_SCORE",
     "ClusterScore",
     "LaplaceEvalStrategy",
+    "ProtectedEvalStrategy",
     "ProxyCodebook",
     "ProxySupport",
     "ScoreTrust",

@@ -50,11 +50,11 @@ class _Asked:
     nodes: tuple[int, ...]
 
 
-class LaplaceEvalStrategy(Strategy):
+class ProtectedEvalStrategy(Strategy):
     """Any strategy, with an evaluate phase of private predictions.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with ``evaluate`` set to a
-    :class:`~flower_ldp.clients.LaplaceEvalRelease`. The wrapped strategy's own evaluate phase
+    :class:`~flower_ldp.clients.ProtectedEvalRelease`. The wrapped strategy's own evaluate phase
     is replaced: it would ask for raw metrics.
 
     Parameters
@@ -262,3 +262,8 @@ def _at_most(messages: list[Message], count: int | None) -> list[Message]:
         return messages
     chosen = uniform_subset(RandomSource.from_os(), len(messages), count)
     return [messages[i] for i in chosen]
+
+
+#: The first name of :class:`ProtectedEvalStrategy`, which then ran Laplace noise alone: the same
+#: class, for good.
+LaplaceEvalStrategy = ProtectedEvalStrategy

@@ -16,22 +16,33 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 
 from flower_ldp.errors import LdpError, WireError
+from flower_ldp.refusals import (
+    FAILED,
+    REFUSED_BUDGET,
+    REFUSED_LEDGER,
+    REFUSED_MESSAGE,
+    REFUSED_POLICY,
+    REFUSED_PROPOSAL,
+    REFUSED_RECORDS,
+    REFUSED_REPEAT,
+    REFUSED_STEP,
+)
 from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.patience import patient_grid
 from flower_ldp.strategies.replies import is_raw, payload_of
 
 _MEANINGS = {
-    "ldp:refused:records": "its records are not the server's: the ids of each table must be the "
+    REFUSED_RECORDS: "its records are not the server's: the ids of each table must be the "
     "same everywhere, in any order, and so must the size of blocks; its log says what differs",
-    "ldp:refused:policy": "its policy does not allow this release",
-    "ldp:refused:budget": "its budget is spent",
-    "ldp:refused:ledger": "its ledger cannot be used",
-    "ldp:refused:message": "its bottom is frozen and takes no gradients",
-    "ldp:refused:step": "its bottom is at another step than this run: it was restored from a file, "
+    REFUSED_POLICY: "its policy does not allow this release",
+    REFUSED_BUDGET: "its budget is spent",
+    REFUSED_LEDGER: "its ledger cannot be used",
+    REFUSED_MESSAGE: "its bottom is frozen and takes no gradients",
+    REFUSED_STEP: "its bottom is at another step than this run: it was restored from a file, "
     "or another run moved it; begin again from the checkpoints",
-    "ldp:refused:proposal": "it does not understand the proposal",
-    "ldp:refused:repeat": "it was asked before and has no report to give again",
-    "ldp:failed": "its app failed; its log says why",
+    REFUSED_PROPOSAL: "it does not understand the proposal",
+    REFUSED_REPEAT: "it was asked before and has no report to give again",
+    FAILED: "its app failed; its log says why",
 }
 
 

@@ -47,9 +47,13 @@ class NoisyLabels:
             If another mechanism made the labels.
         """
         mechanism = self.private.mechanism
-        if not isinstance(mechanism, KaryResponse):
+        # Parties are sent an epsilon and a number of categories, and make the channel of them.
+        channel = KaryResponse(
+            mechanism.epsilon, mechanism.categories, mechanism.name, mechanism.unit
+        )
+        if channel != mechanism:
             raise ValueError(f"parties correct for KaryResponse, not for {mechanism!r}")
-        return mechanism
+        return channel
 
     def check(self, records: int) -> None:
         """Raise ValueError unless all records have a label, by a response parties correct for."""

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, RecordDict
 
+from flower_ldp.files import give_name
 from flower_ldp.strategies.split.align import AlignedParty
 from flower_ldp.strategies.split.exchange import Exchange, PartyError, payloads
 from flower_ldp.strategies.split.top import SavedTop, Top
@@ -47,9 +48,7 @@ class TopFile:
         """Write the top; what the file held becomes the one before."""
         new = self._path.with_name(self._path.name + ".next")
         top.save(new)
-        if self._path.exists():
-            self._path.replace(self._previous)
-        new.replace(self._path)
+        give_name(new, self._path, keep=self._previous if self._path.exists() else None)
 
     def load(self, top: SavedTop) -> Iterator[bool]:
         """Read the files into the top, the last one first, and say whether it is the last.
