@@ -24,7 +24,6 @@ the one that was asked for. Malformed messages are refused beforehand, by public
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +34,7 @@ from flwr.clientapp.typing import Mod
 
 from flower_ldp.clients.admission import Admission
 from flower_ldp.clients.answers import constant, failed, report
-from flower_ldp.clients.calling import cut_middle
+from flower_ldp.clients.checks import log_refusal
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
@@ -44,7 +43,6 @@ from flower_ldp.clients.split.block import check_table, read_block
 from flower_ldp.clients.split.embedding import EmbeddingRelease, Party, check_step
 from flower_ldp.clients.split.tasks import Task, embed, reach, read_task, step_asked
 from flower_ldp.errors import RefusalError, WireError
-from flower_ldp.own_log import say
 from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.wire.embedding import (
     ALIGN,
@@ -56,8 +54,6 @@ from flower_ldp.wire.embedding import (
     TableTerms,
 )
 from flower_ldp.wire.fields import PROPOSAL_KEY
-
-_log = logging.getLogger("flower_ldp")
 
 
 _TAKEN_IN: dict[str, tuple[str, ...]] = {
@@ -99,10 +95,10 @@ def split_client_app(
         try:
             return _answer(load, asked, message, context)
         except RefusalError as refusal:
-            say(_log, logging.WARNING, "refused: %s", cut_middle(str(refusal)))
+            log_refusal(message.metadata.run_id, refusal)
             return constant(refusal.code, message)
         except (WireError, ValueError) as error:
-            say(_log, logging.WARNING, "refused: %s", cut_middle(str(error)))
+            log_refusal(message.metadata.run_id, RefusalError(REFUSED_PROPOSAL, str(error)))
             return constant(REFUSED_PROPOSAL, message)
         except KeyboardInterrupt:
             raise
