@@ -1,6 +1,6 @@
 """Top sets of long vectors whose equal values lie where the selection looks, against a sort.
 
-The vectors are those of ``tests/unit/topk_masses.py``: 131,073 to 2^20 entries in float16,
+The vectors are those of ``tests/unit/mechanisms/topk_masses.py``: 131,073 to 2^20 entries in float16,
 float32 and float64, made from integers that keep their order, with masses of equal values at
 the positions that the sampled selection reads (all of them, one more, one fewer, twice as many,
 two or three values whose borders lie at the ends of its bracket). K runs from 1 to three times
@@ -28,7 +28,7 @@ from _environment import write_report
 
 from flower_ldp.mechanisms.sampling import rank as _rank
 from flower_ldp.mechanisms.sampling.topk import top_set
-from tests.unit.topk_masses import masses
+from tests.unit.mechanisms.topk_masses import masses
 
 #: Vectors of one seed: what a process does at a time.
 PIECE = 500

@@ -29,8 +29,8 @@ from flower_ldp.policy.names import mechanism_name
 from flower_ldp.wire.embedding_codecs import EMBEDDINGS
 from flower_ldp.wire.evaluation_codecs import ROWS as EVALUATED
 from flower_ldp.yaml_source import section_names
-from tests.unit.test_node_reports import KINDS as PROPOSALS
-from tests.unit.test_node_reports import asked
+from tests.unit.node.test_node_reports import KINDS as PROPOSALS
+from tests.unit.node.test_node_reports import asked
 
 ROOT = Path(__file__).parents[2]
 #: Samples that are no configuration of a mechanism.

@@ -55,7 +55,6 @@ from flower_ldp.wire.embedding import (
 )
 from flower_ldp.wire.fields import PROPOSAL_KEY
 
-
 _TAKEN_IN: dict[str, tuple[str, ...]] = {
     "public": (),
     "dp": (PREPARE,),
