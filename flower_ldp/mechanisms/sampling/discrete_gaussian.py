@@ -20,8 +20,8 @@ empty for all but a draw in a thousand. The others are settled with 300 further 
 
 **Exactness.** All of this is integer arithmetic. What remains is the table's weights, whole
 multiples of 2^-256 that end 18.4 standard deviations out, and ties after 300 bits: the law
-of one draw is within total variation 2^-240 of the exact one (tests/unit/mechanisms/test_gaussian_noise.py).
-Mechanisms add that to their delta.
+of one draw is within total variation 2^-240 of the exact one
+(tests/unit/mechanisms/test_gaussian_noise.py). Mechanisms add that to their delta.
 """
 
 from __future__ import annotations
