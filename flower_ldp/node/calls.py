@@ -130,7 +130,8 @@ class AppCalls:
 
         async def noting(event: dict[str, Any]) -> None:
             if event["type"] == "http.response.start" and event["status"] == 200:
-                self._tasks[token] = _Task(message)
+                # A call that came before another one ended must not begin the task anew.
+                self._tasks.setdefault(token, _Task(message))
                 while len(self._tasks) > _REMEMBERED:
                     self._tasks.popitem(last=False)
             await send(event)
@@ -177,7 +178,8 @@ def _own_reply(
     tree = asked.message_object_trees[0]
     if said.message_id != tree.object_id or said.run_id != message.run_id:
         raise _NotPermitted("a reply of another run or identity")
-    if not is_sound(tree, known):
+    # An object of the message's goes when the message does, which the app may bring about.
+    if tree.object_id in known or not is_sound(tree, known):
         raise _NotPermitted("a reply of objects that cannot be")
     reply = sha256(tree.SerializeToString(deterministic=True)).digest()
     if task.reply not in (b"", reply):
