@@ -230,6 +230,7 @@ class LedgerPermit:
             try:
                 # Closed before it is opened again, which may get the same descriptor.
                 with kept as ledger:
+                    ledger.look_again()  # the app took its time
                     ledger.seal(self.receipt, report)
                 return
             except (LedgerError, ValueError) as error:
