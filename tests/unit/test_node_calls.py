@@ -288,6 +288,23 @@ def test_an_object_of_the_message_is_no_reply(pair: tuple[Node, bool]) -> None:
     assert len(node.replies()) == (0 if guarded else len(trees) - 1)  # one is the message's name
 
 
+def test_a_reply_of_very_many_objects_is_refused_before_it_is_read(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.receive()
+    node.pull()
+    tree = message_pb2.ObjectTree(object_id="f" * 64)
+    tree.children.extend(message_pb2.ObjectTree(object_id=f"{n:064x}") for n in range(125_000))
+
+    def change(sent: message_pb2.Message) -> None:
+        sent.metadata.message_id = tree.object_id
+
+    with caplog.at_level(logging.WARNING, "flower_ldp"):
+        assert node.push(change, tree).status_code == 404
+    assert "too many bytes" in caplog.text
+    assert node.push().is_success
+
+
 def test_a_replys_metadata_are_the_messages_own(pair: tuple[Node, bool]) -> None:
     node, guarded = pair
     node.receive()
