@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, RandomSource, UnaryEncoding
 from flower_ldp.split import EmbeddingDP, TorchParty
-from flower_ldp.strategies import ToldLabels
+from flower_ldp.strategies import NoisyLabels
 
 WIDTH, HIDDEN, EPOCHS, BATCH = 128, 128, 4, 128
 RATE_BOTTOM, RATE_TOP = 5e-4, 1e-3
@@ -122,18 +122,18 @@ class CodeParty:
 
     bench: Bench
     party: TorchParty
-    told: ToldLabels
+    noisy: NoisyLabels
 
     @classmethod
     def of(cls, bench: Bench, side: str, seed: int) -> CodeParty:
         """Return a party that is not trained yet: its first release trains it."""
         claim = BottomClaim("conditional")
         party = bench.party(side, CLASSES, claim, seed, bottoms.adam)
-        return cls(bench, party, bench.told())
+        return cls(bench, party, bench.noisy_labels())
 
     def accuracy(self, epsilon: float) -> float:
         """Release all records at epsilon and return the accuracy on the test records."""
-        return self.bench.codes([self.party], epsilon, self.told)
+        return self.bench.codes([self.party], epsilon, self.noisy)
 
     def codes(self, table: str) -> NDArray[np.int64]:
         """Return the true code of every record of a table."""

@@ -21,7 +21,7 @@ from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse, 
 from flower_ldp.privacy import Unit
 from flower_ldp.split import TorchParty
 from flower_ldp.split.party import Train
-from flower_ldp.strategies import CodeTop, LocalExchange, SplitStrategy, ToldLabels
+from flower_ldp.strategies import CodeTop, LocalExchange, NoisyLabels, SplitStrategy
 from flower_ldp.wire.records import Records, RecordTables
 
 LABEL_EPSILON, CLASSES, BLOCK = 4.0, 10, 128
@@ -110,17 +110,17 @@ class Bench:
             save_every=10**9,
         )
 
-    def told(self) -> ToldLabels:
+    def noisy_labels(self) -> NoisyLabels:
         """Return the training labels, randomized anew: public data, and no ledger."""
         response = KaryResponse(LABEL_EPSILON, CLASSES, "label", Unit.LABEL)
         labels = response.randomize_array(self.data.labels["train"], RandomSource.from_os())
-        return ToldLabels(RandomizedLabels(labels, np.arange(len(labels)), response))
+        return NoisyLabels(RandomizedLabels(labels, np.arange(len(labels)), response))
 
     def codes(
         self,
         parties: list[TorchParty],
         epsilon: float,
-        told: ToldLabels | None,
+        noisy: NoisyLabels | None,
         codes: int = CLASSES,
     ) -> float:
         """Release all records at epsilon, and return the accuracy on the test records."""
@@ -130,7 +130,7 @@ class Bench:
             self.tables,
             self.data.labels,
             parties=len(parties),
-            told=told,
+            noisy_labels=noisy,
         )
         return strategy.start(exchange(parties), epochs=1).history[-1]["accuracy-test"]
 

@@ -4,8 +4,8 @@ Reports of h distinct uniform dimensions out of d and one fair sign are encoded 
 encode them. Three ways of adding them up are timed on one thread:
 
 * **bytes**: ``decode_report`` with all its checks, then ``sum_of_signs``;
-* **messages**: real Flower messages through ``Tally`` (sender, record and payload checks,
-  decoding, counting) and ``sum_of_signs``: all that a strategy does with replies;
+* **messages**: real Flower messages through ``read_reports`` (sender, record and payload checks,
+  decoding, counting, adding up): all that a strategy does with replies;
 * **dense**: ``total += vector`` on float32 vectors of d entries and nothing else: no
   parsing and no checks. A few vectors are timed; the rest is extrapolated.
 
@@ -32,11 +32,12 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.selection import Selection, sum_of_signs
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.strategies.health import HealthWatch
-from flower_ldp.strategies.replies import Complaints
-from flower_ldp.strategies.signds_round import Round, Tally
-from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, SignDSProposal
-from flower_ldp.wire.signds_report import decode_report, encode_report, report_length
+from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.signds import SignDSTally
+from flower_ldp.strategies.step_size import FixedStep, StepSize
+from flower_ldp.strategies.tally import read_reports
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.signds import SignDSProposal, decode_report, encode_report, report_length
 
 ItemT = TypeVar("ItemT")
 _CHUNK = 2_000
@@ -124,28 +125,23 @@ def time_bytes(reports: int, dimension: int, dim_out: int) -> tuple[float, NDArr
 def time_messages(reports: int, dimension: int, dim_out: int) -> tuple[float, NDArray[np.int32]]:
     """Return the seconds from Flower messages to the sum of signs, and the sum."""
     rng = np.random.default_rng(0)
-    model = {"weights": np.zeros(dimension, dtype=np.float32)}
     mechanism = SignDS(epsilon=100.0, k=0.2, dim_out=dim_out)
-    current = Round(
-        server_round=1,
-        model=model,
-        layout=ModelLayout.of(model),
-        plan=mechanism.plan(dimension),
-        proposal=SignDSProposal(mechanism, magnitude_epsilon=1.0, magnitude_threshold=1e-3),
-        nodes=tuple(range(_FIRST_NODE, _FIRST_NODE + reports)),
-    )
+    proposal = SignDSProposal(mechanism, magnitude_epsilon=1.0, magnitude_threshold=1e-3)
+    mechanism.plan(dimension)  # kept, and no part of the time
     watch = Stopwatch()
-    tally = Tally(current, HealthWatch(None), Complaints())
+    tally = SignDSTally(proposal, dimension, StepSize(FixedStep(1.0)))
+    judge = ReplyFilter(range(_FIRST_NODE, _FIRST_NODE + reports))
 
     def replies() -> Iterator[Message]:
         for start, length in chunks(reports):
             payloads = watch.exclude(partial(make_payloads, rng, length, dimension, dim_out))
             yield from watch.exclude(partial(make_messages, payloads, _FIRST_NODE + start))
 
-    total = sum_of_signs(tally.selections(replies()), dimension)
+    read_reports(replies(), judge, HealthWatch(None), tally)
+    total = tally.total
     seconds = watch.seconds
-    if tally.filter.accepted != reports:
-        raise RuntimeError(f"{reports - tally.filter.accepted} of {reports} replies were rejected")
+    if judge.accepted != reports:
+        raise RuntimeError(f"{reports - judge.accepted} of {reports} replies were rejected")
     return seconds, total
 
 

@@ -63,19 +63,19 @@ Row = dict[str, Any]
 
 def one_party(bench: Bench, seed: int) -> Iterator[Row]:
     """One party with whole images, its bottom trained on randomized labels."""
-    told = bench.told()
+    noisy = bench.noisy_labels()
     party = bench.party("whole", CLASSES, BottomClaim("conditional"), seed, bottoms.adam)
     for epsilon in (8.0, 6.0, 5.0, 4.0):
-        yield row(bench.codes([party], epsilon, told), "conditional", [epsilon])
+        yield row(bench.codes([party], epsilon, noisy), "conditional", [epsilon])
 
 
 def two_parties(bench: Bench, seed: int) -> Iterator[Row]:
     """Two parties with half of each image: codes that are labels, and codes made for two."""
-    told = bench.told()
+    noisy = bench.noisy_labels()
     claim = BottomClaim("conditional")
     plain = [bench.party(side, CLASSES, claim, seed, bottoms.adam) for side in HALVES]
     for epsilon in CODES_OF_TWO:
-        accuracy = bench.codes(plain, epsilon, told)
+        accuracy = bench.codes(plain, epsilon, noisy)
         yield {**row(accuracy, "conditional", [epsilon, epsilon]), "codes": "10, the labels"}
     trains = {side: TrainCodes(GROUPS[side], seed) for side in HALVES}
     for epsilon, codes in CODES_OF_TWO.items():
@@ -83,20 +83,20 @@ def two_parties(bench: Bench, seed: int) -> Iterator[Row]:
         parties = [
             bench.party(side, codes, claim, seed, trains[side], bottom=make) for side in HALVES
         ]
-        accuracy = bench.codes(parties, epsilon, told, codes)
+        accuracy = bench.codes(parties, epsilon, noisy, codes)
         kind = "groups of labels" if codes < CLASSES else "centres"
         yield {**row(accuracy, "conditional", [epsilon, epsilon]), "codes": f"{codes}, {kind}"}
 
 
 def strict(bench: Bench, seed: int) -> Iterator[Row]:
     """One party whose bottom is trained by DP-SGD at epsilon 2 under two relations."""
-    told = bench.told()
+    noisy = bench.noisy_labels()
     published = bottoms.replace_one(2.0, len(bench.data.labels["train"]))
     for relation, epsilon in (("add-or-remove-one", published), ("replace-one", 2.0)):
         train = bottoms.DpSgd(epsilon)
         claim = BottomClaim("dp", epsilon, bottoms.DELTA)
         party = bench.party("whole", CLASSES, claim, seed, train)
-        accuracy = bench.codes([party], 6.0, told)
+        accuracy = bench.codes([party], 6.0, noisy)
         if train.plan is None:
             raise RuntimeError("the bottom was not trained")
         removed = train.plan.epsilon(bottoms.DELTA, replace=False)

@@ -41,14 +41,18 @@ from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.simplex import project_to_simplex
 from flower_ldp.mechanisms.unfolding import unfold
-from flower_ldp.strategies.codebooks import (
+from flower_ldp.strategies.evaluation.codebooks import (
     DEFAULT_LEVELS,
     ProxySupport,
     confidence_codebook,
     kmeans_codebook,
 )
-from flower_ldp.strategies.score_trust import score_trust
-from flower_ldp.strategies.scores import CALINSKI_HARABASZ_SCORE, SILHOUETTE_SCORE, ClusterScore
+from flower_ldp.strategies.evaluation.score_trust import score_trust
+from flower_ldp.strategies.evaluation.scores import (
+    CALINSKI_HARABASZ_SCORE,
+    SILHOUETTE_SCORE,
+    ClusterScore,
+)
 
 SCORES = {
     "silhouette": ClusterScore(SILHOUETTE_SCORE),

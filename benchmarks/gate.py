@@ -43,7 +43,8 @@ from sklearn.datasets import load_digits
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.policy import load_policy
-from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
+from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.signds import SignDSProposal
 
 if sys.version_info >= (3, 11):
     import tomllib

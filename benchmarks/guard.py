@@ -36,7 +36,8 @@ from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.node.channel import Channel, object_ids
 from flower_ldp.node.command import named_gate
 from flower_ldp.node.guard import Guard
-from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
+from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.signds import SignDSProposal
 
 #: LeNet-5, as in the example.
 SHAPES = ((6, 1, 5, 5), (6,), (16, 6, 5, 5), (16,), (120, 400), (120,), (84, 120), (84,), (10, 84))

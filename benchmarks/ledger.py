@@ -24,8 +24,9 @@ from pathlib import Path
 
 from _environment import write_report
 
-from flower_ldp.accounting import ledger_entries, ledger_rows
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import entries as ledger_entries
+from flower_ldp.accounting.ledger import rows as ledger_rows
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 GOAL = 5.0

@@ -1,8 +1,8 @@
 """Top sets of long vectors whose equal values lie where the selection looks, against a sort.
 
-The vectors are those of ``tests/unit/topk_masses.py``: 131,073 to 2^20 entries in float16,
-float32 and float64, made from integers that keep their order, with masses of equal values at
-the positions that the sampled selection reads (all of them, one more, one fewer, twice as many,
+The vectors are those of ``tests/unit/mechanisms/topk_masses.py``: 131,073 to 2^20 entries in
+float16, float32 and float64, made from integers that keep their order, with masses of equal values
+at the positions that the sampled selection reads (all of them, one more, one fewer, twice as many,
 two or three values whose borders lie at the ends of its bracket). K runs from 1 to three times
 the number of these positions, over 1 to 25 % of the entries, and around the edges of the mass.
 Each top set is compared in every position, by both rules that draws use, with a stable sort of
@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _environment import write_report
 
-from flower_ldp.mechanisms import _rank
-from flower_ldp.mechanisms.topk import top_set
-from tests.unit.topk_masses import masses
+from flower_ldp.mechanisms.sampling import rank as _rank
+from flower_ldp.mechanisms.sampling.topk import top_set
+from tests.unit.mechanisms.topk_masses import masses
 
 #: Vectors of one seed: what a process does at a time.
 PIECE = 500

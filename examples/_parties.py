@@ -1,4 +1,4 @@
-"""What the split examples' ``run.py`` share: three ways to run feature parties and a server.
+"""Three ways to run feature parties and a server, which the split examples' ``run.py`` share.
 
 ``process``     everything in this process: no engine, the same messages and the same gate
 ``simulation``  Flower's simulation engine, one virtual node for each party
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from _runner import free_ports, running, wait_until_listening
+from _runner import flower_environment, follow, free_ports, running, superlink
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -88,28 +86,30 @@ class Parties:
         """Submit the app to a SuperLink of its own, with virtual nodes or with SuperNodes."""
         port, control, *listening = free_ports(2 + len(self.nodes))
         home = folder / "flower"
-        environment = _environment(home, port)
-        superlink = ["flower-superlink", "--insecure", "--isolation", "subprocess"]
-        superlink += ["--disable-runtime-dependency-installation", "--host", "127.0.0.1"]
-        superlink += ["--port", str(port), "--control-api-address", f"127.0.0.1:{control}"]
+        # Parties work at the same time, on the same cores.
+        environment = {"OMP_NUM_THREADS": "1", **flower_environment(home, port)}
         own_environment = dict(environment)  # the server's app runs in it, and virtual nodes do
         if not nodes:
             policy = self._owner(folder / "owners", "both", "simulation")
             own_environment["FLOWER_LDP_POLICY"] = str(policy)
-            superlink.append("--simulation")
         elif self.holder:
             policy = self._owner(folder / f"owner-{self.holder}", self.holder, "deployment")
             own_environment["FLOWER_LDP_POLICY"] = str(policy)
         log = home / "superlink.log"
         with contextlib.ExitStack() as processes:
-            process = processes.enter_context(running(superlink, own_environment, log))
-            wait_until_listening(port, process, log)
+            link = superlink(port, control, own_environment, log, simulation=not nodes)
+            processes.enter_context(link)
             for name, own in zip(self.nodes, listening, strict=True) if nodes else ():
                 command = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}"]
                 command += ["--port", str(own), "--node-config", self._settings(folder, name)]
                 processes.enter_context(running(command, environment, home / f"{name}.log"))
             virtual = 0 if nodes else len(self.nodes)
-            self._submit(environment, {**config, "party-folder": str(folder)}, virtual)
+            given = {**config, "party-folder": str(folder)}
+            written = {
+                name: f'"{value}"' if isinstance(value, str) else str(value)
+                for name, value in given.items()
+            }
+            follow(self.app, environment, virtual, written, "finished", self._is_shown)
 
     def _owner(self, folder: Path, name: str, mode: str) -> Path:
         """Write a party's policy, and begin its ledger if it has none."""
@@ -124,50 +124,14 @@ class Parties:
         own = {**self.nodes[name], "party-folder": folder, "ldp-policy": policy}
         return " ".join(f'{key}="{value}"' for key, value in own.items())
 
-    def _submit(self, environment: dict[str, str], config: dict[str, Any], virtual: int) -> None:
-        command = ["flwr", "run", str(self.app), "--stream"]
-        if virtual:
-            federation = f"num-supernodes={virtual} client-resources-num-cpus=1"
-            command += ["--federation-config", federation]
-        for name, value in config.items():
-            text = f'"{value}"' if isinstance(value, str) else str(value)
-            command += ["--run-config", f"{name}={text}"]
-        with subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
-            tail: list[str] = []
-            finished = False
-            for line in process.stdout or ():
-                tail = [*tail[-60:], line]
-                finished = finished or line.startswith("finished")
-                if re.match(self.shown, line):
-                    print(line, end="", flush=True)
-            process.terminate()
-        if not finished:
-            raise SystemExit("the run did not finish; its last lines:\n" + "".join(tail))
+    def _is_shown(self, line: str) -> bool:
+        return re.match(self.shown, line) is not None
 
 
 def _context(node: int, own: Mapping[str, str], config: dict[str, Any]) -> Context:
     return Context(
         run_id=1, node_id=node, node_config={**own}, state=RecordDict(), run_config=config
     )
-
-
-def _environment(home: Path, port: int) -> dict[str, str]:
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
-        "insecure = true\n",
-        encoding="utf-8",
-    )
-    return {
-        "OMP_NUM_THREADS": "1",  # parties work at the same time, on the same cores
-        **os.environ,
-        "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    }
 
 
 def app_config(app: Path, changes: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the examples' ``run.py`` share: a private SuperLink, ``flwr run``, policy and ledger.
+"""What all examples' ``run.py`` share: a private SuperLink, ``flwr run``, policy and ledger.
 
 Not part of the package. A simulation's clients obey the policy that is named when the
 SuperLink starts, so each call of :func:`local_superlink` is told of one.
@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import typer
@@ -44,28 +44,40 @@ def local_superlink(home: Path, policy: Path) -> Iterator[dict[str, str]]:
     Yields the environment that ``flwr run`` needs to find it.
     """
     port, control = free_ports(2)
+    environment = flower_environment(home, port)
+    environment["FLOWER_LDP_POLICY"] = str(policy.resolve(strict=True))
+    with superlink(port, control, environment, home / "superlink.log", simulation=True):
+        yield environment
+
+
+def flower_environment(home: Path, port: int) -> dict[str, str]:
+    """Return an environment in which Flower's commands find the SuperLink at a port."""
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "here"\n\n[superlink.here]\n'
         f'address = "127.0.0.1:{port}"\ninsecure = true\n',
         encoding="utf-8",
     )
-    environment = {
+    return {
         **os.environ,
         "FLWR_HOME": str(home),
-        "FLOWER_LDP_POLICY": str(policy.resolve(strict=True)),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
-    command = ["flower-superlink", "--insecure", "--simulation"]
-    command += ["--isolation", "subprocess", "--disable-runtime-dependency-installation"]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
-    command += ["--control-api-address", f"127.0.0.1:{control}"]
-    log = home / "superlink.log"
-    with running(command, environment, log) as process:
+
+
+@contextlib.contextmanager
+def superlink(
+    port: int, control: int, environment: dict[str, str], log: Path, *, simulation: bool
+) -> Iterator[None]:
+    """Keep a SuperLink of this machine's own running; with virtual nodes, or for SuperNodes."""
+    command = ["flower-superlink", "--insecure", "--isolation", "subprocess"]
+    command += ["--disable-runtime-dependency-installation", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--control-api-address", f"127.0.0.1:{control}"]
+    with running([*command, *(["--simulation"] * simulation)], environment, log) as process:
         wait_until_listening(port, process, log)
-        yield environment
+        yield
 
 
 @contextlib.contextmanager
@@ -113,9 +125,24 @@ def submit(
     last_line: str = "wrote ",
 ) -> None:
     """Run an app to its end, which it marks by a line that starts with ``last_line``."""
+    follow(
+        app, environment, clients, config, last_line, lambda line: verbose or not _is_noise(line)
+    )
+
+
+def follow(
+    app: Path,
+    environment: dict[str, str],
+    virtual: int,
+    config: Mapping[str, str],
+    last_line: str,
+    shown: Callable[[str], bool],
+) -> None:
+    """Run an app to its last line, with so many virtual nodes or with those that there are."""
     command = ["flwr", "run", str(app), "--stream"]
-    # One core per client at a time; Flower's default of two would leave half of them idle.
-    command += ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1"]
+    if virtual:
+        # One core per client at a time; Flower's default of two would leave half of them idle.
+        command += ["--federation-config", f"num-supernodes={virtual} client-resources-num-cpus=1"]
     for name, value in config.items():
         command += ["--run-config", f"{name}={value}"]
     process = subprocess.Popen(
@@ -129,7 +156,7 @@ def submit(
                 run_id = run_id or "".join(re.findall(r"started run (\d+)", line))
                 finished = finished or line.startswith(last_line)
                 tail = [*tail[-60:], line]
-                if verbose or not _is_noise(line):
+                if shown(line):
                     print(line, end="", flush=True)
         finally:
             if not finished and run_id:

@@ -13,6 +13,8 @@ import reprlib
 from collections.abc import Mapping, Set
 from itertools import islice
 
+from flower_ldp.refusals import REFUSED_BUDGET
+
 MOST_TEXT = 4_000
 """Longest text of an error of this package, in characters."""
 _MOST_QUOTED = 80
@@ -86,7 +88,7 @@ class RefusalError(LdpError):
     Parameters
     ----------
     code : str
-        Constant that travels to the server, for example ``"ldp:refused:policy"``.
+        Constant that travels to the server, one of :mod:`flower_ldp.refusals`.
     detail : str
         Explanation for the client's own log; never sent.
     """
@@ -106,7 +108,7 @@ class BudgetExhausted(RefusalError):  # noqa: N818  # a decision, not a fault
         What was spent, asked and allowed; for the client's own log.
     """
 
-    CODE = "ldp:refused:budget"
+    CODE = REFUSED_BUDGET
 
     def __init__(self, detail: str) -> None:
         super().__init__(self.CODE, detail)

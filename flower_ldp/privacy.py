@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from enum import Enum
+from fractions import Fraction
 
 #: Ends the name of every mechanism whose epsilon holds under a condition only.
 CONDITIONAL_SUFFIX = ":conditional"
@@ -107,6 +108,11 @@ class PrivacySpent:
     def __str__(self) -> str:
         delta = f", delta {at_least(self.delta)}" if self.delta else ""
         return f"epsilon {at_least(self.epsilon)}{delta} per {self.unit.value}"
+
+
+def as_fraction(value: float) -> Fraction:
+    """Return the decimal that ``value`` prints as, exactly: 0.15 is 15/100 and no binary number."""
+    return Fraction(repr(float(value)))
 
 
 def at_least(value: float, digits: int = 6) -> str:

@@ -21,7 +21,7 @@ from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms import RandomSource, RRWithPrior
+from flower_ldp.mechanisms import RandomSource
 
 if TYPE_CHECKING:  # it needs torch, and most of this file does not
     from flower_ldp.training import PrivateTraining
@@ -144,10 +144,7 @@ def _label_outcomes(
         mechanism = given.stages.mechanism(stage)
         members = given.stages.members(stage, len(given.labels))
         true = np.tile(np.array(given.labels)[members], (count, 1))
-        if isinstance(mechanism, RRWithPrior):
-            reports = mechanism.randomize_array(true, source(), given.prior)
-        else:
-            reports = mechanism.randomize_array(true, source())
+        reports = mechanism.randomize_array(true, source(), given.prior)
         held = tuple(members.tolist())
         told.append([(held, tuple(row)) for row in reports.tolist()])
     return list(zip(*told, strict=True))

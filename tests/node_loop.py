@@ -30,8 +30,8 @@ from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Guarded, Setup, object_ids
 from flower_ldp.node.guard import Guard
 from tests.messages import record
-from tests.unit.test_guard import POLICY, TRAINED, Link, packed
-from tests.unit.test_node_calls import FAB, Client
+from tests.unit.node.test_guard import POLICY, TRAINED, Link, packed
+from tests.unit.node.test_node_calls import FAB, Client
 
 RUN = 3
 PATIENCE = 20.0

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from flower_ldp.privacy import PrivacySpent, Unit
+from flower_ldp.privacy import PrivacySpent, Unit, as_fraction
 
 EPSILON_UNITS = 10**12
 """Units of epsilon in one: the smallest amount that is told apart is 1e-12."""
@@ -34,8 +34,7 @@ def _exact(name: str, value: float) -> Fraction:
         raise ValueError(f"{name} must be finite, got {value}")
     if value < 0:
         raise ValueError(f"{name} must be at least 0, got {value}")
-    # float() first: numpy's subclass of float has another repr.
-    return Fraction(value) if isinstance(value, int) else Fraction(repr(float(value)))
+    return Fraction(value) if isinstance(value, int) else as_fraction(value)
 
 
 def _bounded(name: str, units: int, per_one: int) -> int:

@@ -28,10 +28,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, as_fraction, compose
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -171,7 +170,7 @@ def _grid(counts: dict[float, int]) -> float:
     deviation = math.sqrt(sum(n * epsilon**2 for epsilon, n in counts.items()))
     widest = 2 * math.fsum(n * epsilon for epsilon, n in counts.items())
     coarsest = min(widest, _SPAN * deviation) / _POINTS
-    printed = [Fraction(repr(epsilon)) for epsilon in counts]
+    printed = [as_fraction(epsilon) for epsilon in counts]
     denominator = math.lcm(*(value.denominator for value in printed))
     common = math.gcd(*(int(value * denominator) for value in printed))
     return max(common / denominator, coarsest, _FINEST)

@@ -29,8 +29,8 @@ from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import MagRR, Selection, SignDS
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.strategies.replies import payload_of
-from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
-from flower_ldp.wire.signds_report import decode_report
+from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.signds import SignDSProposal, decode_report
 
 #: Examples in rows; the app trains to their mean.
 DataSet = NDArray[np.float32]

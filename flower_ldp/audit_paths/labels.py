@@ -10,7 +10,7 @@ stands beside the second, so that noise that both share shows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,8 @@ from flower_ldp.clients.labels import PrivateLabels
 from flower_ldp.clients.owner import account_of
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
 from flower_ldp.labels.stages import LabelStages
-from flower_ldp.mechanisms import KaryResponse, RRWithPrior
+from flower_ldp.mechanisms import RRWithPrior
+from flower_ldp.mechanisms.labels import LABEL_METHODS, LabelMechanism, label_mechanisms
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import Unit, compose
 
@@ -35,6 +36,8 @@ _CLASSES = 3
 # What a report of the first stage adds to a score: less than one of the changed label's.
 _OF_FIRST = 0.1
 _PRIOR = (0.5, 0.4, 0.1)
+#: Methods that the answers of an audit call otherwise than a configuration.
+_TITLES = {"kary_response": "k-ary response"}
 
 
 @dataclass(frozen=True)
@@ -60,30 +63,42 @@ class LabelSet:
 
 
 def labels(epsilon: float) -> Case:
-    """Return the case of a set of labels: by k-ary response, and in two stages with a prior."""
-    response = KaryResponse(epsilon, _CLASSES, unit=Unit.LABEL)
+    """Return the case of a set of labels: by each method, and in two stages with a prior."""
     with_prior = RRWithPrior(epsilon, _CLASSES, unit=Unit.LABEL)
-    alone, two = LabelStages((response,), (1,)), LabelStages((with_prior, with_prior), (1, 1))
-    claimed = {compose(stages.events())[Unit.LABEL].epsilon for stages in (alone, two)}
-    once = tuple(LabelSet(_labels(label), alone) for label in (0, 1))
+    two = LabelStages((with_prior, with_prior), (1, 1))
+    alone = {method: LabelStages((each,), (1,)) for method, each in _alone(epsilon)}
+    claimed = {compose(each.events())[Unit.LABEL].epsilon for each in (*alone.values(), two)}
     pairs = {
-        f"k-ary response, asked {ASKS} times": tuple(replace(given, asks=ASKS) for given in once),
-        "second of two stages, with a prior": tuple(
-            LabelSet(_labels(label), two, _PRIOR) for label in (0, 1)
-        ),
+        f"{_TITLES.get(method, method)}, asked {ASKS} times": _pair(LabelSet((), stages, asks=ASKS))
+        for method, stages in alone.items()
     }
+    pairs["second of two stages, with a prior"] = _pair(LabelSet((), two, _PRIOR))
+    once = _pair(LabelSet((), alone["kary_response"]))
     draw = _Store(AuditOwner())
     return Case(
         f"labels (policy, ledger, store; epsilon {epsilon:g})",
         max(claimed),
         draw,
         tuple(
-            Contrast(f"one label changed, {way}", (one, other), _scores, "reports as 0, less as 1")
-            for way, (one, other) in pairs.items()
+            Contrast(f"one label changed, {way}", pair, _scores, "reports as 0, less as 1")
+            for way, pair in pairs.items()
         ),
-        [(once[0], once[1])],
+        [once],
         draws=300,
     )
+
+
+def _alone(epsilon: float) -> Iterator[tuple[str, LabelMechanism]]:
+    """Yield every method of one stage that needs no prior."""
+    for method in LABEL_METHODS:
+        mechanism, *more = label_mechanisms(method, epsilon, _CLASSES)
+        if not more and not mechanism.needs_prior:
+            yield method, mechanism
+
+
+def _pair(given: LabelSet) -> tuple[LabelSet, LabelSet]:
+    """Return two sets that differ in one label."""
+    return replace(given, labels=_labels(0)), replace(given, labels=_labels(1))
 
 
 class _Store:

@@ -6,15 +6,15 @@ for help does not need it.
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from flower_ldp.cli.output import JsonOption, Report, epilog, reporting
 
 if TYPE_CHECKING:
     from flower_ldp.audit import AuditResult, Case, Settings
@@ -26,6 +26,8 @@ CAVEAT = (
     "mechanisms."
 )
 ALL = "all"
+#: The end of the help text.
+EPILOG = epilog("flower-ldp audit signds --epsilon 4")
 
 
 def audit(
@@ -50,7 +52,7 @@ def audit(
     confidence: Annotated[
         float, typer.Option(help="With which all printed bounds hold together.")
     ] = 0.999,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Draw from a shipped sampler and bound its epsilon from below, beside the claim.
 
@@ -69,9 +71,7 @@ def audit(
     event that was chosen on the other half of the draws. Three releases in a row, each with
     fresh operating-system entropy, are checked for repeated noise.
 
-    Example: flower-ldp audit signds --epsilon 4
-
-    Exit codes: 0 nothing refuted; 1 a claim is refuted; 2 wrong usage, or a package is missing.
+    A refuted claim is what ends it with exit code 1. A package that is missing is wrong usage.
     """  # noqa: D301  # the help's layout wants the character itself
     from flower_ldp.audit import BUILDERS, Settings
     from flower_ldp.audit_paths import PATHS
@@ -83,24 +83,21 @@ def audit(
     if not (math.isfinite(confidence) and 0 < confidence < 1):
         raise typer.BadParameter(f"must be in (0, 1), got {confidence}", param_hint="--confidence")
     settings = Settings(epsilon=epsilon, dimension=params, k=k, dim_out=dim_out, delta=delta)
-    with warnings.catch_warnings():
+    with reporting(as_json) as report, warnings.catch_warnings():
         # A top set too small to be useful is no less private.
         warnings.filterwarnings("ignore", category=UserWarning, module="flower_ldp")
         try:
-            cases = _cases(builders, mechanism, settings)
+            cases = _cases(builders, mechanism, settings, report)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        found = _run(cases, draws, confidence)
-    if as_json:
-        typer.echo(json.dumps(as_object(found, confidence), indent=2, allow_nan=False))
-    else:
-        _print(found, confidence)
-    if any(result.refuted for _, result in found):
-        raise typer.Exit(1)
+        answer(_run(cases, draws, confidence), confidence, report)
 
 
 def _cases(
-    builders: Mapping[str, Callable[[Settings], Case]], mechanism: str, settings: Settings
+    builders: Mapping[str, Callable[[Settings], Case]],
+    mechanism: str,
+    settings: Settings,
+    report: Report,
 ) -> list[Case]:
     """Build what was asked for; of all, what the epsilon and the installed packages allow."""
     from flower_ldp.audit_paths import NoSuchClaimError
@@ -115,11 +112,11 @@ def _cases(
             if mechanism != ALL:
                 typer.echo(f"error: {error}", err=True)
                 raise typer.Exit(2) from error
-            typer.echo(f"warning: {name} is left out: {error}", err=True)
+            report.warn(f"{name} is left out: {error}")
         except NoSuchClaimError as error:
             if mechanism != ALL:
                 raise
-            typer.echo(f"warning: {name} is left out: {error}", err=True)
+            report.warn(f"{name} is left out: {error}")
     return cases
 
 
@@ -164,57 +161,40 @@ def _progress() -> Iterator[Callable[[str], Callable[[str, int], Callable[[int],
         yield of
 
 
-def as_object(found: list[tuple[Case, AuditResult]], confidence: float) -> dict[str, object]:
-    """Return what ``--json`` prints."""
-    refuted = sorted({case.mechanism for case, result in found if result.refuted})
+def answer(found: list[tuple[Case, AuditResult]], confidence: float, report: Report) -> None:
+    """Answer with every check, and with a problem for each refuted claim."""
+    report.facts.update(confidence=confidence, checks=[_fact(*one) for one in found])
+    report.table(
+        f"Lower bounds on epsilon per release; {100 * confidence:g} % that all of them hold",
+        ("mechanism", "check", "claim", "lower bound", "draws", "verdict"),
+        [_row(*one) for one in found],
+        numbers=("claim", "lower bound", "draws"),
+    )
+    report.caveat(CAVEAT)
+    for name in sorted({case.mechanism for case, result in found if result.refuted}):
+        report.problem(f"{name}: the claim is refuted")
+
+
+def _fact(case: Case, result: AuditResult) -> dict[str, object]:
     return {
-        "ok": not refuted,
-        "problems": [f"{name}: the claim is refuted" for name in refuted],
-        "warnings": [CAVEAT],
-        "confidence": confidence,
-        "checks": [
-            {
-                "mechanism": case.mechanism,
-                "check": result.check,
-                "claimed_epsilon": result.claimed,
-                "delta": result.delta,
-                "lower_bound": result.lower_bound,
-                "reach": result.reach,
-                "draws": result.draws,
-                "event": result.event,
-                "refuted": result.refuted,
-            }
-            for case, result in found
-        ],
+        "mechanism": case.mechanism,
+        "check": result.check,
+        "claimed_epsilon": result.claimed,
+        "delta": result.delta,
+        "lower_bound": result.lower_bound,
+        "reach": result.reach,
+        "draws": result.draws,
+        "event": result.event,
+        "refuted": result.refuted,
     }
 
 
-def _print(found: list[tuple[Case, AuditResult]], confidence: float) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=f"Lower bounds on epsilon per release; {100 * confidence:g} % that all of them hold",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
+def _row(case: Case, result: AuditResult) -> tuple[str, ...]:
+    return (
+        case.mechanism,
+        result.check,
+        f"{result.claimed:g}" + (f" (delta {result.delta:g})" if result.delta else ""),
+        f"{result.lower_bound:.3f}",
+        f"{result.draws:,}",
+        result.verdict,
     )
-    for column in ("mechanism", "check", "claim", "lower bound", "draws", "verdict"):
-        right = column in ("claim", "lower bound", "draws")
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
-    for case, result in found:
-        cells = (
-            case.mechanism,
-            result.check,
-            f"{result.claimed:g}" + (f" (delta {result.delta:g})" if result.delta else ""),
-            f"{result.lower_bound:.3f}",
-            f"{result.draws:,}",
-            result.verdict,
-        )
-        table.add_row(*(Text(cell) for cell in cells))
-    # Outside of a terminal rich assumes 80 columns and would break what is searched for.
-    width = None if sys.stdout.isatty() else 160
-    Console(width=width, highlight=False).print(table)
-    typer.echo(CAVEAT)

@@ -10,10 +10,8 @@ from types import MappingProxyType
 from flower_ldp.cli.config_embedding import embedding_dp
 from flower_ldp.cli.config_encrypt import encrypt
 from flower_ldp.cli.output import Report, number
-from flower_ldp.config import load_dpsgd_config
+from flower_ldp.config import SECTIONS, load_dpsgd_config, load_label_config
 from flower_ldp.errors import ConfigError
-from flower_ldp.labels.config import load_label_config
-from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.mechanisms.laplace import NoProtectionWarning
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
 from flower_ldp.yaml_source import section_names
@@ -57,8 +55,7 @@ def label_dp(file: Path, report: Report) -> None:
     chosen = load_label_config(file)
     stages = chosen.stages()
     spent = compose(stages.events())[Unit.LABEL]
-    keep = KaryResponse(chosen.eps, chosen.categories).keep_probability
-    uniform = chosen.response == "kary_response"
+    first, keep = stages.mechanisms[0], stages.mechanisms[0].keep_probability
     report.facts.update(
         mechanism=chosen.response,
         parameters=chosen.model_dump(),
@@ -73,9 +70,10 @@ def label_dp(file: Path, report: Report) -> None:
             f", on {' + '.join(map(str, stages.shares))} of every {sum(stages.shares)} examples"
         )
     priors = "none" if chosen.local_prior is None else "found from the randomized labels"
-    if chosen.response == "rr_with_prior":
+    if first.needs_prior:
         priors = "public, from the app"
-    more = "" if uniform else " without a prior, more often with a good one"
+    with_prior = any(mechanism.needs_prior for mechanism in stages.mechanisms)
+    more = " without a prior, more often with a good one" if with_prior else ""
     report.line(f"{file}: label privacy, {chosen.response}")
     report.pairs(
         [
@@ -90,8 +88,8 @@ def label_dp(file: Path, report: Report) -> None:
     report.line("Features are not protected.")
 
 
-#: What answers for a file that has this section.
-KINDS: Mapping[str, Callable[[Path, Report], None]] = MappingProxyType(
+#: What answers for a file of each of the kinds in ``config.SECTIONS``.
+ANSWERS: Mapping[str, Callable[[Path, Report], None]] = MappingProxyType(
     {"encrypt": encrypt, "dpsgd": dpsgd, "label_dp": label_dp, "embedding_dp": embedding_dp}
 )
 
@@ -105,16 +103,16 @@ def answer(file: Path, report: Report) -> None:
         If the file has no section that names its kind, or an error in it.
     """
     names = section_names(file)
-    kind = next((kind for kind in KINDS if kind in names), None)
+    kind = next((kind for kind in SECTIONS if kind in names), None)
     if kind is None and "budgets" in names and "data_id" in names:
         raise ConfigError(f"{file}: is a data owner's policy: flower-ldp policy check {file}")
     if kind is None:
-        raise ConfigError(f"{file}: has none of the sections {', '.join(KINDS)}")
+        raise ConfigError(f"{file}: has none of the sections {', '.join(SECTIONS)}")
     report.facts["kind"] = kind
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoProtectionWarning)
         try:
-            KINDS[kind](file, report)
+            ANSWERS[kind](file, report)
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in caught):
                 report.warn(text)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flower_ldp.cli.output import Report
-from flower_ldp.config_split import EmbeddingDPConfig, load_split_config
-from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding
+from flower_ldp.config.split import EmbeddingDPConfig, load_split_config
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 
@@ -16,18 +15,16 @@ def embedding_dp(file: Path, report: Report) -> None:
     mechanism = chosen.mechanism()
     release = PrivacySpent(Unit.EXAMPLE, float(mechanism.record_epsilon))
     in_all = PrivacySpent(Unit.EXAMPLE, chosen.epochs * release.epsilon)
-    codebook = isinstance(mechanism, CodebookEmbedding)
     report.facts.update(
         mechanism=mechanism.name,
         parameters=chosen.model_dump(),
         epsilon={"unit": "example", "release": release.epsilon, "training": in_all.epsilon},
         meaning={"release": meaning(release), "training": meaning(in_all)},
     )
-    kind = "codes" if codebook else "bits, one-hot" if chosen.one_hot else "bits"
     report.line(f"{file}: split learning, {chosen.randomizer}, {chosen.parties:,} parties")
     report.pairs(
         [
-            ("an embedding", f"{chosen.width:,} {kind}"),
+            ("an embedding", f"{chosen.width:,} {mechanism.entries}"),
             ("published label", f"{chosen.eps:.15g}"),
             ("epsilon a release", f"{release.epsilon:,.15g} per record and party, pure"),
             (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from flower_ldp.cli.output import Report, number
 from flower_ldp.config import (
@@ -10,14 +13,19 @@ from flower_ldp.config import (
     EncryptConfig,
     SignDSConfig,
     UnsupervisedConfig,
+    UpdateSection,
     load_config,
 )
+from flower_ldp.mechanisms.base import row_of
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
-from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
-from flower_ldp.strategies import LearnedStep
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 from flower_ldp.wire.health import health_events
+from flower_ldp.yaml_source import Section
 
 _OFTEN = 0.9
+#: Of JSON, and of the lines that a person reads.
+Facts: TypeAlias = dict[str, object]
+Pairs: TypeAlias = list[tuple[str, str]]
 
 
 def encrypt(file: Path, report: Report) -> None:
@@ -27,12 +35,11 @@ def encrypt(file: Path, report: Report) -> None:
     report.facts["encrypt_train_type"] = chosen.encrypt_train_type
     report.facts["privacy_eval_type"] = chosen.privacy_eval_type
     report.line(f"{file}: {chosen.encrypt_train_type}")
-    if chosen.encrypt_train_type == "DP_ENCRYPT" and chosen.dp_encrypt is not None:
-        _gaussian(chosen, chosen.dp_encrypt, report)
-    elif chosen.encrypt_train_type == "SIGNDS" or "signds" in chosen.model_fields_set:
-        _signds(chosen, chosen.signds, report)
-    else:
+    section = chosen.training()
+    if section is None:
         report.facts["mechanism"] = None
+    else:
+        _training(chosen, section, report)
     if chosen.encrypt_train_type == "NOT_ENCRYPT":
         report.warn(
             "encrypt_train_type is NOT_ENCRYPT: the file asks for no protection in training"
@@ -41,68 +48,67 @@ def encrypt(file: Path, report: Report) -> None:
         _evaluation(chosen, config.unsupervised, report)
 
 
-def _signds(chosen: EncryptConfig, signds: SignDSConfig, report: Report) -> None:
-    mechanism, step, optimizer = signds.mechanism(), signds.step(), signds.server_optimizer()
-    learned = isinstance(step, LearnedStep)
-    magnitude = step.magnitude.events() if isinstance(step, LearnedStep) else ()
-    events = (*mechanism.events(), *magnitude, *health_events(chosen.health_eps))
+def _training(chosen: EncryptConfig, section: UpdateSection, report: Report) -> None:
+    """Say how updates are protected, and what a round costs."""
+    events = (*section.events(), *health_events(chosen.health_eps))
     spent = compose(events)[Unit.CLIENT]
+    facts, pairs = row_of(TRAINING, section)(section)
+    report.facts.update(
+        mechanism=events[0].mechanism,
+        parameters=section.model_dump(),
+        **facts,
+        epsilon={"unit": "client", "round": spent.epsilon}
+        | ({"delta": spent.delta} if spent.delta else {}),
+        meaning={"round": meaning(spent)},
+    )
+    report.pairs([*pairs, ("epsilon a round", _cost(spent, events))])
+    report.line(f"One round: {meaning(spent)}")
+    if spent.delta:
+        report.line(f"With a probability of up to {spent.delta:g} not even that holds.")
+
+
+def _cost(spent: PrivacySpent, events: tuple[PrivacyEvent, ...]) -> str:
+    if not spent.delta:
+        return f"{spent.epsilon:.15g} per client, pure ({_parts(events)}); rounds add up"
+    parts = f" ({_parts(events)})" if len(events) > 1 else ""
+    return f"{spent.epsilon:.15g}, delta {spent.delta:g}, per client{parts}; rounds add up, both"
+
+
+def _signds(signds: SignDSConfig) -> tuple[Facts, Pairs]:
+    learned, optimizer = signds.magnitude() is not None, signds.server_optimizer()
     below = f", below {signds.sign_min_participation:.0%} of the clients fixed" if learned else ""
     size = "learned by MagRR" if learned else "fixed"
     described = None if optimizer is None else optimizer.describe()
-    report.facts.update(
-        mechanism="signds",
-        parameters=signds.model_dump(),
-        step="learned" if learned else "fixed",
-        server_optimizer=described,
-        epsilon={"unit": "client", "round": spent.epsilon},
-        meaning={"round": meaning(spent)},
-    )
     k, h = signds.sign_k, signds.sign_dim_out
     report_of = (
         "chosen with it" if k is None else f"as many as keep {signds.sign_thr_ratio:.15g} in it"
     )
-    report.pairs(
-        [
-            ("top set", "by what a report is worth" if k is None else f"{k:.15g} of the weights"),
-            ("report", f"{h} weights" if h else report_of),
-            ("step", f"{size} ({signds.sign_scaling} scaling){below}"),
-            ("fixed rate", f"{signds.sign_global_lr:.15g}"),
-            ("server optimizer", described or "none"),
-            (
-                "epsilon a round",
-                f"{spent.epsilon:.15g} per client, pure ({_parts(events)}); rounds add up",
-            ),
-        ]
-    )
-    report.line(f"One round: {meaning(spent)}")
+    facts: Facts = {"step": "learned" if learned else "fixed", "server_optimizer": described}
+    return facts, [
+        ("top set", "by what a report is worth" if k is None else f"{k:.15g} of the weights"),
+        ("report", f"{h} weights" if h else report_of),
+        ("step", f"{size} ({signds.sign_scaling} scaling){below}"),
+        ("fixed rate", f"{signds.sign_global_lr:.15g}"),
+        ("server optimizer", described or "none"),
+    ]
 
 
-def _gaussian(whole: EncryptConfig, chosen: DPEncryptConfig, report: Report) -> None:
-    mechanism = chosen.mechanism()
-    events = (*mechanism.events(), *health_events(whole.health_eps))
-    spent = compose(events)[Unit.CLIENT]
-    parts = f" ({_parts(events)})" if len(events) > 1 else ""
-    report.facts.update(
-        mechanism="gaussian",
-        parameters=chosen.model_dump(),
-        noise={"deviation": mechanism.deviation},
-        epsilon={"unit": "client", "round": spent.epsilon, "delta": spent.delta},
-        meaning={"round": meaning(spent)},
-    )
-    report.pairs(
-        [
-            ("update", f"clipped to length {chosen.dp_norm_clip:.15g}, one byte for each weight"),
-            ("noise", f"deviation {number(mechanism.deviation)} for each weight"),
-            (
-                "epsilon a round",
-                f"{spent.epsilon:.15g}, delta {spent.delta:g}, per client{parts}; rounds add up, "
-                "both",
-            ),
-        ]
-    )
-    report.line(f"One round: {meaning(spent)}")
-    report.line(f"With a probability of up to {spent.delta:g} not even that holds.")
+def _gaussian(chosen: DPEncryptConfig) -> tuple[Facts, Pairs]:
+    deviation = chosen.mechanism().deviation
+    return {"noise": {"deviation": deviation}}, [
+        ("update", f"clipped to length {chosen.dp_norm_clip:.15g}, one byte for each weight"),
+        ("noise", f"deviation {number(deviation)} for each weight"),
+    ]
+
+
+def _fields(section: UpdateSection) -> tuple[Facts, Pairs]:
+    return {}, [(name, str(value)) for name, value in section.model_dump().items()]
+
+
+#: What is said of a section that training goes by, apart from its cost: its fields, if no more.
+TRAINING: Mapping[type, Callable[[Any], tuple[Facts, Pairs]]] = MappingProxyType(
+    {SignDSConfig: _signds, DPEncryptConfig: _gaussian, Section: _fields}
+)
 
 
 def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report) -> None:

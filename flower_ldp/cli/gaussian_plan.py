@@ -16,7 +16,7 @@ _LEAST_DELTA = 1e-12
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlanOptions:
     """What was asked, as the options of ``flower-ldp plan gaussian`` say it."""
 
     epsilon: float
@@ -43,62 +43,63 @@ class Wishes:
             raise wrong(option, str(error)) from error
 
 
-def answer(wishes: Wishes, report: Report) -> None:
+def answer(options: PlanOptions, report: Report) -> None:
     """Answer all that was asked."""
-    mechanism = wishes.mechanism()
-    report.facts.update(mechanism="gaussian", parameters=asdict(wishes))
-    if wishes.clients is not None and wishes.delta >= 1 / wishes.clients:
-        report.warn(f"delta {wishes.delta:g} is not below 1 / clients: choose it far below")
-    rows = _noise(wishes, mechanism, report)
-    if wishes.params is not None:
-        size = 1 + wishes.params
+    mechanism = options.mechanism()
+    report.facts.update(mechanism="gaussian", parameters=asdict(options))
+    if options.clients is not None and options.delta >= 1 / options.clients:
+        report.warn(f"delta {options.delta:g} is not below 1 / clients: choose it far below")
+    rows = _noise(options, mechanism, report)
+    if options.params is not None:
+        size = 1 + options.params
         report.facts["bytes_up"] = {
             "per_round": size,
-            "total": size * wishes.rounds,
-            "dense_float32_per_round": 4 * wishes.params,
+            "total": size * options.rounds,
+            "dense_float32_per_round": 4 * options.params,
         }
         rows += [
-            ("bytes up a client and round", f"{size:,} (dense float32: {4 * wishes.params:,})"),
-            ("bytes up a client in all", f"{size * wishes.rounds:,}"),
+            ("bytes up a client and round", f"{size:,} (dense float32: {4 * options.params:,})"),
+            ("bytes up a client in all", f"{size * options.rounds:,}"),
         ]
     report.pairs(rows)
     report.line()
-    _cost(wishes, mechanism, report)
+    _cost(options, mechanism, report)
 
 
-def _noise(wishes: Wishes, mechanism: Gaussian, report: Report) -> list[tuple[str, str]]:
-    deviation, clip = mechanism.deviation, f"{wishes.clip_norm:g}"
-    textbook = classical_deviation(wishes.epsilon, wishes.delta)
-    true = gaussian_delta(wishes.epsilon, 1.0 / textbook)
-    of_mean = None if wishes.clients is None else deviation / math.sqrt(wishes.clients)
+def _noise(options: PlanOptions, mechanism: Gaussian, report: Report) -> list[tuple[str, str]]:
+    deviation, clip = mechanism.deviation, f"{options.clip_norm:g}"
+    textbook = classical_deviation(options.epsilon, options.delta)
+    true = gaussian_delta(options.epsilon, 1.0 / textbook)
+    of_mean = None if options.clients is None else deviation / math.sqrt(options.clients)
     report.facts["noise"] = {
         "deviation": deviation,
         "mean_deviation": of_mean,
-        "reports": wishes.clients,
-        "textbook_deviation": 2.0 * wishes.clip_norm * textbook,
+        "reports": options.clients,
+        "textbook_deviation": 2.0 * options.clip_norm * textbook,
         "textbook_delta": true,
     }
     rows = [("noise of each entry", f"deviation {number(deviation)}, for updates of length {clip}")]
     if of_mean is not None:
-        rows.append(("   of a mean", f"{number(of_mean)} over {wishes.clients:,} reports"))
-    worse = "more than asked for" if true > wishes.delta else "less than asked for: needless noise"
+        rows.append(("   of a mean", f"{number(of_mean)} over {options.clients:,} reports"))
+    worse = "more than asked for" if true > options.delta else "less than asked for: needless noise"
     rows += [
-        ("   by the textbook", f"{number(2.0 * wishes.clip_norm * textbook)}, 2C as distance"),
+        ("   by the textbook", f"{number(2.0 * options.clip_norm * textbook)}, 2C as distance"),
         ("   its true delta", f"{number(true)}, {worse}"),
     ]
     return rows
 
 
-def _cost(wishes: Wishes, mechanism: Gaussian, report: Report) -> None:
+def _cost(options: PlanOptions, mechanism: Gaussian, report: Report) -> None:
     (event,) = mechanism.events()
     one = compose([event])[Unit.CLIENT]
-    pure = compose([replace(event, count=wishes.rounds)])[Unit.CLIENT]
-    together = _together(wishes, mechanism, pure, report)
+    pure = compose([replace(event, count=options.rounds)])[Unit.CLIENT]
+    together = _together(options, mechanism, pure, report)
     rows = [
         ("epsilon a round", f"{one.epsilon:.15g}, delta {one.delta:g}, per client"),
         (
             "in all, sums",
-            f"{pure.epsilon:.15g}, delta {pure.delta:g}, per client after {wishes.rounds:,} rounds",
+            f"{pure.epsilon:.15g}, delta {pure.delta:g}, "
+            f"per client after {options.rounds:,} rounds",
         ),
         FINER_UNITS,
     ]
@@ -126,15 +127,15 @@ def _cost(wishes: Wishes, mechanism: Gaussian, report: Report) -> None:
 
 
 def _together(
-    wishes: Wishes, mechanism: Gaussian, pure: PrivacySpent, report: Report
+    options: PlanOptions, mechanism: Gaussian, pure: PrivacySpent, report: Report
 ) -> PrivacySpent | None:
     """Return the epsilon of all rounds on one curve, at the delta of the sum if none is asked."""
-    delta = pure.delta if wishes.total_delta is None else wishes.total_delta
+    delta = pure.delta if options.total_delta is None else options.total_delta
     if pure.delta >= 1:
         report.warn(f"the rounds' deltas add up to {pure.delta:g}: their sum says nothing")
     if not _LEAST_DELTA <= delta < 1:
         return None
-    epsilon = composed_epsilon([mechanism.shift] * wishes.rounds, delta=delta)
+    epsilon = composed_epsilon([mechanism.shift] * options.rounds, delta=delta)
     if math.isinf(epsilon):
         report.warn("on the normal law's curve the epsilon of all rounds is above 100")
         return None

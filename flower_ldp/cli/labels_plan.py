@@ -12,7 +12,7 @@ from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlanOptions:
     """What was asked, as the options of ``flower-ldp plan labels`` say it."""
 
     epsilon: float | None
@@ -45,16 +45,16 @@ class Wishes:
             raise wrong(option, str(error)) from error
 
 
-def answer(wishes: Wishes, report: Report) -> None:
+def answer(options: PlanOptions, report: Report) -> None:
     """Answer all that was asked."""
-    mechanism = wishes.mechanism()
+    mechanism = options.mechanism()
     spent = compose(mechanism.events())[Unit.LABEL]
     keep = mechanism.keep_probability
     # Not 1 - keep, which cancels where epsilon is large.
     flip = (mechanism.categories - 1) * keep * math.exp(-mechanism.epsilon)
     report.facts.update(
         mechanism="kary_response",
-        parameters=asdict(wishes),
+        parameters=asdict(options),
         response={
             "keep_probability": keep,
             "flip_rate": flip,
@@ -67,8 +67,8 @@ def answer(wishes: Wishes, report: Report) -> None:
         ("a label stays true", f"with probability {number(keep)}"),
         ("   and is flipped", f"with {number(flip)}, to each other one as often"),
     ]
-    if wishes.labels is not None:
-        rows += _labels(wishes.labels, flip, spent.epsilon, report)
+    if options.labels is not None:
+        rows += _labels(options.labels, flip, spent.epsilon, report)
     cost = f"{spent.epsilon:.15g} per label, pure, once: rounds of training add nothing"
     coarser = ("   per example and client", "no promise")
     report.pairs([*rows, ("epsilon", cost), coarser])

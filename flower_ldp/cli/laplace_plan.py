@@ -10,15 +10,14 @@ from flower_ldp.cli.costs import Cost, check_count, check_delta, wrong
 from flower_ldp.cli.output import Report, number
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
-from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import eval_report_length
+from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
 
 #: What one entry of a row can be at most: larger noise drowns it.
 _LARGEST_ENTRY = 1.0
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlanOptions:
     """What was asked, as the options of ``flower-ldp plan laplace`` say it."""
 
     epsilon: float | None
@@ -74,34 +73,34 @@ class Wishes:
         return mechanism
 
 
-def answer(wishes: Wishes, report: Report) -> None:
+def answer(options: PlanOptions, report: Report) -> None:
     """Answer all that was asked."""
-    plan = wishes.plan()
-    mechanism = wishes.mechanism(plan, report)
-    report.facts.update(mechanism="laplace", parameters=asdict(wishes))
-    rows = _noise(wishes, plan, report)
-    if wishes.classes is not None:
+    plan = options.plan()
+    mechanism = options.mechanism(plan, report)
+    report.facts.update(mechanism="laplace", parameters=asdict(options))
+    rows = _noise(options, plan, report)
+    if options.classes is not None:
         size = eval_report_length(EvalProposal(mechanism, {}))
-        report.facts["bytes_up"] = {"per_round": size, "total": size * wishes.rounds}
+        report.facts["bytes_up"] = {"per_round": size, "total": size * options.rounds}
         rows += [
             ("bytes up a client and round", f"{size:,}"),
-            ("bytes up a client in all", f"{size * wishes.rounds:,}"),
+            ("bytes up a client in all", f"{size * options.rounds:,}"),
         ]
     report.pairs(rows)
     report.line()
-    cost = Cost.of(mechanism.events(), wishes.rounds, wishes.delta, report)
+    cost = Cost.of(mechanism.events(), options.rounds, options.delta, report)
     report.pairs([*_names(plan, report), *cost.lines()])
     cost.tell_meaning(report)
 
 
-def _noise(wishes: Wishes, plan: LaplacePlan, report: Report) -> list[tuple[str, str]]:
-    below = plan.noise_below(wishes.probability)
-    share = f"{100 * wishes.probability:.6g} %"
+def _noise(options: PlanOptions, plan: LaplacePlan, report: Report) -> list[tuple[str, str]]:
+    below = plan.noise_below(options.probability)
+    share = f"{100 * options.probability:.6g} %"
     drowned = "; no probability is larger than 1" if below >= _LARGEST_ENTRY else ""
     noise = report.facts["noise"] = {
         "scale": plan.scale,
         "below": below,
-        "probability": wishes.probability,
+        "probability": options.probability,
         "reports": None,
         "mean_deviation": None,
     }
@@ -109,8 +108,8 @@ def _noise(wishes: Wishes, plan: LaplacePlan, report: Report) -> list[tuple[str,
         ("noise on each probability", f"scale {number(plan.scale)}"),
         (f"   {share} of it below", f"{number(below)}{drowned}"),
     ]
-    if wishes.clients is not None:
-        reports = wishes.clients * wishes.rows
+    if options.clients is not None:
+        reports = options.clients * options.rows
         deviation = math.sqrt(2.0 / reports) * plan.scale
         noise.update(reports=reports, mean_deviation=deviation)
         found.append(

@@ -90,9 +90,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what was spent, per data and unit, and the last entries; change nothing."""
-    from flower_ldp.accounting.ledger_types import check_run
+    from flower_ldp.accounting.ledger.types import check_run
     from flower_ldp.cli import ledger_answers as answers
-    from flower_ldp.cli.ledger_numbers import numbers
+    from flower_ldp.cli.ledger_budgets import budgets
     from flower_ldp.policy import load_policy
 
     if last < 0:
@@ -112,8 +112,8 @@ def show(
                 with working("adding up all entries"):
                     answers.bounds(ledger, delta, report)
             if rules is not None:
-                answers.budgets(ledger, file, rules, run, report)
-            numbers(ledger, report)
+                budgets(ledger, file, rules, run, report)
+            answers.numbers(ledger, report)
             answers.last_entries(ledger, last, report)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flower_ldp.cli.output import JsonOption, reporting
+from flower_ldp.cli.output import JsonOption, Report, reporting
 
 if TYPE_CHECKING:
-    from flower_ldp.accounting.anchor import Anchor
+    from flower_ldp.accounting.ledger.anchor import Anchor
+    from flower_ldp.accounting.ledger.time import Clock
 
 AnchorCommand = Annotated[
     str | None,
@@ -53,7 +55,6 @@ def make_anchor(
     """
     from flower_ldp.accounting.ledger import Ledger
     from flower_ldp.cli.ledger_answers import mark_facts
-    from flower_ldp.cli.ledger_numbers import on_one_disk
 
     anchor = anchor_named("--file / --command", target, command)
     if anchor is None:
@@ -62,7 +63,7 @@ def make_anchor(
         mark = ledger.make_anchor(anchor, replace=replace)
         report.facts.update(file=str(file), anchor=str(anchor), mark=mark_facts(mark))
         report.line(f"{anchor}: holds entry {mark.entries:,} of ledger {mark.ledger}")
-        if target is not None and on_one_disk(target, file):
+        if target is not None and target.stat().st_dev == file.stat().st_dev:
             report.warn("anchor and ledger are on one file system: a snapshot sets both back")
 
 
@@ -81,7 +82,6 @@ def clock(
     """
     from flower_ldp.accounting.ledger import Ledger
     from flower_ldp.cli.ledger_answers import look_into
-    from flower_ldp.cli.ledger_numbers import clocks
 
     with reporting(as_json) as report:
         report.facts.update(file=str(file), accepted=accept)
@@ -89,14 +89,56 @@ def clock(
             with Ledger.open(file) as ledger:
                 ledger.accept_clock()
         with look_into(file) as ledger:
-            clocks(ledger.clock(), report)
+            _say(ledger.clock(), report)
+
+
+def _say(clock: Clock, report: Report) -> None:
+    """State what the clock shows and what the ledger's time is."""
+    from flower_ldp.accounting.ledger.time import DAY, MOST_JUMP
+
+    report.facts.update(
+        clock=_text(clock.shown),
+        latest_entry=_text(clock.latest) if clock.latest else None,
+        ahead_seconds=clock.ahead / 1e6,
+        jumped=clock.jumped,
+    )
+    report.pairs(
+        [
+            ("clock", _text(clock.shown)),
+            ("latest entry", _text(clock.latest) if clock.latest else "none"),
+        ]
+    )
+    if clock.jumped:
+        report.problem(
+            f"the clock is more than {MOST_JUMP // DAY} days past the latest entry: charges are "
+            "refused. Set the clock right, or if it is, repeat this with --accept"
+        )
+    elif clock.latest > clock.time:
+        report.problem(
+            f"the ledger's time is {(clock.latest - clock.time) / DAY:,.1f} days ahead of the "
+            "clock: nothing leaves a window until the clock has caught up. Set the clock right, "
+            "or if it is, repeat this with --accept"
+        )
+    elif clock.ahead:
+        report.line(
+            f"The ledger's time runs {clock.ahead / DAY:,.1f} days ahead of the clock, as its "
+            "owner has set it: so are the dates of its entries. Windows have their full length."
+        )
+    else:
+        report.line("The ledger's time is the clock's.")
+
+
+def _text(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds // 1_000_000, timezone.utc).strftime(
+        "%Y-%m-%dT%H:%M:%SZ"
+    )
 
 
 def anchor_named(option: str, file: Path | None, command: str | None) -> Anchor | None:
     """Return the anchor that options name."""
     import shlex
 
-    from flower_ldp.accounting.anchor import anchor_of
+    from flower_ldp.accounting.ledger.anchor import anchor_of
 
     try:
         words = None if command is None else shlex.split(command)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 import typer
+
+from flower_ldp.files import replacing
 
 #: The fields of a row, in the order of the columns.
 COLUMNS = (
@@ -75,22 +77,11 @@ def to_file(rows: Rows, as_csv: bool, target: Path) -> int:
         If it cannot be written; the target is then as it was.
     """
     real = Path(os.path.realpath(target))  # a link stays a link
-    # mkstemp gives mode 0600: what was released is the owner's to show.
-    handle, name = tempfile.mkstemp(prefix=f".{real.name}.", suffix=".new", dir=real.parent)
-    try:
-        with open(handle, "w", encoding="utf-8", newline="") as stream:
-            count = _write(rows, as_csv, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, real)
-    except BaseException:
-        os.unlink(name)
-        raise
-    folder = os.open(real.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    # What was released is the owner's to show.
+    with replacing(real, mode=0o600) as file:
+        stream = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        count = _write(rows, as_csv, stream)
+        stream.detach()
     return count
 
 

@@ -31,7 +31,7 @@ app.add_typer(plan.app, name="plan")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(policy.app, name="policy")
 app.add_typer(config.app, name="config")
-app.command("audit", cls=Command, epilog=epilog("flower-ldp audit signds --epsilon 4"))(audit.audit)
+app.command("audit", cls=Command, epilog=audit.EPILOG)(audit.audit)
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
 from typer.core import TyperCommand
 
 from flower_ldp.errors import LdpError
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
 
 #: The exit codes, in the words that every --help ends with.
 EXIT_CODES = (
@@ -83,8 +86,27 @@ class Report:
         for name, value in rows:
             self.line(f"{name:<{width}}  {value}")
 
-    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table; its cells are broken into lines rather than cut off."""
+    def table(
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        numbers: Collection[str] = (),
+    ) -> None:
+        """Print a table; its cells are broken into lines rather than cut off.
+
+        Parameters
+        ----------
+        title : str
+            Printed above it.
+        columns : sequence of str
+            Their names.
+        rows : iterable of sequences of str
+            With a cell for each column.
+        numbers : collection of str
+            Names of columns whose cells stand to the right.
+        """
         if self._as_json:
             return
         from rich import box
@@ -94,7 +116,8 @@ class Report:
 
         drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in columns:
-            drawn.add_column(column, overflow="fold")
+            side: JustifyMethod = "right" if column in numbers else "left"
+            drawn.add_column(column, justify=side, overflow="fold")
         for row in rows:
             # As Text: names of the user's must not be read as markup.
             drawn.add_row(*(Text(cell) for cell in row))
@@ -114,6 +137,11 @@ class Report:
         """State what is no error but should be known."""
         self._warnings.append(text)
         typer.echo(f"warning: {text}", err=True)
+
+    def caveat(self, text: str) -> None:
+        """State what is true of every such answer: a line of it, and one of JSON's warnings."""
+        self._warnings.append(text)
+        self.line(text)
 
     def problem(self, text: str) -> None:
         """State what is wrong; the command then ends with exit code 1."""

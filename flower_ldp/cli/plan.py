@@ -105,9 +105,9 @@ def signds(
     All costs are per client, replace-one, and a client is taken to be asked in every round:
     the server sees who takes part, so asking fewer clients a round amplifies nothing.
     """
-    from flower_ldp.cli.signds_plan import Wishes, answer
+    from flower_ldp.cli.signds_plan import PlanOptions, answer
 
-    wishes = Wishes(
+    options = PlanOptions(
         params=params,
         epsilon=epsilon,
         total_epsilon=total_epsilon,
@@ -122,7 +122,7 @@ def signds(
         delta=delta,
     )
     with reporting(as_json) as report:
-        answer(wishes, report)
+        answer(options, report)
 
 
 @app.command("laplace", cls=Command, epilog=epilog(*_LAPLACE))
@@ -157,9 +157,9 @@ def laplace(
     A row may change in any way, by up to 2 in the sum of its changes: the true epsilon is
     twice the one that is published for the same noise.
     """
-    from flower_ldp.cli.laplace_plan import Wishes, answer
+    from flower_ldp.cli.laplace_plan import PlanOptions, answer
 
-    wishes = Wishes(
+    options = PlanOptions(
         epsilon=epsilon,
         published_epsilon=published_epsilon,
         noise_below=noise_below,
@@ -171,7 +171,7 @@ def laplace(
         delta=delta,
     )
     with reporting(as_json) as report:
-        answer(wishes, report)
+        answer(options, report)
 
 
 @app.command("labels", cls=Command, epilog=epilog(*_LABELS))
@@ -191,13 +191,13 @@ def labels(
     K-ary randomized response, which needs no prior. Each label is randomized once, and what it
     costs does not grow with the training.
     """
-    from flower_ldp.cli.labels_plan import Wishes, answer
+    from flower_ldp.cli.labels_plan import PlanOptions, answer
 
-    wishes = Wishes(
+    options = PlanOptions(
         epsilon=epsilon, keep_probability=keep_probability, classes=classes, labels=labels
     )
     with reporting(as_json) as report:
-        answer(wishes, report)
+        answer(options, report)
 
 
 @app.command("gaussian", cls=Command, epilog=epilog(*_GAUSSIAN))
@@ -221,9 +221,9 @@ def gaussian(
     The noise is that of the exact curve, for updates up to 2 C apart. Beside it stands the
     textbook's formula, with the delta that it really has.
     """
-    from flower_ldp.cli.gaussian_plan import Wishes, answer
+    from flower_ldp.cli.gaussian_plan import PlanOptions, answer
 
-    wishes = Wishes(
+    options = PlanOptions(
         epsilon=epsilon,
         delta=delta,
         clip_norm=clip_norm,
@@ -233,4 +233,4 @@ def gaussian(
         clients=clients,
     )
     with reporting(as_json) as report:
-        answer(wishes, report)
+        answer(options, report)

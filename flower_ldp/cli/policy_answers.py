@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.anchor import anchor_of
 from flower_ldp.accounting.ledger import Ledger, Limit
-from flower_ldp.accounting.ledger_types import NO_RUN
-from flower_ldp.cli.ledger_answers import accounts_of, look_into, over
+from flower_ldp.accounting.ledger.anchor import anchor_of
+from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.cli.ledger_answers import look_into
+from flower_ldp.cli.ledger_budgets import accounts_of, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
-from flower_ldp.policy import BudgetLimit, Policy, load_own_policy
+from flower_ldp.policy import Policy, load_own_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 
@@ -146,7 +147,7 @@ def _numbers(policy: Policy, report: Report) -> None:
                 )
 
 
-def _fits(policy: Policy, message: str, limit: BudgetLimit) -> int | None:
+def _fits(policy: Policy, message: str, limit: Limit) -> int | None:
     """Return how many releases at the largest cost fit a budget; None if none touches it."""
     costs = [
         Amount.cost(allowance.epsilon, allowance.delta)
@@ -158,7 +159,7 @@ def _fits(policy: Policy, message: str, limit: BudgetLimit) -> int | None:
     ]
     if not costs:
         return None
-    allowed = Amount.allowance(limit.epsilon, limit.delta)
+    allowed = limit.allowed
     epsilon, delta = sum(c.epsilon for c in costs), sum(c.delta for c in costs)
     fits = allowed.epsilon // epsilon
     return min(fits, allowed.delta // delta) if delta else fits
@@ -192,8 +193,7 @@ def _ledger(policy: Policy, report: Report) -> None:
 def over_limits(ledger: Ledger, policy: Policy, report: Report) -> None:
     """Warn of each limit that is exceeded: a lowered one, or after units came to be nested."""
     for data_id in accounts_of(ledger, policy):
-        for budget in policy.limits():
-            limit = Limit(**budget._asdict())
+        for limit in policy.limits():
             # A limit for a run binds the run that is to come: what belongs to no run counts.
             found = over(data_id, limit, ledger.spent(data_id, NO_RUN, limit))
             if found is not None:

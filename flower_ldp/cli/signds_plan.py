@@ -1,4 +1,4 @@
-"""The answer of ``flower-ldp plan signds``: checked wishes in, lines and facts out."""
+"""The answer of ``flower-ldp plan signds``: checked options in, lines and facts out."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import Health
 from flower_ldp.wire.health import health_length
-from flower_ldp.wire.signds_report import report_length
+from flower_ldp.wire.signds import report_length
 
 _LARGEST_EPSILON = 100.0
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlanOptions:
     """What was asked, as the options of ``flower-ldp plan signds`` say it."""
 
     params: int | None
@@ -65,37 +65,37 @@ class Wishes:
         return None if self.clients is None else max(1, int(self.clients * self.participation))
 
 
-def answer(wishes: Wishes, report: Report) -> None:
+def answer(options: PlanOptions, report: Report) -> None:
     """Answer all that was asked."""
     report.facts["mechanism"] = "signds"
-    report.facts["parameters"] = asdict(wishes)
-    bits = _bits(wishes)
-    if wishes.epsilon is None:
-        epsilon = _affordable(wishes, bits, report)
+    report.facts["parameters"] = asdict(options)
+    bits = _bits(options)
+    if options.epsilon is None:
+        epsilon = _affordable(options, bits, report)
         if epsilon is None:
             return
     else:
-        epsilon = wishes.epsilon
-    mechanism = _mechanism(wishes, epsilon)
+        epsilon = options.epsilon
+    mechanism = _mechanism(options, epsilon)
     events = (*mechanism.events(), *bits)
-    if wishes.params is not None:
-        plan = _plan(mechanism, wishes.params, report)
-        rows = _selection(wishes, plan, report)
-        if wishes.reports is not None:
-            rows += _signal(wishes, plan, wishes.reports, report)
+    if options.params is not None:
+        plan = _plan(mechanism, options.params, report)
+        rows = _selection(options, plan, report)
+        if options.reports is not None:
+            rows += _signal(options, plan, options.reports, report)
         report.pairs(rows)
         report.line()
-    _cost(wishes, events, report)
-    if wishes.epsilon is not None and wishes.total_epsilon is not None:
-        _fit(wishes, wishes.total_epsilon, events, report)
+    _cost(options, events, report)
+    if options.epsilon is not None and options.total_epsilon is not None:
+        _fit(options, options.total_epsilon, events, report)
 
 
-def _bits(wishes: Wishes) -> tuple[PrivacyEvent, ...]:
+def _bits(options: PlanOptions) -> tuple[PrivacyEvent, ...]:
     """Return what the bits cost that are asked for besides the selection."""
-    magnitude = _bit("--magnitude-epsilon", wishes.magnitude_epsilon, MagRR)
+    magnitude = _bit("--magnitude-epsilon", options.magnitude_epsilon, MagRR)
     return (
         *magnitude,
-        *_bit("--health-epsilon", wishes.health_epsilon, lambda asked: Health(asked).response),
+        *_bit("--health-epsilon", options.health_epsilon, lambda asked: Health(asked).response),
     )
 
 
@@ -108,9 +108,9 @@ def _bit(
         raise wrong(option, str(error)) from error
 
 
-def _mechanism(wishes: Wishes, epsilon: float) -> SignDS:
+def _mechanism(options: PlanOptions, epsilon: float) -> SignDS:
     try:
-        return SignDS(epsilon, wishes.k, wishes.threshold_ratio, wishes.dim_out)
+        return SignDS(epsilon, options.k, options.threshold_ratio, options.dim_out)
     except ValueError as error:
         option = "--" + str(error).split()[0].replace("_", "-")
         raise wrong(option, str(error)) from error
@@ -128,10 +128,12 @@ def _plan(mechanism: SignDS, params: int, report: Report) -> SelectionPlan:
     return plan
 
 
-def _affordable(wishes: Wishes, bits: tuple[PrivacyEvent, ...], report: Report) -> float | None:
+def _affordable(
+    options: PlanOptions, bits: tuple[PrivacyEvent, ...], report: Report
+) -> float | None:
     """Return the epsilon that a selection may have so that all rounds fit, if there is one."""
-    total = wishes.total_epsilon or 0.0
-    units = numbers.per_round(total, wishes.rounds)
+    total = options.total_epsilon or 0.0
+    units = numbers.per_round(total, options.rounds)
     taken = sum(Amount.cost(bit.epsilon).epsilon for bit in bits)
     left = Amount(max(units - taken, 0))
     report.facts["affordable"] = {
@@ -141,12 +143,12 @@ def _affordable(wishes: Wishes, bits: tuple[PrivacyEvent, ...], report: Report) 
     whole = Amount(units).epsilon_text
     if left.epsilon == 0:
         report.problem(
-            f"{wishes.rounds:,} rounds do not fit: a total of {total:g} leaves {whole} a round, "
+            f"{options.rounds:,} rounds do not fit: a total of {total:g} leaves {whole} a round, "
             f"and {_named(bits)}"
         )
         return None
     of_which = f", of which the selection gets {left.epsilon_text}" if taken else ""
-    report.line(f"A total of {total:g} in {wishes.rounds:,} rounds: epsilon {whole} a round")
+    report.line(f"A total of {total:g} in {options.rounds:,} rounds: epsilon {whole} a round")
     report.line(f"(rounded down to 12 decimals, so that all rounds fit){of_which}.")
     epsilon = numbers.as_float(left.epsilon)
     if epsilon > _LARGEST_EPSILON:
@@ -166,9 +168,9 @@ def _named(bits: tuple[PrivacyEvent, ...]) -> str:
     return " and ".join(takes) or "no bit takes any of it"
 
 
-def _selection(wishes: Wishes, plan: SelectionPlan, report: Report) -> list[tuple[str, str]]:
+def _selection(options: PlanOptions, plan: SelectionPlan, report: Report) -> list[tuple[str, str]]:
     size = report_length(dimension=plan.dimension, dim_out=plan.dim_out)
-    size += health_length(wishes.health_epsilon)
+    size += health_length(options.health_epsilon)
     expected = plan.expected_inside
     report.facts["selection"] = {
         "top_size": plan.top_size,
@@ -180,7 +182,7 @@ def _selection(wishes: Wishes, plan: SelectionPlan, report: Report) -> list[tupl
     }
     report.facts["bytes_up"] = {
         "per_round": size,
-        "total": size * wishes.rounds,
+        "total": size * options.rounds,
         "dense_float32_per_round": 4 * plan.dimension,
     }
     return [
@@ -190,15 +192,15 @@ def _selection(wishes: Wishes, plan: SelectionPlan, report: Report) -> list[tupl
         ("E[v], expected of the top set", f"{expected:.6f} ({expected / plan.dim_out:.0%})"),
         ("worth of a report", f"{plan.worth:.3g}"),
         ("bytes up a client and round", f"{size:,} (dense float32: {4 * plan.dimension:,})"),
-        ("bytes up a client in all", f"{size * wishes.rounds:,}"),
+        ("bytes up a client in all", f"{size * options.rounds:,}"),
     ]
 
 
 def _signal(
-    wishes: Wishes, plan: SelectionPlan, reports: int, report: Report
+    options: PlanOptions, plan: SelectionPlan, reports: int, report: Report
 ) -> list[tuple[str, str]]:
     one = numbers.signal_to_noise(plan, reports)
-    whole = numbers.signal_to_noise(plan, reports * wishes.rounds)
+    whole = numbers.signal_to_noise(plan, reports * options.rounds)
     enough = numbers.reports_for_one(plan)
     report.facts["signal_to_noise"] = {
         "reports_per_round": reports,
@@ -209,30 +211,30 @@ def _signal(
     needed = "" if enough is None else f"; 1 takes {enough:,} reports"
     return [
         ("signal to noise of a round", f"{one:.3g} from {reports:,} reports{needed}"),
-        (f"   of {wishes.rounds:,} rounds that agree", f"{whole:.3g}"),
+        (f"   of {options.rounds:,} rounds that agree", f"{whole:.3g}"),
     ]
 
 
-def _cost(wishes: Wishes, events: tuple[PrivacyEvent, ...], report: Report) -> None:
-    if wishes.clients is not None and wishes.delta >= 1 / wishes.clients:
-        report.warn(f"delta {wishes.delta:g} is not below 1 / clients: choose it far below")
-    cost = Cost.of(events, wishes.rounds, wishes.delta, report)
+def _cost(options: PlanOptions, events: tuple[PrivacyEvent, ...], report: Report) -> None:
+    if options.clients is not None and options.delta >= 1 / options.clients:
+        report.warn(f"delta {options.delta:g} is not below 1 / clients: choose it far below")
+    cost = Cost.of(events, options.rounds, options.delta, report)
     report.pairs(cost.lines())
-    if wishes.reports is not None:
-        _shuffle(wishes, cost.one.epsilon, wishes.reports, report)
+    if options.reports is not None:
+        _shuffle(options, cost.one.epsilon, options.reports, report)
     cost.tell_meaning(report)
 
 
-def _shuffle(wishes: Wishes, epsilon: float, reports: int, report: Report) -> None:
-    bound = shuffled(epsilon, clients=reports, delta=wishes.delta)
-    needs = numbers.shuffle_needs(epsilon, wishes.delta)
+def _shuffle(options: PlanOptions, epsilon: float, reports: int, report: Report) -> None:
+    bound = shuffled(epsilon, clients=reports, delta=options.delta)
+    needs = numbers.shuffle_needs(epsilon, options.delta)
     report.facts["shuffle"] = {
         "condition": "only if a shuffler outside the server's control mixes the reports; "
         "Flower has none",
         "reports": reports,
         "reports_needed": needs,
         "epsilon_round": None if bound is None else bound.epsilon,
-        "delta": wishes.delta,
+        "delta": options.delta,
     }
     report.line()
     if bound is None:
@@ -245,10 +247,12 @@ def _shuffle(wishes: Wishes, epsilon: float, reports: int, report: Report) -> No
         report.line(f"Not part of the above: {bound}.")
 
 
-def _fit(wishes: Wishes, total: float, events: tuple[PrivacyEvent, ...], report: Report) -> None:
+def _fit(
+    options: PlanOptions, total: float, events: tuple[PrivacyEvent, ...], report: Report
+) -> None:
     most = numbers.rounds_that_fit(total, tuple(event.epsilon for event in events))
-    report.facts["fit"] = {"rounds": most, "fits": most >= wishes.rounds}
-    if most < wishes.rounds:
-        report.problem(f"{wishes.rounds:,} rounds do not fit a total of {total:g}: {most:,} do")
+    report.facts["fit"] = {"rounds": most, "fits": most >= options.rounds}
+    if most < options.rounds:
+        report.problem(f"{options.rounds:,} rounds do not fit a total of {total:g}: {most:,} do")
     else:
-        report.line(f"A total of {total:g} holds {most:,} rounds: {wishes.rounds:,} fit.")
+        report.line(f"A total of {total:g} holds {most:,} rounds: {options.rounds:,} fit.")

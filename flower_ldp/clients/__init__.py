@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from flwr.app import MessageType
+
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
-from flower_ldp.clients.embedding import EmbeddingRelease, Party
-from flower_ldp.clients.evaluation import LaplaceEvalRelease
+from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
-from flower_ldp.clients.label_data import PrivateDataset, private_dataset
 from flower_ldp.clients.labels import PrivateLabels, private_labels
+from flower_ldp.clients.labels.data import PrivateDataset, private_dataset
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
-from flower_ldp.clients.split_app import split_client_app
+from flower_ldp.clients.split.app import split_client_app
+from flower_ldp.clients.split.embedding import EmbeddingRelease, Party
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
 
 __all__ = [
+    "RELEASES",
     "Admission",
     "EmbeddingRelease",
     "GaussianRelease",
@@ -32,6 +38,7 @@ __all__ = [
     "Permit",
     "PrivateDataset",
     "PrivateLabels",
+    "ProtectedEvalRelease",
     "RandomizedLabels",
     "Rehearsal",
     "Release",
@@ -42,3 +49,16 @@ __all__ = [
     "private_labels",
     "split_client_app",
 ]
+
+#: How replies about updates and rows are privatized: by type of message, then by the mechanism
+#: that the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`).
+RELEASES: Mapping[str, Mapping[str, Release]] = MappingProxyType(
+    {
+        MessageType.TRAIN: MappingProxyType(
+            {"signds": SignDSRelease(), "gaussian": GaussianRelease()}
+        ),
+        MessageType.EVALUATE: MappingProxyType(
+            {"laplace": ProtectedEvalRelease(), "codebook": ProtectedEvalRelease()}
+        ),
+    }
+)

@@ -27,12 +27,12 @@ class Basis:
     ----------
     events : tuple of PrivacyEvent
         What it cost.
-    terms : str
-        What it was, as canonical JSON. The same terms are paid for once.
+    parameters : str
+        What it was, as canonical JSON. The same parameters are paid for once.
     """
 
     events: tuple[PrivacyEvent, ...]
-    terms: str
+    parameters: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ReleaseRequest:
         ``"train"``, ``"evaluate"`` or ``"query"``.
     events : tuple of PrivacyEvent
         What the answer would cost.
-    terms : str
+    parameters : str
         The proposal in full, as canonical JSON: what a record of the release says of its
         parameters, and what tells the same request from another under the same identity.
     part : str
@@ -65,7 +65,7 @@ class ReleaseRequest:
     message_id: str
     message_type: str
     events: tuple[PrivacyEvent, ...]
-    terms: str
+    parameters: str
     part: str = ""
     memo: str = ""
     basis: Basis | None = None

@@ -7,18 +7,22 @@ records that are the gate's, so whatever the app does to it changes nothing that
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from copy import copy
 from typing import Any, cast
 
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.clients.calling import cause_of
+from flower_ldp.own_log import say
+from flower_ldp.refusals import FAILED
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
+
+_log = logging.getLogger("flower_ldp")
 
 #: Code of every error that this package sends; the reason tells them apart.
 ERROR_CODE = 1_000
-#: Nothing else fits: the gate could not judge the message, or the ledger could not keep the report.
-FAILED = "ldp:failed"
 #: Names of records that are for the gate begin with this.
 GATES_OWN = "ldp."
 
@@ -32,6 +36,12 @@ def report(payload: bytes, message: Message) -> Message:
 def constant(reason: str, message: Message) -> Message:
     """Return a reply to ``message`` that says one of a few constant reasons."""
     return Message(Error(code=ERROR_CODE, reason=reason), reply_to=message)
+
+
+def failed(message: Message, error: BaseException, what: str = "") -> Message:
+    """Log why no report leaves, and return the reply that tells the server none of it."""
+    say(_log, logging.ERROR, "no report leaves%s\n%s", what and f": {what}", cause_of(error))
+    return constant(FAILED, message)
 
 
 def for_app(message: Message, *, released: bool) -> Message:

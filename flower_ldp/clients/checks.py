@@ -33,7 +33,7 @@ def checked_releases(given: Mapping[str, Release | None]) -> dict[str, Release]:
             )
         if release is not None and not callable(getattr(release, "open", None)):
             raise TypeError(
-                f"{kind} must be a release, as SignDSRelease() or LaplaceEvalRelease(), got "
+                f"{kind} must be a release, as SignDSRelease() or ProtectedEvalRelease(), got "
                 f"{release!r:.100}; mechanisms and their epsilons are the server's to propose"
             )
     return {kind: release for kind, release in given.items() if release is not None}

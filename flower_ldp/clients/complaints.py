@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.arrays import only_array, single_model
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms._inputs import INVALID
 from flower_ldp.mechanisms.simplex import read_simplex_rows
-from flower_ldp.mechanisms.unary import UnaryEncoding
-from flower_ldp.wire.embedding import EmbeddingMechanism
+from flower_ldp.wire.embedding_codecs import EmbeddingMechanism, codec_of
 from flower_ldp.wire.layout import ModelLayout
 
 _MOST_ARRAYS = 8
@@ -109,14 +107,10 @@ def embeddings_complaint(
             f"array {quoted(name)}: expected embeddings of shape {shape}, found {found.dtype} "
             f"{found.shape}"
         )
-    one_hot = False
-    if isinstance(mechanism, UnaryEncoding):
-        one_hot = mechanism.one_hot
-        wrong = int((mechanism.quantize(found) == INVALID).any(axis=1).sum())
-    else:
-        wrong = int((mechanism.encode(found) == INVALID).sum())
+    wrong = int(mechanism.unread(found).sum())
     if not wrong:
         return None
+    one_hot = codec_of(mechanism).is_one_hot(mechanism)
     kind = "are not one-hot" if one_hot else "cannot be read"
     return (
         f"array {quoted(name)}, shape {found.shape}: {wrong:,} of {len(found):,} records {kind}, "

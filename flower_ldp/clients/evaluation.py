@@ -15,20 +15,24 @@ from numpy.typing import NDArray
 from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.complaints import are_rows, rows_complaint
 from flower_ldp.clients.health import with_health
-from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.release import OpenRelease, check_storable
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms._subset import uniform_subset
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import encode_eval_report, eval_report_length
-from flower_ldp.wire.health import health_length
-from flower_ldp.wire.proposal import PROPOSAL_KEY
+from flower_ldp.wire.evaluation import (
+    EvalProposal,
+    decode_eval_report,
+    encode_eval_report,
+    eval_report_length,
+)
+from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.health import health_length, split_health
 
 
 @dataclass(frozen=True)
-class LaplaceEvalRelease:
+class ProtectedEvalRelease:
     """Releases an evaluate reply as private rows of class probabilities and private metrics.
 
     The proposal names the mechanism of the rows: Laplace noise, or a response over a codebook
@@ -64,7 +68,7 @@ class LaplaceEvalRelease:
 
 
 @dataclass(frozen=True)
-class OpenEvaluation:
+class OpenEvaluation(OpenRelease):
     """An accepted proposal, waiting for the app's predictions."""
 
     proposal: EvalProposal
@@ -75,7 +79,7 @@ class OpenEvaluation:
         return self.proposal.events()
 
     @property
-    def terms(self) -> str:
+    def parameters(self) -> str:
         """The proposal, as canonical JSON; a codebook by its SHA-256."""
         fields = {
             name: hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value
@@ -115,6 +119,11 @@ class OpenEvaluation:
             if not metric.reads(told.get(name))
         ]
         return f"no number for the metrics {missing}" if missing else None
+
+    def check_form(self, report: bytes) -> None:
+        """Raise WireError unless some honest client could have sent these bytes."""
+        report, _ = split_health(report, asked=self.proposal.health is not None)
+        decode_eval_report(report, self.proposal)
 
     def _report(
         self, rows: NDArray[Any] | None, metrics: Mapping[str, object], rng: RandomSource
@@ -163,3 +172,8 @@ def _metrics(reply: RecordDict) -> dict[str, object]:
         for name, value in record.items():
             found[name] = None if name in found else value
     return found
+
+
+#: The first name of :class:`ProtectedEvalRelease`, which then ran Laplace noise alone: the same
+#: class, for good.
+LaplaceEvalRelease = ProtectedEvalRelease

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 from flwr.app import RecordDict
-from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_update, single_model
-from flower_ldp.clients.complaints import update_complaint
-from flower_ldp.clients.health import with_health
-from flower_ldp.clients.release import check_storable
-from flower_ldp.errors import WireError
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian, gaussian_length
-from flower_ldp.wire.health import health_length
-from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PROPOSAL_KEY
+from flower_ldp.clients.update import OpenPlain, read_proposal
+from flower_ldp.wire.gaussian import GaussianProposal
 
 
 @dataclass(frozen=True)
@@ -34,7 +20,7 @@ class GaussianRelease:
     else the app replies (metrics, number of examples) are dropped.
     """
 
-    def open(self, content: RecordDict) -> OpenGaussian:
+    def open(self, content: RecordDict) -> OpenPlain:
         """Read the proposal and the model that the server sent.
 
         Raises
@@ -44,59 +30,4 @@ class GaussianRelease:
         ValueError
             If the model cannot be flattened, or no ledger could keep the report.
         """
-        record = content.config_records.get(PROPOSAL_KEY)
-        if record is None:
-            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
-        proposal = GaussianProposal.from_fields(record)
-        sent = single_model(content)
-        layout = ModelLayout.of(sent)
-        check_storable(gaussian_length(layout.dimension) + health_length(proposal.health_epsilon))
-        return OpenGaussian(proposal, layout, sent)
-
-
-@dataclass(frozen=True)
-class OpenGaussian:
-    """An accepted proposal, with the model to measure the update from."""
-
-    proposal: GaussianProposal
-    layout: ModelLayout
-    sent: Mapping[str, NDArray[Any]]
-
-    @property
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Epsilon and delta of the report, and the cost of the health bit if it is asked for."""
-        return self.proposal.events()
-
-    @property
-    def terms(self) -> str:
-        """The proposal and the dimension, as canonical JSON."""
-        fields = {**self.proposal.to_fields(), "dimension": self.layout.dimension}
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
-
-    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed report.
-
-        A neutral one if the app's reply holds not exactly one model, another layout than the
-        model sent, or a value that is not finite.
-        """
-        return self._report(read_update(reply, self.layout, self.sent), rng)
-
-    def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed report of an update of zeros.
-
-        The health bit, where one is asked for, says yes before it is randomized.
-        """
-        return self._report(None, rng)
-
-    def complaint(self, reply: RecordDict) -> str | None:
-        """Return what makes a report of this reply neutral; None if nothing does."""
-        return update_complaint(reply, self.layout, self.sent)
-
-    def _report(self, update: NDArray[Any] | None, rng: RandomSource) -> bytes:
-        mechanism = self.proposal.mechanism
-        report = encode_gaussian(mechanism.randomize(update, rng, self.layout.dimension))
-        response = self.proposal.health
-        if response is None:
-            return report
-        is_neutral = update is None or not np.isfinite(update).all()
-        return with_health(report, response, is_neutral=is_neutral, rng=rng)
+        return OpenPlain(*read_proposal(content, GaussianProposal.from_fields))

@@ -14,20 +14,8 @@ policy with ``mode: simulation`` makes an error of it, and of a reply of which n
 since nothing is protected there and whoever writes an app has to see it fail.
 ``KeyboardInterrupt`` is a killed process: there is no answer.
 
-All else ends in one of a few constant errors:
-
-=========================  ==============================================================
-reason                     meaning
-=========================  ==============================================================
-``ldp:refused:message``    no release is set for this type of message
-``ldp:refused:proposal``   the server's proposal is missing, malformed or out of range
-``ldp:refused:rehearsal``  the app failed on its own public sample data; its text follows
-``ldp:refused:<other>``    the admission refused
-``ldp:failed``             the message could not be judged, or the ledger could not keep the
-                           report; in a simulation, the app failed
-=========================  ==============================================================
-
-They depend on public state alone. Messages are judged before the app is called, and all reports
+All else ends in one of a few constant errors (:mod:`flower_ldp.refusals`), which depend on public
+state alone. Messages are judged before the app is called, and all reports
 to one proposal have one length, so that whether a report can be kept does not depend on it.
 """
 
@@ -45,8 +33,8 @@ import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, Handling, Permit, ReleaseRequest
-from flower_ldp.clients.answers import ERROR_CODE, FAILED, constant, for_app, report
+from flower_ldp.clients.admission import Admission, Handling, Permit
+from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
 from flower_ldp.clients.node_config import keep_state, kept_node_config
@@ -54,22 +42,20 @@ from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import (
     IncompleteError,
-    KeptRelease,
     OpenRelease,
     Release,
+    open_proposal,
     unreadable,
 )
-from flower_ldp.errors import RefusalError, ReleaseError, WireError
-from flower_ldp.mechanisms._inputs import noted
+from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
+from flower_ldp.refusals import FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 
 __all__ = ["ERROR_CODE", "FAILED", "REFUSED_MESSAGE", "REFUSED_PROPOSAL", "LdpMod"]
 
 _log = logging.getLogger("flower_ldp")
-
-REFUSED_MESSAGE = "ldp:refused:message"
-REFUSED_PROPOSAL = "ldp:refused:proposal"
 
 
 class LdpMod:
@@ -152,31 +138,13 @@ class LdpMod:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            say(_log, logging.ERROR, "no report leaves\n%s", cause_of(error))
-            return constant(FAILED, message)
+            return failed(message, error)
 
     def _admitted(self, message: Message, context: Context) -> tuple[OpenRelease, Permit]:
         """Judge the request by public facts, and charge it."""
-        metadata = message.metadata
-        release = self._releases.get(metadata.message_type)
-        if release is None:
-            raise RefusalError(REFUSED_MESSAGE, f"no release for {metadata.message_type!r}")
-        try:
-            opened = release.open(message.content)
-        except (WireError, ValueError) as error:
-            raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+        opened = open_proposal(self._releases, message)
         self._rehearse(opened, message, context)
-        request = ReleaseRequest(
-            run_id=metadata.run_id,
-            message_id=metadata.message_id,
-            message_type=metadata.message_type,
-            events=opened.events,
-            terms=opened.terms,
-            part=opened.part if isinstance(opened, KeptRelease) else "",
-            memo=opened.memo if isinstance(opened, KeptRelease) else "",
-            basis=opened.basis if isinstance(opened, KeptRelease) else None,
-        )
-        return opened, self._admission.admit(request, context)
+        return opened, self._admission.admit(opened.request(message.metadata), context)
 
     def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Hold the rehearsal; without the admission its text is not told either."""

@@ -6,17 +6,8 @@ by the policy, then charged to the ledger under the name that the operator gave 
 all before private data is read. The report is stored before it leaves, so the same message
 gets the same report however often it is delivered.
 
-Refusals (all decided by public facts: the proposal, the policy, what was spent):
-
-=======================  ================================================================
-code                     meaning
-=======================  ================================================================
-``ldp:refused:policy``   no policy is named or it is wrong, or it does not allow the release;
-                         a message of run 0, in which what belongs to no run is charged
-``ldp:refused:budget``   a budget would be exceeded
-``ldp:refused:repeat``   the message came before, without a report to give again
-``ldp:refused:ledger``   the ledger cannot be used
-=======================  ================================================================
+It refuses with ``REFUSED_POLICY``, ``REFUSED_BUDGET``, ``REFUSED_REPEAT`` and ``REFUSED_LEDGER``
+(:mod:`flower_ldp.refusals`), all decided by public facts: the proposal, the policy, what was spent.
 """
 
 from __future__ import annotations
@@ -28,21 +19,21 @@ from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
-from flower_ldp.accounting.anchor import anchor_of
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
-from flower_ldp.accounting.ledger_types import NO_RUN, Kind
+from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger.anchor import anchor_of
+from flower_ldp.accounting.ledger.types import NO_RUN, Kind
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.node_config import FirstNames
 from flower_ldp.clients.parts import account_name, charge_kept, kept
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
 from flower_ldp.own_log import say
-from flower_ldp.policy import REFUSED_POLICY, Policy, find_policy
+from flower_ldp.policy import Policy, find_policy
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
+from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY
 
 _log = logging.getLogger("flower_ldp")
 
-REFUSED_LEDGER = "ldp:refused:ledger"
 #: Ends the SuperLink that ``flwr run`` starts by itself and leaves running.
 END_SUPERLINK = "pkill -f 'flower-superlink.*--port 39091'"
 
@@ -103,7 +94,7 @@ class OwnerAdmission:
         Raises
         ------
         RefusalError
-            With one of the codes above; ``ldp:refused:repeat`` if there is no such charge.
+            With one of the codes above; ``REFUSED_REPEAT`` if there is no such charge.
         """
         policy = policy_of(context, self._names)
         charge = _charge(policy, request, account_of(policy, context))
@@ -259,7 +250,7 @@ def _charged(
     policy.check(request.message_type, request.events, basis=basis.events if basis else ())
     account = account_of(policy, context)
     charge = _charge(policy, request, account)
-    limits = limits_of(policy)
+    limits = policy.limits()
     rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
     try:
         with ExitStack() as stack:
@@ -293,9 +284,9 @@ def _charge(policy: Policy, request: ReleaseRequest, account: str) -> Charge:
         run_id=request.run_id,
         message_id=request.message_id,
         message_type=request.message_type,
-        fingerprint=hashlib.sha256(request.terms.encode()).digest(),
+        fingerprint=hashlib.sha256(request.parameters.encode()).digest(),
         events=request.events,
-        parameters=request.terms,
+        parameters=request.parameters,
         waived=policy.waived(request.message_type),
     )
 
@@ -315,17 +306,12 @@ def _rests(charge: Charge, basis: Basis) -> Charge:
     """Return the charge to all of the data for what a release rests on."""
     charge = replace(
         charge,
-        fingerprint=hashlib.sha256(basis.terms.encode()).digest(),
+        fingerprint=hashlib.sha256(basis.parameters.encode()).digest(),
         events=basis.events,
-        parameters=basis.terms,
+        parameters=basis.parameters,
         releases=0,  # it has no report
     )
-    return kept(charge, f"basis {basis.terms}")
-
-
-def limits_of(policy: Policy) -> list[Limit]:
-    """Return the policy's budgets as the ledger wants them."""
-    return [Limit(**limit._asdict()) for limit in policy.limits()]
+    return kept(charge, f"basis {basis.parameters}")
 
 
 def ledger_of(policy: Policy) -> Ledger:
@@ -354,7 +340,7 @@ def policy_of(context: Context, names: FirstNames | None = None) -> Policy:
     Raises
     ------
     RefusalError
-        With ``ldp:refused:policy`` if none is named, it is wrong, or it was another before.
+        With ``REFUSED_POLICY`` if none is named, it is wrong, or it was another before.
     """
     try:
         if names is not None:

@@ -19,9 +19,10 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
-from flower_ldp.accounting.ledger_types import NO_RUN, NumberLimit
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
+from flower_ldp.accounting.ledger.types import NO_RUN, NumberLimit
 from flower_ldp.errors import RefusalError
+from flower_ldp.refusals import REFUSED_REPEAT
 
 _MARK = "#"
 #: Draws of one report before it is refused for good: each crash wastes one, and costs one.

@@ -4,7 +4,7 @@ An app with a bug (a wrong shape, a missing package, NaN after a step) answers w
 and each of them costs what a report costs. So before the first charge of a run the gate calls the
 app's code on sample data that the app ships. The model that the server sent, the sample and the
 code are public, so a failure there is a public cause: nothing is charged, and the answer is the
-error ``ldp:refused:rehearsal`` **with the text of what was raised**.
+error ``REFUSED_REHEARSAL`` **with the text of what was raised**.
 
 It is public because the rehearsal cannot read the client's data by Flower's means: its context has
 no node configuration but the mark :data:`MARK`, no state, and 0 for the node's identity; the run's
@@ -32,8 +32,9 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from flower_ldp.clients.answers import for_app
 from flower_ldp.clients.calling import cause_of
-from flower_ldp.clients.release import Judging, OpenRelease
+from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError
+from flower_ldp.refusals import REFUSED_REHEARSAL
 
 __all__ = ["MARK", "REFUSED_REHEARSAL", "Rehearsal"]
 
@@ -41,8 +42,6 @@ _log = logging.getLogger("flower_ldp")
 
 #: Key of the rehearsal's node configuration; its value is True.
 MARK = "ldp-rehearsal"
-#: What the answer to a message begins with if the app failed its rehearsal; the text follows.
-REFUSED_REHEARSAL = "ldp:refused:rehearsal"
 _STATE_KEY = "ldp.rehearsal"
 _MOST_TEXT = 500
 _MOST_REMEMBERED = 256
@@ -112,7 +111,7 @@ class Rehearsal:
         ------
         RefusalError
             If the app fails, or its reply could not be privatized. Its code is
-            :data:`REFUSED_REHEARSAL` and the text, which leaves.
+            :data:`~flower_ldp.refusals.REFUSED_REHEARSAL` and the text, which leaves.
         """
         kind, run = message.metadata.message_type, message.metadata.run_id
         handler = self._handlers().get(kind)
@@ -145,8 +144,6 @@ def _failure(
         reply = handler(for_app(copy.deepcopy(message), released=True), _stage(context))
         if reply.has_error():
             return _public(f"the app answered with an error: {reply.error.reason}")
-        if not isinstance(opened, Judging):
-            return None
         with np.errstate(all="ignore"):
             complaint = opened.complaint(reply.content)
         return None if complaint is None else _public(complaint)

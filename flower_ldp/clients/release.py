@@ -17,16 +17,18 @@ record by record, and an app that fails for some records says so (:class:`Incomp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
 
-from flwr.app import RecordDict
+from flwr.app import Message, Metadata, RecordDict
 
-from flower_ldp.accounting.ledger_types import MOST_REPORT
-from flower_ldp.clients.admission import Basis
-from flower_ldp.errors import ReleaseError
+from flower_ldp.accounting.ledger.types import MOST_REPORT
+from flower_ldp.clients.admission import Basis, ReleaseRequest
+from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_MESSAGE, REFUSED_PROPOSAL
 
 
 class IncompleteError(ReleaseError):
@@ -46,14 +48,18 @@ class IncompleteError(ReleaseError):
 
 
 class OpenRelease(Protocol):
-    """A proposal that was understood, waiting for the app's reply."""
+    """A proposal that was understood, waiting for the app's reply.
+
+    A release of one's own inherits from it: what has a body here fits a release about all of the
+    client's data, of which the guarded node knows nothing.
+    """
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
         """What the report will cost this client."""
 
     @property
-    def terms(self) -> str:
+    def parameters(self) -> str:
         """The proposal in full, as canonical JSON."""
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
@@ -62,8 +68,36 @@ class OpenRelease(Protocol):
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a report by the neutral law, packed: what stands for a reply without content."""
 
+    def request(self, metadata: Metadata) -> ReleaseRequest:
+        """Return what the admission is asked for a message that has this metadata."""
+        return ReleaseRequest(
+            run_id=metadata.run_id,
+            message_id=metadata.message_id,
+            message_type=metadata.message_type,
+            events=self.events,
+            parameters=self.parameters,
+        )
 
-@runtime_checkable
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what makes a report of this reply neutral; None if nothing is known to.
+
+        It is asked of public data, or in a simulation.
+        """
+        return None
+
+    def check_form(self, report: bytes) -> None:
+        """Raise unless some honest client could have sent these bytes: what a node lets out.
+
+        Raises
+        ------
+        WireError
+            If they are no report that answers the proposal.
+        TypeError
+            If no node knows the form of such reports.
+        """
+        raise TypeError(f"the form of the reports of {type(self).__name__} is not known")
+
+
 class KeptRelease(OpenRelease, Protocol):
     """A release about a part of the data, whose report answers the same question for ever.
 
@@ -84,13 +118,10 @@ class KeptRelease(OpenRelease, Protocol):
     def basis(self) -> Basis | None:
         """What the release rests on, if all of the data is to pay for that once."""
 
-
-@runtime_checkable
-class Judging(Protocol):
-    """An opened release that says what it cannot read: of public data, or in a simulation."""
-
-    def complaint(self, reply: RecordDict) -> str | None:
-        """Return what makes a report of this reply neutral; None if nothing does."""
+    def request(self, metadata: Metadata) -> ReleaseRequest:
+        """Return what the admission is asked: about this part, with the question and its basis."""
+        whole = super().request(metadata)
+        return replace(whole, part=self.part, memo=self.memo, basis=self.basis)
 
 
 def unreadable(opened: OpenRelease, reply: RecordDict, mechanisms: Sequence[str]) -> ReleaseError:
@@ -105,9 +136,10 @@ def unreadable(opened: OpenRelease, reply: RecordDict, mechanisms: Sequence[str]
     mechanisms : sequence of str
         Those that answered by the neutral law.
     """
-    said = opened.complaint(reply) if isinstance(opened, Judging) else None
     names = ", ".join(dict.fromkeys(mechanisms))
-    return ReleaseError(said or f"the app's reply holds what cannot be read by {names}")
+    return ReleaseError(
+        opened.complaint(reply) or f"the app's reply holds what cannot be read by {names}"
+    )
 
 
 class Release(Protocol):
@@ -115,6 +147,32 @@ class Release(Protocol):
 
     def open(self, content: RecordDict) -> OpenRelease:
         """Read the proposal; raise RefusalError if it cannot be accepted exactly."""
+
+
+def open_proposal(releases: Mapping[str, Release], message: Message) -> OpenRelease:
+    """Return a message's proposal, read by the release for its type.
+
+    Parameters
+    ----------
+    releases : mapping of str to Release
+        By type of message.
+    message : Message
+        The server's.
+
+    Raises
+    ------
+    RefusalError
+        With ``REFUSED_MESSAGE`` if there is no release, with ``REFUSED_PROPOSAL`` if it cannot
+        read the proposal, or as it refuses.
+    """
+    kind = message.metadata.message_type
+    release = releases.get(kind)
+    if release is None:
+        raise RefusalError(REFUSED_MESSAGE, f"no release for {kind!r}")
+    try:
+        return release.open(message.content)
+    except (WireError, ValueError) as error:
+        raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
 
 
 def check_storable(report_bytes: int) -> None:

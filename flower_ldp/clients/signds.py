@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_update, single_model
-from flower_ldp.clients.complaints import update_complaint
-from flower_ldp.clients.health import with_health
-from flower_ldp.errors import WireError
+from flower_ldp.clients.update import OpenUpdate, read_proposal
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PROPOSAL_KEY, SignDSProposal
-from flower_ldp.wire.signds_report import encode_report
+from flower_ldp.wire.signds import SignDSProposal, encode_report
 
 
 @dataclass(frozen=True)
@@ -41,53 +32,15 @@ class SignDSRelease:
         ValueError
             If the model cannot be flattened or is too small for the proposal.
         """
-        record = content.config_records.get(PROPOSAL_KEY)
-        if record is None:
-            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
-        proposal = SignDSProposal.from_fields(record)
-        sent = single_model(content)
-        layout = ModelLayout.of(sent)
-        proposal.selection.plan(layout.dimension, quiet=True)
-        return OpenSignDS(proposal, layout, sent)
+        return OpenSignDS(*read_proposal(content, SignDSProposal.from_fields))
 
 
 @dataclass(frozen=True)
-class OpenSignDS:
-    """An accepted proposal, with the model to measure the update from."""
+class OpenSignDS(OpenUpdate[SignDSProposal]):
+    """An accepted proposal of SignDS.
 
-    proposal: SignDSProposal
-    layout: ModelLayout
-    sent: Mapping[str, NDArray[Any]]
-
-    @property
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Cost of the selection and of the bits that are asked for."""
-        return self.proposal.events()
-
-    @property
-    def terms(self) -> str:
-        """The proposal and the dimension, as canonical JSON."""
-        fields = {**self.proposal.to_fields(), "dimension": self.layout.dimension}
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
-
-    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed report.
-
-        A neutral one if the app's reply holds not exactly one model, another layout than the
-        model sent, or a value that is not finite.
-        """
-        return self._report(read_update(reply, self.layout, self.sent), rng)
-
-    def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed report of a fair sign, uniform dimensions and, if asked, a fair bit.
-
-        The health bit, where one is asked for, says yes before it is randomized.
-        """
-        return self._report(None, rng)
-
-    def complaint(self, reply: RecordDict) -> str | None:
-        """Return what makes a report of this reply neutral; None if nothing does."""
-        return update_complaint(reply, self.layout, self.sent)
+    A neutral report has a fair sign, uniform dimensions and, if asked, a fair bit.
+    """
 
     def _report(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
         dimension = self.layout.dimension
@@ -97,5 +50,4 @@ class OpenSignDS:
         if magnitude is not None and self.proposal.magnitude_threshold is not None:
             below = None if top is None else top.mean() < self.proposal.magnitude_threshold
             bit = magnitude.randomize(below, rng)
-        report = encode_report(selection.indices, selection.sign, bit, dimension=dimension)
-        return with_health(report, self.proposal.health, is_neutral=top is None, rng=rng)
+        return encode_report(selection.indices, selection.sign, bit, dimension=dimension)

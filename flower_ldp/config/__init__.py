@@ -23,32 +23,64 @@ file, the line and the field.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
 from flower_ldp.config.dpsgd import DPSGDConfig, DPSGDFile, load_dpsgd_config
 from flower_ldp.config.encrypt import (
     DPEncryptConfig,
     EncryptConfig,
     PwEncryptConfig,
     TrainConfig,
+    UpdateSection,
     load_config,
     parse_config,
 )
 from flower_ldp.config.evaluation import LaplaceEvalConfig, MetricConfig, UnsupervisedConfig
+from flower_ldp.config.labels import LabelDPConfig, load_label_config, parse_label_config
 from flower_ldp.config.signds import FixedLengthConfig, MomentumConfig, SignDSConfig
+from flower_ldp.config.split import (
+    EmbeddingDPConfig,
+    SplitConfig,
+    load_split_config,
+    parse_split_config,
+)
+from flower_ldp.yaml_source import Section
 
 __all__ = [
+    "SECTIONS",
     "DPEncryptConfig",
     "DPSGDConfig",
     "DPSGDFile",
+    "EmbeddingDPConfig",
     "EncryptConfig",
     "FixedLengthConfig",
+    "LabelDPConfig",
     "LaplaceEvalConfig",
     "MetricConfig",
     "MomentumConfig",
     "PwEncryptConfig",
     "SignDSConfig",
+    "SplitConfig",
     "TrainConfig",
     "UnsupervisedConfig",
+    "UpdateSection",
     "load_config",
     "load_dpsgd_config",
+    "load_label_config",
+    "load_split_config",
     "parse_config",
+    "parse_label_config",
+    "parse_split_config",
 ]
+
+#: Every kind of file, by the section that it is known by, and what reads it.
+SECTIONS: Mapping[str, Callable[[Path], Section]] = MappingProxyType(
+    {
+        "encrypt": load_config,
+        "dpsgd": load_dpsgd_config,
+        "label_dp": load_label_config,
+        "embedding_dp": load_split_config,
+    }
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -13,6 +13,7 @@ from flower_ldp.config.evaluation import LaplaceEvalConfig, UnsupervisedConfig
 from flower_ldp.config.signds import SignDSConfig
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, NoProtectionWarning
+from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import Health
 from flower_ldp.yaml_source import Section, YamlFormat, interval
 
@@ -42,6 +43,13 @@ class DPEncryptConfig(Section):
         """
         return Gaussian(self.dp_eps, self.dp_delta, self.dp_norm_clip)
 
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return epsilon and delta of the report."""
+        return self.mechanism().events()
+
+
+#: Sections that say how updates are protected; each states its ``events``.
+UpdateSection: TypeAlias = SignDSConfig | DPEncryptConfig
 
 #: Narrower than the published section's, which may stand unused beside ``signds``.
 _DP_INTERVALS = {
@@ -85,6 +93,17 @@ class EncryptConfig(Section):
     def health(self) -> Health | None:
         """Return what asks for health bits, for a strategy; None if none is asked for."""
         return None if self.health_eps is None else Health(self.health_eps)
+
+    def training(self) -> UpdateSection | None:
+        """Return the section that training goes by.
+
+        Without protection that is the ``signds`` section, if the file has it: its sizes may be
+        read by who trains; else None.
+        """
+        if self.encrypt_train_type == "DP_ENCRYPT":
+            return self.dp_encrypt
+        used = self.encrypt_train_type == "SIGNDS" or "signds" in self.model_fields_set
+        return self.signds if used else None
 
     @model_validator(mode="after")
     def _warn_of_no_protection(self) -> EncryptConfig:

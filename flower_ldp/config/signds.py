@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, ServerOptimizer
 from flower_ldp.strategies.step_size import Scaling
 from flower_ldp.yaml_source import Section, interval
@@ -16,6 +17,9 @@ from flower_ldp.yaml_source import Section, interval
 
 class MomentumConfig(Section):
     """Server momentum."""
+
+    #: Whether the length of a step depends on what clients tell of it.
+    uses_magnitude: ClassVar[bool] = True
 
     kind: Literal["momentum"]
     momentum: Annotated[float, interval("[0, 1)")] = 0.9
@@ -28,6 +32,9 @@ class MomentumConfig(Section):
 
 class FixedLengthConfig(Section):
     """Server steps of planned length."""
+
+    #: Whether the length of a step depends on what clients tell of it.
+    uses_magnitude: ClassVar[bool] = False
 
     kind: Literal["fixed_length"]
     length: Annotated[float, interval("(0, inf)")]
@@ -84,7 +91,7 @@ class SignDSConfig(Section):
     @model_validator(mode="after")
     def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
         chosen = self.sign_server_optimizer
-        if self.sign_mag_eps is not None and isinstance(chosen, FixedLengthConfig):
+        if self.sign_mag_eps is not None and chosen is not None and not chosen.uses_magnitude:
             wanted = "must be left out with steps of fixed length, which ignore what the bit tells"
             raise PydanticCustomError("unused", wanted, {"at": ("sign_mag_eps",)})
         return self
@@ -93,17 +100,27 @@ class SignDSConfig(Section):
         """Return the dimension selection."""
         return SignDS(self.sign_eps, self.sign_k, self.sign_thr_ratio, self.sign_dim_out)
 
-    def step(self) -> LearnedStep | FixedStep:
-        """Return the step rule: learned if ``sign_mag_eps`` is given, else fixed."""
-        fixed = FixedStep(self.sign_global_lr)
+    def magnitude(self) -> MagRR | None:
+        """Return what the magnitude bit goes through, if one is asked for."""
         if self.sign_mag_eps is None:
-            return fixed
-        magnitude = MagRR(
+            return None
+        return MagRR(
             self.sign_mag_eps,
             self.sign_mag_initial,
             self.sign_mag_significance,
             self.sign_mag_regrow_after,
         )
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of the selection and of the bit, if one is asked for."""
+        magnitude = self.magnitude()
+        return (*self.mechanism().events(), *(() if magnitude is None else magnitude.events()))
+
+    def step(self) -> LearnedStep | FixedStep:
+        """Return the step rule: learned if ``sign_mag_eps`` is given, else fixed."""
+        fixed, magnitude = FixedStep(self.sign_global_lr), self.magnitude()
+        if magnitude is None:
+            return fixed
         return LearnedStep(magnitude, fixed, self.sign_min_participation)
 
     def server_optimizer(self) -> ServerOptimizer | None:

@@ -12,9 +12,12 @@ from flower_ldp.labels.priors import (
 )
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
+from flower_ldp.mechanisms.labels import LABEL_METHODS, LabelMechanism
 
 __all__ = [
+    "LABEL_METHODS",
     "CentralHistograms",
+    "LabelMechanism",
     "LabelStages",
     "RandomizedLabels",
     "cluster_sums",

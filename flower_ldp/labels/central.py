@@ -19,9 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.labels.priors import group_counts
 from flower_ldp.mechanisms import RandomSource
-from flower_ldp.mechanisms.discrete_laplace import DiscreteLaplace
-from flower_ldp.mechanisms.exact import as_fraction
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 
 @dataclass(frozen=True)

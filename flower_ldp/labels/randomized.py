@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.labels.stages import LabelMechanism
-from flower_ldp.mechanisms import RRWithPrior
+from flower_ldp.mechanisms.labels import LabelMechanism
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +20,7 @@ class RandomizedLabels:
         Randomized labels.
     members : ndarray of int64, shape (n,)
         Which examples of the label set they are about.
-    mechanism : KaryResponse or RRWithPrior
+    mechanism : LabelMechanism
         What made them.
     prior : ndarray of float32, shape (categories,) or (n, categories), or None
         The prior that was used when they were drawn.
@@ -38,7 +37,7 @@ class RandomizedLabels:
 
     def likelihood(self) -> NDArray[np.float64]:
         """Return P(report | label y) in column y, shape (n, categories)."""
-        if isinstance(self.mechanism, RRWithPrior):
-            prior = np.zeros(self.mechanism.categories) if self.prior is None else self.prior
-            return self.mechanism.likelihood(self.reports, prior)
-        return self.mechanism.likelihood(self.reports)
+        prior: ArrayLike | None = self.prior
+        if prior is None and self.mechanism.needs_prior:
+            prior = np.zeros(self.mechanism.categories)  # nothing is known: uniform
+        return self.mechanism.likelihood(self.reports, prior)

@@ -16,11 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms import KaryResponse, RRWithPrior
+from flower_ldp.mechanisms.labels import LabelMechanism
 from flower_ldp.privacy import PrivacyEvent, Unit
-
-#: What can randomize a label.
-LabelMechanism = KaryResponse | RRWithPrior
 
 #: What a ledger and a policy call the reservation of several stages.
 STAGES_NAME = "label_stages"
@@ -32,8 +29,8 @@ class LabelStages:
 
     Parameters
     ----------
-    mechanisms : tuple of KaryResponse or RRWithPrior
-        One for each stage, all on the same categories.
+    mechanisms : tuple of LabelMechanism
+        KaryResponse, RRWithPrior or another: one for each stage, all on the same categories.
     shares : tuple of int
         One for each stage: of every ``sum(shares)`` successive examples, so many are in it.
         Examples must lie in an order that does not depend on their labels.
@@ -57,9 +54,7 @@ class LabelStages:
             )
         for mechanism in self.mechanisms:
             if not isinstance(mechanism, LabelMechanism):
-                raise TypeError(
-                    f"mechanisms must be KaryResponse or RRWithPrior, got {mechanism!r}"
-                )
+                raise TypeError(f"mechanisms must be mechanisms of labels, got {mechanism!r}")
             if mechanism.unit is not Unit.LABEL:
                 raise ValueError(f"mechanisms must have unit=Unit.LABEL, got {mechanism!r}")
         if len({mechanism.categories for mechanism in self.mechanisms}) > 1:

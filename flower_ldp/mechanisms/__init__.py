@@ -1,6 +1,13 @@
-"""Local randomizers and their estimators: numpy only, no Flower, torch or YAML."""
+"""Local randomizers and their estimators: numpy only, no Flower, torch or YAML.
+
+:data:`MECHANISMS` names every mechanism of the package. The other layers' tables (codecs,
+releases, audits, plans, sections of a configuration) are joined by these names.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
@@ -9,6 +16,7 @@ from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.labels import label_names
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
@@ -21,6 +29,7 @@ from flower_ldp.mechanisms.simplex import project_to_simplex
 from flower_ldp.mechanisms.unary import UnaryEncoding
 
 __all__ = [
+    "MECHANISMS",
     "BinaryResponse",
     "BottomClaim",
     "BoundedMean",
@@ -44,3 +53,26 @@ __all__ = [
     "best_accuracy",
     "project_to_simplex",
 ]
+
+#: Names in the events of the package's releases, and so in policies and ledgers; to each, what
+#: else the same thing is called: a release, a section of a configuration, a proposal's field.
+MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "signds": (),
+        "magrr": ("magnitude",),
+        "health": (),
+        "gaussian": ("dpencrypt",),
+        "laplace": ("laplaceeval",),
+        "codebook_response": ("codebook",),
+        "bounded_mean": (),
+        **dict.fromkeys(label_names(), ()),
+        "kary_response": ("labeldp",),
+        "label_stages": (),
+        "central_histograms": (),
+        "dpsgd": (),
+        "embedding_dp": ("unary",),
+        "codebook_embedding": (),
+        "bottom_training": (),
+        "binary_response": (),
+    }
+)

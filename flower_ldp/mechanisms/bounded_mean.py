@@ -25,10 +25,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms._inputs import as_double, note, real_array
-from flower_ldp.mechanisms.discrete_laplace import DiscreteLaplace
+from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.laplace import check_epsilon, grid_noise
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
 from flower_ldp.privacy import PrivacyEvent
 
 _LEAST_BITS, _MOST_BITS = 20, 40

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms._inputs import INVALID
+from flower_ldp.mechanisms.inputs import INVALID
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.simplex import check_simplex_rows, read_simplex_rows
@@ -181,7 +181,7 @@ class CodebookResponse:
         if named.shape != (self.rows,):
             raise ValueError(f"report must have shape ({self.rows},), got {named.shape}")
         pairs = zip(named.tolist(), self._encoded(value).tolist(), strict=True)
-        return math.fsum(self.response.log_prob(told, true) for told, true in pairs)
+        return math.fsum(self.response.log_prob(reported, true) for reported, true in pairs)
 
     def count(self, reports: ArrayLike) -> NDArray[np.int64]:
         """Return how many reported rows name each code, shape (m,).

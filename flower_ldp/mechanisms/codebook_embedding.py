@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms._inputs import INVALID, read_records
+from flower_ldp.mechanisms.inputs import INVALID, read_records
 from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -75,6 +75,16 @@ class CodebookEmbedding:
         return KaryResponse(self.epsilon, self.codes, self.name, Unit.EXAMPLE)
 
     @property
+    def width(self) -> int:
+        """Length of an embedding."""
+        return self.codes
+
+    @property
+    def entries(self) -> str:
+        """What an embedding is made of, in words."""
+        return "codes"
+
+    @property
     def record_epsilon(self) -> float:
         """Epsilon of one release of one record."""
         return self.epsilon
@@ -82,6 +92,10 @@ class CodebookEmbedding:
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release of one record."""
         return self.response.events()
+
+    def unread(self, scores: object) -> NDArray[np.bool_]:
+        """Return which records of many have no code that can be read, shape (n,). **Private**."""
+        return np.asarray(self.encode(scores) == INVALID)
 
     def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int64]:
         """Return the code of one record or of many: the first of the largest scores.
@@ -121,10 +135,10 @@ class CodebookEmbedding:
         ValueError
             If ``report`` is none.
         """
-        told = check_labels("report", report, self.codes)
-        codes = self.encode(value, (*told.shape, self.codes))
+        reported = check_labels("report", report, self.codes)
+        codes = self.encode(value, (*reported.shape, self.codes))
         response, lost = self.response, int((codes == INVALID).sum())
-        kept = int((codes == told).sum())
+        kept = int((codes == reported).sum())
         law = kept * response.log_prob(0, 0) + lost * response.log_prob(0, None)
         return law + (codes.size - kept - lost) * response.log_prob(1, 0)
 
@@ -145,12 +159,12 @@ class CodebookEmbedding:
         ValueError
             If reports say nothing, since epsilon is as good as 0; or one names no code.
         """
-        told = check_labels("reports", reports, self.codes)
+        reported = check_labels("reports", reports, self.codes)
         gain = -math.expm1(-self.epsilon)
         truth = gain / (gain + self.codes * math.exp(-self.epsilon))
         if truth == 0 or not math.isfinite(1.0 / truth):
             raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the codes")
-        return np.asarray((np.eye(self.codes)[told] - (1.0 - truth) / self.codes) / truth)
+        return np.asarray((np.eye(self.codes)[reported] - (1.0 - truth) / self.codes) / truth)
 
 
 def best_accuracy(epsilon: float, classes: int) -> float:

@@ -36,7 +36,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms._inputs import note, read_vector
 from flower_ldp.mechanisms.gaussian_law import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
@@ -44,8 +43,14 @@ from flower_ldp.mechanisms.gaussian_law import (
     SMALLEST_EPSILON,
     largest_shift,
 )
-from flower_ldp.mechanisms.gaussian_noise import DEVIATION_BITS, LARGEST, VARIATION_BITS, normal
+from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.discrete_gaussian import (
+    DEVIATION_BITS,
+    LARGEST,
+    VARIATION_BITS,
+    normal,
+)
 from flower_ldp.privacy import PrivacyEvent
 
 #: Longest update.

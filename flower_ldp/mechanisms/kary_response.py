@@ -24,16 +24,23 @@ import math
 import operator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsIndex
+from typing import ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms._coin import BLOCK, COIN_BITS, toss, uniform
-from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_label, read_labels
-from flower_ldp.mechanisms.exact import EXP_BITS, exp_lower
+from flower_ldp.mechanisms.inputs import (
+    INVALID,
+    fill_labels,
+    note,
+    read_label,
+    read_labels,
+    refuse_prior,
+)
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.coin import BLOCK, COIN_BITS, toss, uniform
+from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: The most categories that a response may have.
@@ -66,6 +73,8 @@ class KaryResponse:
     >>> KaryResponse(epsilon=100.0, categories=10).randomize(7, RandomSource.seeded(0))
     7
     """
+
+    needs_prior: ClassVar[bool] = False
 
     epsilon: float
     categories: int
@@ -107,26 +116,36 @@ class KaryResponse:
             return found
         return rng.below(self.categories)
 
-    def randomize_array(self, values: ArrayLike, rng: RandomSource) -> NDArray[np.int64]:
+    def randomize_array(
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
         """Return independent reports of many values, each costing epsilon.
 
         Parameters
         ----------
         values : array_like of integers, any shape
             In [0, categories); each other entry is answered by a uniform category.
+        prior : None
+            A mechanism of labels may need one; this one uses none.
 
         Returns
         -------
         ndarray of int64, same shape
+
+        Raises
+        ------
+        ValueError
+            If there is a prior.
         """
+        refuse_prior(self.name, prior)
         reports = read_labels(values, self.categories, np.int64)
         fill_labels(reports, self.categories, rng, self.name)
         flat = reports.reshape(-1)
         for start in range(0, flat.size, BLOCK):
             part = flat[start : start + BLOCK]
-            told = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
+            truthful = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
             # Arithmetic and not a mask: as many steps whatever the coins say.
-            part += (uniform(self.categories, part.size, rng) - part) * ~told
+            part += (uniform(self.categories, part.size, rng) - part) * ~truthful
         return reports
 
     def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
@@ -146,17 +165,20 @@ class KaryResponse:
             weight += self.categories * self._truth_weight
         return math.log(weight) - math.log(self.categories << COIN_BITS)
 
-    def likelihood(self, reports: ArrayLike) -> NDArray[np.float64]:
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return P(report | value) for each report and every value.
 
         Parameters
         ----------
         reports : array_like of integers, any shape
+        prior : None
+            This mechanism uses none.
 
         Returns
         -------
         ndarray of float64, the shape of ``reports`` with ``categories`` appended
         """
+        refuse_prior(self.name, prior)
         # The matrix is symmetric: a row by value is a column by report.
         law = self.transition()[check_labels("reports", reports, self.categories)]
         return np.asarray(law)

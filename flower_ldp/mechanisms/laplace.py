@@ -38,14 +38,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms._coin import uniform
-from flower_ldp.mechanisms._inputs import note
-from flower_ldp.mechanisms._subset import uniform_subset
-from flower_ldp.mechanisms.discrete_laplace import LARGEST_RATE, SMALLEST_RATE, DiscreteLaplace
-from flower_ldp.mechanisms.exact import as_fraction
+from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.coin import uniform
+from flower_ldp.mechanisms.sampling.discrete_laplace import (
+    LARGEST_RATE,
+    SMALLEST_RATE,
+    DiscreteLaplace,
+)
+from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.mechanisms.simplex import read_simplex_rows
-from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.privacy import PrivacyEvent, as_fraction
 
 #: Largest L1 distance of two rows on the simplex.
 SIMPLEX_SENSITIVITY = 2

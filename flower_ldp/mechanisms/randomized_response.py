@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_label, read_labels
-from flower_ldp.mechanisms.exact import EXP_BITS, exp_lower
+from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_label, read_labels
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 _PROBABILITY_BITS = 256

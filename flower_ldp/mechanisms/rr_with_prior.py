@@ -32,13 +32,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsIndex
+from typing import ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms._coin import BLOCK, COIN_BITS, toss, uniform
-from flower_ldp.mechanisms._inputs import INVALID, fill_labels, read_label, read_labels
+from flower_ldp.mechanisms.inputs import (
+    INVALID,
+    fill_labels,
+    read_label,
+    read_labels,
+    read_prior,
+)
 from flower_ldp.mechanisms.kary_response import (
     check_categories,
     check_category,
@@ -46,6 +51,7 @@ from flower_ldp.mechanisms.kary_response import (
     truth_weight,
 )
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.coin import BLOCK, COIN_BITS, toss, uniform
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: The most categories: a prior holds a number for each.
@@ -82,6 +88,8 @@ class RRWithPrior:
     array(2)
     """
 
+    needs_prior: ClassVar[bool] = True
+
     epsilon: float
     categories: int
     name: str = "rr_with_prior"
@@ -99,6 +107,11 @@ class RRWithPrior:
         """The probability t of RRTop-j, for j of 1 and up, in units of 2^-256."""
         return tuple(truth_weight(self.epsilon, j) for j in range(1, self.categories + 1))
 
+    @property
+    def keep_probability(self) -> float:
+        """P(report = value) where nothing is known: under a uniform prior."""
+        return 1.0 / (1.0 + (self.categories - 1) * math.exp(-self.epsilon))
+
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release, given the prior: epsilon per unit."""
         return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
@@ -115,7 +128,7 @@ class RRWithPrior:
         return int(self._draw(label, self._rows(prior, ()), rng))
 
     def randomize_array(
-        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> NDArray[np.int64]:
         """Return independent reports of many values, each costing epsilon.
 
@@ -124,7 +137,7 @@ class RRWithPrior:
         values : array_like of integers, any shape
             In [0, categories); each other entry is answered by the neutral law.
         prior : array_like of float
-            One for all values, or one for each.
+            One for all values, or one for each; required.
 
         Returns
         -------
@@ -135,7 +148,8 @@ class RRWithPrior:
         ValueError
             If ``prior`` is no prior.
         """
-        labels, told = read_labels(values, self.categories, np.int64), np.shape(prior)[:-1]
+        labels = read_labels(values, self.categories, np.int64)
+        told = () if prior is None else np.shape(prior)[:-1]
         if told and labels.shape != told:
             # The priors are public and the values are not, so it is these that are wrong.
             labels = np.full(told, INVALID, dtype=np.int64)
@@ -153,8 +167,8 @@ class RRWithPrior:
             order, size = self._choose(rows)
             size = np.broadcast_to(size, part.shape)
             rank = _ranks(order, part)
-            told = toss(self._truth_weights, size - 1, rng) & (rank < size)
-            rank = np.where(told, rank, uniform(size, part.size, rng))
+            truthful = toss(self._truth_weights, size - 1, rng) & (rank < size)
+            rank = np.where(truthful, rank, uniform(size, part.size, rng))
             order = np.broadcast_to(order, (part.size, self.categories))
             part[:] = np.take_along_axis(order, rank[:, np.newaxis], axis=1)[:, 0]
         return reports
@@ -173,14 +187,14 @@ class RRWithPrior:
         shape = np.shape(prior)[:-1]
         return self._choose(self._rows(prior, shape))[1].reshape(shape)
 
-    def likelihood(self, reports: ArrayLike, prior: ArrayLike) -> NDArray[np.float64]:
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return P(report | value, prior) for each report and every value.
 
         Parameters
         ----------
         reports : array_like of integers, any shape
         prior : array_like of float
-            One for all reports, or one for each.
+            One for all reports, or one for each; required.
 
         Returns
         -------
@@ -220,20 +234,8 @@ class RRWithPrior:
             weight += (len(members) * (report == found) - 1) * truth
         return math.log(weight) - math.log(len(members) << COIN_BITS)
 
-    def _rows(self, prior: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Return checked priors as rows: one row, or one for each value."""
-        rows = np.asarray(prior)
-        if rows.dtype.kind not in "iuf":
-            raise ValueError(f"prior must be numbers, got dtype {rows.dtype}")
-        if rows.shape not in ((self.categories,), (*shape, self.categories)):
-            raise ValueError(
-                f"prior must have shape ({self.categories},) or {(*shape, self.categories)}, "
-                f"got {rows.shape}"
-            )
-        rows = rows.astype(np.float64)
-        if not (np.isfinite(rows) & (rows >= 0)).all():
-            raise ValueError("prior must be finite and at least 0")
-        return rows.reshape(-1, self.categories)
+    def _rows(self, prior: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        return read_prior(self.name, prior, self.categories, shape)
 
     def _choose(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """Return the categories in the order of each prior, and how many of them to use."""

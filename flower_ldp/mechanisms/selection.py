@@ -28,11 +28,45 @@ class Selection:
     sign: int
 
 
-def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int32]:
-    """Return the sum over reports of the sign at each reported dimension.
+class SignSum:
+    """The sum over reports of the sign at each reported dimension.
 
-    Costs h per report, and d once for the result. Reports are consumed in batches, so
-    that a generator of any number of them needs no more than a batch's memory.
+    Costs h per report, and d once for the result. Reports are added up in batches, so that any
+    number of them needs no more than a batch's memory.
+
+    Parameters
+    ----------
+    dimension : int
+        d.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self._total = np.zeros(dimension, dtype=np.int32)
+        self._batch: list[Selection] = []
+        self._pending = 0
+
+    def add(self, report: Selection) -> None:
+        """Take in a validated report: indices in [0, d), distinct within it."""
+        self._batch.append(report)
+        self._pending += len(report.indices)
+        if self._pending >= _BATCH_ENTRIES:
+            self._add_up()
+
+    def total(self) -> NDArray[np.int32]:
+        """Return the sum so far, shape (d,): the array that further reports are added to.
+
+        Exact for up to 2^31 - 1 reports.
+        """
+        self._add_up()
+        return self._total
+
+    def _add_up(self) -> None:
+        _add_batch(self._total, self._batch)
+        self._batch, self._pending = [], 0
+
+
+def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int32]:
+    """Return the sum over reports of the sign at each reported dimension (:class:`SignSum`).
 
     Parameters
     ----------
@@ -46,17 +80,10 @@ def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int
     ndarray of int32, shape (d,)
         Exact for up to 2^31 - 1 reports.
     """
-    total = np.zeros(dimension, dtype=np.int32)
-    batch: list[Selection] = []
-    pending = 0
+    found = SignSum(dimension)
     for report in reports:
-        batch.append(report)
-        pending += len(report.indices)
-        if pending >= _BATCH_ENTRIES:
-            _add_batch(total, batch)
-            batch, pending = [], 0
-    _add_batch(total, batch)
-    return total
+        found.add(report)
+    return found.total()
 
 
 def _add_batch(total: NDArray[np.int32], batch: list[Selection]) -> None:

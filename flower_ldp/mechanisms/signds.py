@@ -40,17 +40,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms._by_sort import top_by_sort
-from flower_ldp.mechanisms._inputs import note, read_vector
-from flower_ldp.mechanisms._subset import uniform_subset
-from flower_ldp.mechanisms.exact import as_fraction
+from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.by_sort import top_by_sort
+from flower_ldp.mechanisms.sampling.subset import uniform_subset
+from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
 from flower_ldp.mechanisms.selection import Selection, sum_of_signs
 from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, MAX_DIMENSION, SelectionLaw
 from flower_ldp.mechanisms.signds_size import best_threshold, largest_dim_out
 from flower_ldp.mechanisms.signds_worth import best_sizes, mean_of_top
-from flower_ldp.mechanisms.topk import TopSet, top_set
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
 SMALL_TOP_SET = 50

@@ -5,7 +5,7 @@ SignDS reports an h-subset J of d dimensions with probability proportional to
 has weight :math:`C(K, v)\,C(d-K, h-v)`, times :math:`e^\epsilon` from v_th on. Doubles
 overflow in these weights (the client of the published implementation returns h = 79
 where 238 is right), so the law is kept as Python integers, with a rational number just
-below :math:`e^\epsilon` (see :mod:`flower_ldp.mechanisms.exact`); a draw is one uniform
+below :math:`e^\epsilon` (see :mod:`flower_ldp.mechanisms.sampling.exact`); a draw is one uniform
 integer and a bisection, with no rounding at all.
 
 Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 4.
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 
-from flower_ldp.mechanisms.exact import EXP_BITS, exp_lower, exp_scaled_at_least
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower, exp_scaled_at_least
 
 #: Largest model: indices are unsigned 32-bit numbers.
 MAX_DIMENSION = 2**32 - 1

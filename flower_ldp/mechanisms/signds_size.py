@@ -29,8 +29,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.exact import as_fraction
 from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, TailMoments
+from flower_ldp.privacy import as_fraction
 
 # From t >= h/2 on, terms fall by a factor of three or more if K <= d/4, so that 48 of
 # them leave out less than 1e-22 of the sum.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms._inputs import as_double, real_array
+from flower_ldp.mechanisms.inputs import as_double, real_array
 
 #: How far from 1 the sum of a row may be; half precision needs most of it.
 ROW_SUM_TOLERANCE = 1e-3

@@ -37,12 +37,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms._coin import uniform
-from flower_ldp.mechanisms._inputs import INVALID, fill_labels, note, read_records
-from flower_ldp.mechanisms.exact import as_fraction, double_at_least, double_at_most
+from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_records
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.mechanisms.sampling.coin import uniform
+from flower_ldp.mechanisms.sampling.exact import double_at_least, double_at_most
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 #: The most bits that an embedding may have.
 MAX_BITS = 2**20
@@ -92,6 +92,16 @@ class UnaryEncoding:
             raise ValueError(f"bits must be in [1, {MAX_BITS}], got {self.bits}")
 
     @property
+    def width(self) -> int:
+        """Length of an embedding."""
+        return self.bits
+
+    @property
+    def entries(self) -> str:
+        """What an embedding is made of, in words."""
+        return "bits, one-hot" if self.one_hot else "bits"
+
+    @property
     def record_epsilon(self) -> float:
         """Epsilon of one release of one record; infinite without noise."""
         if self.epsilon is None:
@@ -123,6 +133,10 @@ class UnaryEncoding:
         if self.epsilon == 0:
             return ()
         return (PrivacyEvent(self.name, self.record_epsilon, unit=Unit.EXAMPLE),)
+
+    def unread(self, values: object) -> NDArray[np.bool_]:
+        """Return which records of many have a bit that cannot be read, shape (n,). **Private**."""
+        return np.asarray((self.quantize(values) == INVALID).any(axis=-1))
 
     def quantize(self, values: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int8]:
         """Return the bits [E > 0] of one record or of many, and -1 where there is none.
@@ -185,20 +199,20 @@ class UnaryEncoding:
         ValueError
             If ``report`` is none.
         """
-        told = self._reported(report)
-        bits = self.quantize(value, told.shape)
+        reported = self._reported(report)
+        bits = self.quantize(value, reported.shape)
         if self.one_hot:
-            rows = zip(bits.reshape(-1, self.bits), told.reshape(-1, self.bits), strict=True)
+            rows = zip(bits.reshape(-1, self.bits), reported.reshape(-1, self.bits), strict=True)
             return math.fsum(self._log_row(row, ones) for row, ones in rows)
         lost = int((bits == INVALID).sum())
-        changed = int((bits != told).sum()) - lost
+        changed = int((bits != reported).sum()) - lost
         return self._log_law(changed, bits.size - lost) - lost * math.log(2)
 
-    def _log_row(self, row: NDArray[np.int8], told: NDArray[np.uint8]) -> float:
+    def _log_row(self, row: NDArray[np.int8], reported: NDArray[np.uint8]) -> float:
         """Return the logarithm of a record's law where records must be one-hot."""
         if row[0] != INVALID:
-            return self._log_law(int((row != told).sum()), self.bits)
-        ones = int(told.sum())
+            return self._log_law(int((row != reported).sum()), self.bits)
+        ones = int(reported.sum())
         # A uniform place is one of the reported ones, or one of the other bits.
         within = self._log_law(ones - 1, self.bits) + math.log(ones) if ones else -math.inf
         rest = self.bits - ones
@@ -224,22 +238,22 @@ class UnaryEncoding:
             If epsilon is 0, or as good as that, when reports say nothing; or a report is not of
             zeros and ones.
         """
-        told = self._reported(reports)
+        reported = self._reported(reports)
         if self.epsilon is None:
-            return told.astype(np.float64)
+            return reported.astype(np.float64)
         # p - q and q, without the cancellation that a small or large epsilon would bring
         gain = math.tanh(self.epsilon / 4)
         if gain == 0:
             raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the bits")
         flip = 1.0 / (1.0 + math.exp(self.epsilon / 2))
-        return np.asarray((told - flip) / gain)
+        return np.asarray((reported - flip) / gain)
 
     def _reported(self, reports: ArrayLike) -> NDArray[np.uint8]:
-        told = np.asarray(reports)
-        if told.ndim not in (1, 2) or told.shape[-1] != self.bits:
+        reported = np.asarray(reports)
+        if reported.ndim not in (1, 2) or reported.shape[-1] != self.bits:
             raise ValueError(
-                f"reports must have shape ({self.bits},) or (n, {self.bits}), got {told.shape}"
+                f"reports must have shape ({self.bits},) or (n, {self.bits}), got {reported.shape}"
             )
-        if told.dtype.kind not in "biu" or not np.isin(told, (0, 1)).all():
+        if reported.dtype.kind not in "biu" or not np.isin(reported, (0, 1)).all():
             raise ValueError("reports must be zeros and ones")
-        return told.astype(np.uint8)
+        return reported.astype(np.uint8)

@@ -10,10 +10,10 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp.clients import Release
-from flower_ldp.clients.release import OpenRelease
-from flower_ldp.errors import WireError
+from flower_ldp.clients.release import OpenRelease, open_proposal
+from flower_ldp.errors import RefusalError, WireError
 from flower_ldp.node.held import failure
-from flower_ldp.node.releases import check_form, node_releases
+from flower_ldp.node.releases import node_releases
 from flower_ldp.node.reports import report_of
 
 _log = logging.getLogger("flower_ldp")
@@ -43,7 +43,7 @@ class WellFormed:
         try:
             if opened is None:
                 raise WireError("record", "a report that answers no proposal")
-            check_form(opened, report_of(answer.content))
+            opened.check_form(report_of(answer.content))
         except Exception:
             _log.exception("no report leaves: the gate's answer is none")
             return failure(message)
@@ -51,8 +51,7 @@ class WellFormed:
 
     def _opened(self, message: Message) -> OpenRelease | None:
         """Read the proposal before the gate does: what it makes of the message is its own."""
-        release = self.releases.get(message.metadata.message_type)
         try:
-            return None if release is None else release.open(message.content)
-        except (WireError, ValueError):
+            return open_proposal(self.releases, message)
+        except RefusalError:
             return None

@@ -35,7 +35,8 @@ from flower_ldp.node.channel import (
     unpack,
 )
 from flower_ldp.node.held import HeldMessage, failure
-from flower_ldp.wire.proposal import REPORT_KEY
+from flower_ldp.refusals import is_code
+from flower_ldp.wire.fields import REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 
@@ -253,7 +254,7 @@ def _readable(outgoing: _Outgoing) -> Message | None:
 
 def _is_of_a_gate(reply: Message) -> bool:
     if reply.has_error():
-        return reply.error.code == ERROR_CODE and str(reply.error.reason).startswith("ldp:")
+        return reply.error.code == ERROR_CODE and is_code(str(reply.error.reason))
     return REPORT_KEY in reply.content
 
 

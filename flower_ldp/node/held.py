@@ -10,7 +10,6 @@ for the app: then the answer is there before a reply, and ``on_answer`` is told.
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -18,11 +17,9 @@ from collections.abc import Callable
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from flower_ldp.clients.answers import FAILED, constant
-from flower_ldp.clients.calling import cause_of
+from flower_ldp.clients.answers import constant, failed
 from flower_ldp.errors import ReleaseError
-
-_log = logging.getLogger("flower_ldp")
+from flower_ldp.refusals import FAILED
 
 
 class HeldMessage:
@@ -77,8 +74,7 @@ class HeldMessage:
             call_next: ClientAppCallable = self._call_app
             answer = self._gate(self.message, self._context, call_next)
         except BaseException as error:
-            _log.error("no report leaves: the gate failed\n%s", cause_of(error))
-            answer = failure(self.message)
+            answer = failed(self.message, error, "the gate failed")
         with self._lock:
             self._answer = answer if isinstance(answer, Message) else failure(self.message)
             is_with_app = self._is_with_app

@@ -14,7 +14,6 @@ import hmac
 import json
 import os
 import stat
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +22,10 @@ from flwr.app import Context
 
 from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
 from flower_ldp.clients.admission import Handling, Permit
-from flower_ldp.clients.owner import REFUSED_LEDGER, policy_of
+from flower_ldp.clients.owner import policy_of
 from flower_ldp.errors import RefusalError
+from flower_ldp.files import make_whole
+from flower_ldp.refusals import REFUSED_LEDGER
 
 #: Begins what is sealed: reports of earlier versions of this package bear no mark.
 _MAGIC = b"ldp-mark-1:"
@@ -51,7 +52,7 @@ class MarkedAdmission:
         Raises
         ------
         RefusalError
-            With ``ldp:refused:ledger`` if the key cannot be used, before anything is charged, or if
+            With ``REFUSED_LEDGER`` if the key cannot be used, before anything is charged, or if
             a stored report bears no mark; else as the admission does.
         """
         try:
@@ -126,7 +127,7 @@ def unmarked(key: bytes, request: ReleaseRequest, sealed: bytes) -> bytes:
 
 def _code(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:
     one = [] if request.memo else [request.run_id, request.message_id]
-    kind = [request.message_type, request.part, request.memo, request.terms]
+    kind = [request.message_type, request.part, request.memo, request.parameters]
     answered = json.dumps([*one, *kind]).encode()
     length = len(answered).to_bytes(8, "big")
     return hmac.digest(key, length + answered + report, "sha256")
@@ -143,13 +144,7 @@ def mark_key(ledger: Path) -> bytes:
     path = ledger.with_name(ledger.name + KEY_SUFFIX)
     with suppress(FileNotFoundError):
         return _read(path)
-    # Whole from the first moment on, whoever else makes one now: a link is refused if it is there.
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-") as file:
-        file.write(os.urandom(_KEY))
-        file.flush()
-        os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(file.name, path)
+    make_whole(path, os.urandom(_KEY))  # or another process does, which is as good
     return _read(path)
 
 

@@ -17,19 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flwr.app import MessageType, RecordDict
+from flwr.app import RecordDict
 
-from flower_ldp.clients import GaussianRelease, LaplaceEvalRelease, Release, SignDSRelease
-from flower_ldp.clients.evaluation import OpenEvaluation
-from flower_ldp.clients.gaussian import OpenGaussian
+from flower_ldp.clients import RELEASES, Release
 from flower_ldp.clients.release import OpenRelease
-from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import WireError
-from flower_ldp.wire.eval_report import decode_eval_report
-from flower_ldp.wire.gaussian import decode_gaussian
-from flower_ldp.wire.health import split_health
-from flower_ldp.wire.proposal import PROPOSAL_KEY
-from flower_ldp.wire.signds_report import decode_report
+from flower_ldp.wire.fields import PROPOSAL_KEY
 
 
 @dataclass(frozen=True)
@@ -66,36 +59,10 @@ class NamedRelease:
 
 def node_releases() -> dict[str, Release]:
     """Return the node's releases by type of message."""
-    train = NamedRelease({"signds": SignDSRelease(), "gaussian": GaussianRelease()})
-    return {MessageType.TRAIN: train, MessageType.EVALUATE: LaplaceEvalRelease()}
+    return {kind: _named(releases) for kind, releases in RELEASES.items()}
 
 
-def check_form(opened: OpenRelease, report: bytes) -> None:
-    """Raise unless some honest client could have sent these bytes.
-
-    Raises
-    ------
-    WireError
-        If they are no report that answers the proposal.
-    TypeError
-        If the form of such reports is not known here.
-    """
-    if isinstance(opened, OpenSignDS | OpenGaussian | OpenEvaluation):
-        report, _ = split_health(report, asked=opened.proposal.health is not None)
-    if isinstance(opened, OpenSignDS):
-        decode_report(
-            report,
-            dimension=opened.layout.dimension,
-            dim_out=opened.proposal.selection.plan(opened.layout.dimension, quiet=True).dim_out,
-            has_bit=opened.proposal.magnitude is not None,
-        )
-    elif isinstance(opened, OpenGaussian):
-        decode_gaussian(
-            report,
-            dimension=opened.layout.dimension,
-            largest=opened.proposal.mechanism.largest,
-        )
-    elif isinstance(opened, OpenEvaluation):
-        decode_eval_report(report, opened.proposal)
-    else:
-        raise TypeError(f"the form of the reports of {type(opened).__name__} is not known")
+def _named(releases: Mapping[str, Release]) -> Release:
+    """Return the release that a proposal names; one that is named by all is asked itself."""
+    first, *others = releases.values()
+    return first if all(other == first for other in others) else NamedRelease(releases)

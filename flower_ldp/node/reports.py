@@ -23,16 +23,15 @@ from typing import Protocol
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.accounting.ledger import REFUSED_REPEAT
 from flower_ldp.clients import Admission, OwnerAdmission, Permit, Release, ReleaseRequest
-from flower_ldp.clients.answers import FAILED, constant, report
+from flower_ldp.clients.answers import constant, failed, report
 from flower_ldp.clients.calling import cause_of, cut_middle
-from flower_ldp.clients.ldp_mod import REFUSED_MESSAGE, REFUSED_PROPOSAL
-from flower_ldp.clients.release import OpenRelease
+from flower_ldp.clients.release import OpenRelease, open_proposal
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.node.releases import check_form, node_releases
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.node.releases import node_releases
+from flower_ldp.refusals import REFUSED_REPEAT
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 
@@ -76,27 +75,13 @@ class PaidReports:
             _log.warning("refused: %s", cut_middle(str(refusal)))
             return constant(refusal.code, message)
         except Exception as error:
-            _log.error("no report leaves\n%s", cause_of(error))
-            return constant(FAILED, message)
+            return failed(message, error)
         return report(payload, message)
 
     def _sealed(self, message: Message, context: Context, call_next: ClientAppCallable) -> bytes:
-        metadata = message.metadata
-        release = self.releases.get(metadata.message_type)
-        if release is None:
-            raise RefusalError(REFUSED_MESSAGE, f"no release for {metadata.message_type!r}")
-        try:
-            opened = release.open(message.content)
-        except (WireError, ValueError) as error:
-            raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+        opened = open_proposal(self.releases, message)
         replied = _replied(message, context, call_next)
-        request = ReleaseRequest(
-            run_id=metadata.run_id,
-            message_id=metadata.message_id,
-            message_type=metadata.message_type,
-            events=opened.events,
-            terms=opened.terms,
-        )
+        request = opened.request(message.metadata)
         # First the charge: if the app was refused, so is this, with the same constant.
         with contextlib.closing(self._permit(request, context)) as permit:
             return self._settled(permit, opened, replied)
@@ -144,7 +129,7 @@ def _replied(message: Message, context: Context, call_next: ClientAppCallable) -
 
 def _has_form(opened: OpenRelease, stored: bytes) -> bool:
     try:
-        check_form(opened, stored)
+        opened.check_form(stored)
     except WireError as error:
         _log.error("the ledger holds what is no report: %s", error)
         return False

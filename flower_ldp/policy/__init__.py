@@ -21,18 +21,18 @@ from flower_ldp.policy.files import (
     parse_policy,
     policy_path,
 )
-from flower_ldp.policy.judgement import REFUSED_POLICY, BudgetLimit, Policy
-from flower_ldp.policy.sections import Allowance, Amount, Budget, Window
+from flower_ldp.policy.judgement import Policy
+from flower_ldp.policy.sections import Allowance, Budget, Total, Window
+from flower_ldp.refusals import REFUSED_POLICY
 
 __all__ = [
     "ENVIRONMENT_VARIABLE",
     "NODE_CONFIG_KEY",
     "REFUSED_POLICY",
     "Allowance",
-    "Amount",
     "Budget",
-    "BudgetLimit",
     "Policy",
+    "Total",
     "Window",
     "find_policy",
     "load_own_policy",

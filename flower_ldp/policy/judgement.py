@@ -1,15 +1,15 @@
-"""The policy as an object: its budgets in plain values, and its judgement of a release."""
+"""The policy as an object: its budgets as the ledger's limits, and its judgement of a release."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from flower_ldp.accounting.ledger_types import NumberLimit
+from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.policy.sections import (
     Allowance,
@@ -26,37 +26,11 @@ from flower_ldp.policy.sections import (
     Seconds,
     UnitName,
 )
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
+from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.yaml_source import Section
 
-#: What the server is told if the policy does not allow a release.
-REFUSED_POLICY = "ldp:refused:policy"
-
-Scope = Literal["run", "window", "life"]
-
 _SECONDS_PER_DAY = 86_400.0
-
-
-class BudgetLimit(NamedTuple):
-    """One budget in plain values, as a ledger wants it.
-
-    Parameters
-    ----------
-    unit : Unit
-        What it protects; costs about coarser units count towards it too.
-    scope : {"run", "window", "life"}
-        Which releases count: those of one run, of a window of time, or all.
-    epsilon, delta : float
-        The most that they may cost together, by pure composition.
-    window_seconds : float or None
-        Length of the window; None for other scopes.
-    """
-
-    unit: Unit
-    scope: Scope
-    epsilon: float
-    delta: float
-    window_seconds: float | None
 
 
 class Policy(Section):
@@ -121,17 +95,17 @@ class Policy(Section):
         """Whether log lines and reports must say "simulation"."""
         return self.mode == "simulation"
 
-    def limits(self) -> tuple[BudgetLimit, ...]:
+    def limits(self) -> tuple[Limit, ...]:
         """Return all budgets, for the ledger to enforce."""
         found = []
         for name, budget in self.budgets.items():
             unit, window = Unit(name), budget.window
             if budget.run is not None:
-                found.append(BudgetLimit(unit, "run", budget.run.epsilon, budget.run.delta, None))
+                found.append(Limit(unit, "run", budget.run.epsilon, budget.run.delta))
             if window is not None:
                 seconds = window.days * _SECONDS_PER_DAY
-                found.append(BudgetLimit(unit, "window", window.epsilon, window.delta, seconds))
-            found.append(BudgetLimit(unit, "life", budget.life.epsilon, budget.life.delta, None))
+                found.append(Limit(unit, "window", window.epsilon, window.delta, seconds))
+            found.append(Limit(unit, "life", budget.life.epsilon, budget.life.delta))
         return tuple(found)
 
     def numbers(self) -> tuple[NumberLimit, ...]:
@@ -175,8 +149,8 @@ class Policy(Section):
         Raises
         ------
         RefusalError
-            With :data:`REFUSED_POLICY`, if the type of message, a mechanism, a unit, an
-            epsilon or a delta is not allowed, no cost is stated, or less than the least.
+            With ``REFUSED_POLICY``, if the type of message, a mechanism, a unit, an epsilon or a
+            delta is not allowed, no cost is stated, or less than the least.
         """
         own = tuple(events)
         events = (*own, *basis)
@@ -219,9 +193,9 @@ def _check_costs(
         raise _refusal(f"{mechanism} is allowed per {allowance.unit}, asked for per {asked}")
     for name in ("epsilon", "delta"):
         # In the decimals that people write: three times 0.1 is 0.3, not more.
-        asked_for = sum(_decimal(getattr(event, name)) * event.count for event in costs)
+        asked_for = sum(as_fraction(getattr(event, name)) * event.count for event in costs)
         allowed = getattr(allowance, name)
-        if asked_for > _decimal(allowed):
+        if asked_for > as_fraction(allowed):
             raise _refusal(
                 f"{mechanism} in a {message_type!r} message: {name} {float(asked_for):g} per "
                 f"{allowance.unit} asked for, at most {allowed:g} allowed"
@@ -231,17 +205,13 @@ def _check_costs(
 def _check_price(least: float, events: tuple[PrivacyEvent, ...]) -> None:
     """Raise RefusalError if a release costs a unit that it is about less than the least."""
     for unit in dict.fromkeys(event.unit for event in events):
-        costs = (_decimal(e.epsilon) * e.count for e in events if e.unit is unit)
+        costs = (as_fraction(e.epsilon) * e.count for e in events if e.unit is unit)
         asked_for = sum(costs, Fraction())
-        if asked_for < _decimal(least):
+        if asked_for < as_fraction(least):
             raise _refusal(
                 f"a release must cost an epsilon of at least {least:g} per {unit.value}, this one "
                 f"costs {float(asked_for):g}"
             )
-
-
-def _decimal(value: float) -> Fraction:
-    return Fraction(repr(float(value)))
 
 
 def _refusal(detail: str) -> RefusalError:

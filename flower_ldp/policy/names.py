@@ -11,34 +11,10 @@ from difflib import get_close_matches
 
 from pydantic_core import PydanticCustomError
 
-#: Names in the events of this package's releases.
-MECHANISMS = (
-    "signds",
-    "magrr",
-    "health",
-    "gaussian",
-    "laplace",
-    "codebook_response",
-    "bounded_mean",
-    "kary_response",
-    "rr_with_prior",
-    "label_stages",
-    "central_histograms",
-    "dpsgd",
-    "embedding_dp",
-    "codebook_embedding",
-    "bottom_training",
-    "binary_response",
-)
-#: Other names of the same things: of releases, of configurations and of fields in a proposal.
-_OTHER_NAMES = {
-    "codebook": "codebook_response",
-    "dpencrypt": "gaussian",
-    "laplaceeval": "laplace",
-    "magnitude": "magrr",
-    "unary": "embedding_dp",
-    "labeldp": "kary_response",
-}
+from flower_ldp.mechanisms import MECHANISMS
+
+#: Other names of the same things, without what people write differently.
+_OTHER_NAMES = {other: name for name, others in MECHANISMS.items() for other in others}
 _NEAR = 0.8
 
 

@@ -112,14 +112,14 @@ class Allowance(Section):
         return self
 
 
-class Amount(Section):
+class Total(Section):
     """A total that must not be exceeded."""
 
     epsilon: Epsilon
     delta: _Delta = 0.0
 
 
-class Window(Amount):
+class Window(Total):
     """A total for every period of this length."""
 
     days: Annotated[float, interval("(0, 36500]")]
@@ -128,8 +128,8 @@ class Window(Amount):
 class Budget(Section):
     """The totals of one unit. Only the one for life has no way around it, so it is required."""
 
-    life: Amount
-    run: Annotated[Amount | None, NotEmpty] = None
+    life: Total
+    run: Annotated[Total | None, NotEmpty] = None
     window: Annotated[Window | None, NotEmpty] = None
 
 

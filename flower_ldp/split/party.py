@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from flower_ldp.files import replacing
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.split.top import ForwardCorrected
@@ -161,8 +162,8 @@ class TorchParty:
         before = deepcopy(self.bottom.state_dict())
         self.bottom.train()
         try:
-            features, told = self._table(table), torch.from_numpy(labels)
-            self._train(self.bottom, features, told, ForwardCorrected(response))
+            features, noisy = self._table(table), torch.from_numpy(labels)
+            self._train(self.bottom, features, noisy, ForwardCorrected(response))
         except BaseException:
             self.bottom.load_state_dict(before)  # half a training would be continued by the next
             self._failed = digest
@@ -220,7 +221,6 @@ class TorchParty:
         After a step it stays as the file of the step before.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_suffix(".new")
         optimizer = None if self._optimizer is None else self._optimizer.state_dict()
         state = {
             "kind": self.claim.kind,
@@ -231,13 +231,9 @@ class TorchParty:
             "failed": self._failed,
             "way": self._way,
         }
-        with new.open("wb") as file:
+        moved = self._last != self._saved and self._path.exists()
+        with replacing(self._path, keep=self._previous if moved else None) as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        if self._last != self._saved and self._path.exists():
-            self._path.replace(self._previous)
-        new.replace(self._path)
         self._saved, self._unsaved = self._last, 0
 
     def _load(self, path: Path) -> None:

@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from flower_ldp.files import replacing
+from flower_ldp.labels.losses import forward_loss
 from flower_ldp.mechanisms.kary_response import KaryResponse
 
 Rows = NDArray[np.float32]
@@ -76,18 +78,13 @@ class TorchTop:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write module, optimizer and step to a file, replaced as a whole."""
-        path = Path(path)
-        new = path.with_name(path.name + ".new")
         state = {
             "module": self.module.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "at": self.at,
         }
-        with new.open("wb") as file:
+        with replacing(Path(path)) as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read what :meth:`save` wrote."""
@@ -100,9 +97,7 @@ class TorchTop:
 class ForwardCorrected:
     """Cross-entropy for labels that went through k-ary randomized response.
 
-    Forward correction (Patrini et al. 2017): the model's probabilities are sent through the
-    same channel before they are compared with the randomized label, so that the minimum is
-    that of true labels.
+    :func:`~flower_ldp.labels.losses.forward_loss` with the likelihood of this channel.
 
     Parameters
     ----------
@@ -111,14 +106,13 @@ class ForwardCorrected:
     """
 
     def __init__(self, response: KaryResponse) -> None:
-        keep = response.keep_probability
-        self._other = (1.0 - keep) / (response.categories - 1)
-        self._gain = keep - self._other
+        self._keep = response.keep_probability
+        self._other = (1.0 - self._keep) / (response.categories - 1)
 
     def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss."""
-        told = torch.softmax(scores, 1) * self._gain + self._other
-        return nn.functional.nll_loss(told.log(), labels)
+        likelihood = torch.full_like(scores, self._other).scatter_(1, labels[:, None], self._keep)
+        return forward_loss(scores, likelihood)
 
 
 def _gradient(rows: Tensor) -> Rows:

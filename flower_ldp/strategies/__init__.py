@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from flower_ldp.strategies.best_model import BestModel
-from flower_ldp.strategies.code_top import CodeTop
-from flower_ldp.strategies.codebooks import ProxySupport, confidence_codebook, kmeans_codebook
 from flower_ldp.strategies.endings import RunStopped
-from flower_ldp.strategies.eval_rows import ProxyCodebook
-from flower_ldp.strategies.evaluation import LaplaceEvalStrategy
-from flower_ldp.strategies.gaussian import GaussianStrategy
-from flower_ldp.strategies.health import Health
-from flower_ldp.strategies.patience import NodesGone, patient_grid
-from flower_ldp.strategies.score_trust import (
+from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
+from flower_ldp.strategies.evaluation.codebooks import (
+    ProxySupport,
+    confidence_codebook,
+    kmeans_codebook,
+)
+from flower_ldp.strategies.evaluation.rows import ProxyCodebook
+from flower_ldp.strategies.evaluation.score_trust import (
     ScoreTrust,
     UntrustedScoreWarning,
     score_trust,
     warn_if_near_uniform,
 )
-from flower_ldp.strategies.scores import (
+from flower_ldp.strategies.evaluation.scores import (
     CALINSKI_HARABASZ_SCORE,
     SILHOUETTE_SCORE,
     ClusterScore,
 )
+from flower_ldp.strategies.gaussian import GaussianStrategy
+from flower_ldp.strategies.health import Health
+from flower_ldp.strategies.patience import NodesGone, patient_grid
 from flower_ldp.strategies.server_optimizer import FixedLength, Momentum, ServerOptimizer
 from flower_ldp.strategies.signds import SignDSStrategy
 from flower_ldp.strategies.split import SplitResult, SplitStrategy
-from flower_ldp.strategies.split_align import AlignedParty
-from flower_ldp.strategies.split_exchange import GridExchange, LocalExchange, PartyError
-from flower_ldp.strategies.split_labels import ToldLabels
+from flower_ldp.strategies.split.align import AlignedParty
+from flower_ldp.strategies.split.code_top import CodeTop
+from flower_ldp.strategies.split.exchange import GridExchange, LocalExchange, PartyError
+from flower_ldp.strategies.split.labels import NoisyLabels, ToldLabels
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep
 
 __all__ = [
@@ -47,7 +51,9 @@ __all__ = [
     "LocalExchange",
     "Momentum",
     "NodesGone",
+    "NoisyLabels",
     "PartyError",
+    "ProtectedEvalStrategy",
     "ProxyCodebook",
     "ProxySupport",
     "RunStopped",

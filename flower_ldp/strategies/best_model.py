@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 
+from flower_ldp.files import replacing
+
 __all__ = ["BestModel"]
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -43,8 +45,11 @@ class BestModel:
 
     Examples
     --------
-    >>> best = BestModel("best.npz", evaluate)
-    >>> strategy.start(grid, arrays, evaluate_fn=best)
+    Given to ``strategy.start(grid, arrays, evaluate_fn=best)``, it is called after each round.
+
+    >>> best = BestModel("best.npz", lambda server_round, arrays: MetricRecord({"accuracy": 0.9}))
+    >>> best.server_round is None
+    True
     """
 
     def __init__(
@@ -94,13 +99,8 @@ class BestModel:
 
     def _save(self, arrays: ArrayRecord) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(self.path.name + ".partial")
         # numpy.savez takes names as keywords, and an array may be called "file".
-        with partial.open("wb") as file:
-            with zipfile.ZipFile(file, "w") as archive:
-                for name, array in arrays.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array.numpy(), allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self.path)
+        with replacing(self.path) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array.numpy(), allow_pickle=False)

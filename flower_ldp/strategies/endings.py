@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from flwr.app import MessageType, MetricRecord
 from flwr.serverapp.strategy import Result
 
-from flower_ldp.strategies.replies import HINTS, REFUSED_REHEARSAL, ReplyFilter
+from flower_ldp.refusals import REFUSED_REHEARSAL, is_code
+from flower_ldp.strategies.replies import HINTS, ReplyFilter
 
 __all__ = ["RunStopped", "check_result", "stop_if_in_vain"]
 
@@ -39,7 +40,7 @@ def stop_if_in_vain(replies: ReplyFilter, server_round: int) -> None:
         If raw replies outnumber the reports and refusals of gates, or no report came and more
         gates say that their app failed its rehearsal than refuse for another cause.
     """
-    refusals = sum(count for reason, count in replies.rejected.items() if _is_of_a_gate(reason))
+    refusals = sum(count for reason, count in replies.rejected.items() if is_code(reason))
     if len(replies.raw) > replies.accepted + refusals:
         raise RunStopped(
             f"round {server_round}: {len(replies.raw)} clients answered with raw replies and "
@@ -52,10 +53,6 @@ def stop_if_in_vain(replies: ReplyFilter, server_round: int) -> None:
             f"round {server_round}: the clients' app failed its rehearsal on its own public sample "
             f"data, and nothing was charged: {replies.rehearsed}"
         )
-
-
-def _is_of_a_gate(reason: str) -> bool:
-    return reason.startswith("ldp:")
 
 
 def raw_hint(nodes: list[int]) -> str:

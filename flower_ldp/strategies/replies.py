@@ -16,17 +16,24 @@ from typing import TypeVar
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.refusals import (
+    FAILED,
+    MEANINGS,
+    REFUSED_BUDGET,
+    REFUSED_LEDGER,
+    REFUSED_MESSAGE,
+    REFUSED_POLICY,
+    REFUSED_PROPOSAL,
+    REFUSED_REHEARSAL,
+)
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 _flwr_log = logging.getLogger("flwr")
 
-REFUSED_POLICY = "ldp:refused:policy"
-#: The app failed on its own public sample data; the error's text follows after a colon.
-REFUSED_REHEARSAL = "ldp:refused:rehearsal"
 #: What may be wrong if every client answers with :data:`REFUSED_POLICY`.
 NO_POLICY_HINT = (
-    "clients refuse with ldp:refused:policy: their policy does not allow this proposal, or none "
+    f"clients refuse with {REFUSED_POLICY}: their policy does not allow this proposal, or none "
     "is named. Each node's operator names one by --node-config 'ldp-policy=\"FILE\"' or the "
     "variable FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
     "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts: the one that "
@@ -37,35 +44,29 @@ NO_POLICY_HINT = (
 HINTS: Mapping[str, str] = MappingProxyType(
     {
         REFUSED_POLICY: NO_POLICY_HINT,
-        "ldp:refused:budget": (
-            "clients refuse with ldp:refused:budget: what their owners allow in all is spent, or "
+        REFUSED_BUDGET: (
+            f"clients refuse with {REFUSED_BUDGET}: what their owners allow in all is spent, or "
             "the round costs more than is left ('flower-ldp ledger show' at a client says which)"
         ),
-        "ldp:refused:message": (
-            "clients refuse with ldp:refused:message: their LdpMod has no release for this type of "
+        REFUSED_MESSAGE: (
+            f"clients refuse with {REFUSED_MESSAGE}: their LdpMod has no release for this type of "
             "message, as LdpMod(train=SignDSRelease()) has none for evaluate messages"
         ),
-        "ldp:refused:proposal": (
-            "clients refuse with ldp:refused:proposal: their release is not the strategy's "
+        REFUSED_PROPOSAL: (
+            f"clients refuse with {REFUSED_PROPOSAL}: their release is not the strategy's "
             "(SignDSRelease answers SignDSStrategy, GaussianRelease GaussianStrategy), or their "
             "flower-ldp is older than this one"
         ),
-        "ldp:refused:ledger": (
-            "clients refuse with ldp:refused:ledger: their ledger cannot be used, and their log "
+        REFUSED_LEDGER: (
+            f"clients refuse with {REFUSED_LEDGER}: their ledger cannot be used, and their log "
             "says why"
         ),
-        "ldp:failed": "clients failed: their logs hold the error, and it goes no further",
+        FAILED: "clients failed: their logs hold the error, and it goes no further",
     }
 )
 #: Refusals that a gate sends before anything is charged.
 UNCHARGED = frozenset(
-    {
-        "ldp:refused:budget",
-        "ldp:refused:message",
-        REFUSED_POLICY,
-        "ldp:refused:proposal",
-        REFUSED_REHEARSAL,
-    }
+    code for code, one in MEANINGS.items() if one.stage == "before" and not one.party
 )
 #: How much of what a client sent is quoted in a log line.
 _MOST_QUOTED = 300
@@ -109,7 +110,7 @@ class ReplyFilter:
     accepted : int
         Replies that decoded.
     rejected : Counter of str
-        Replies that did not, by reason: a client's refusal (``"ldp:refused:policy"``), an
+        Replies that did not, by reason: a client's refusal (:mod:`flower_ldp.refusals`), an
         app error or the SuperLink's own for a node that is gone (``"error"``), an unknown or
         repeated sender (``"sender"``), or what a decoder found wrong (``"record"``,
         ``"version"``, ``"length"``, ...).
@@ -184,18 +185,7 @@ def _one_line(text: str) -> str:
     return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
 
 
-_KNOWN_REASONS = frozenset(
-    {
-        "ldp:failed",
-        "ldp:refused:budget",
-        "ldp:refused:ledger",
-        "ldp:refused:message",
-        "ldp:refused:policy",
-        "ldp:refused:proposal",
-        REFUSED_REHEARSAL,
-        "ldp:refused:repeat",
-    }
-)
+_KNOWN_REASONS = frozenset(code for code, one in MEANINGS.items() if not one.party)
 
 
 def is_raw(content: RecordDict) -> bool:

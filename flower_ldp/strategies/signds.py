@@ -2,48 +2,101 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
-from types import NoneType
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
+from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.selection import sum_of_signs
+from flower_ldp.mechanisms.selection import Selection, SignSum
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.endings import stop_if_in_vain
-from flower_ldp.strategies.exchange import (
-    account,
-    cost_metrics,
-    moved_model,
-    propose,
-    reply_metrics,
-)
-from flower_ldp.strategies.health import Health, HealthWatch
-from flower_ldp.strategies.patience import patient_start
-from flower_ldp.strategies.replies import Complaints
+from flower_ldp.strategies.health import Health
+from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.server_optimizer import FixedLength, ServerOptimizer
-from flower_ldp.strategies.signds_round import Round, Tally
-from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
-from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import SignDSProposal
-
-_log = logging.getLogger("flwr")
+from flower_ldp.strategies.training import TrainingStrategy
+from flower_ldp.wire.signds import SignDSProposal, decode_report
 
 
-class SignDSStrategy(FedAvg):
+class SignDSTally:
+    """One round of SignDS: what is asked, and the sum of the signs that came back.
+
+    Parameters
+    ----------
+    proposal : SignDSProposal
+        What clients are asked for.
+    dimension : int
+        d.
+    step_size : StepSize
+        Of the run; learns from the round's magnitude bits.
+
+    Attributes
+    ----------
+    plan : SelectionPlan
+        h, v_th and the law for that d.
+    ones : int
+        Magnitude bits that are 1, so far.
+    """
+
+    def __init__(self, proposal: SignDSProposal, dimension: int, step_size: StepSize) -> None:
+        self.proposal = proposal
+        self.plan = proposal.selection.plan(dimension, quiet=True)
+        self.ones = 0
+        self._asked = proposal.magnitude is not None
+        self._step_size = step_size
+        self._signs = SignSum(dimension)
+
+    @property
+    def total(self) -> NDArray[np.int32]:
+        """The sum of signs so far, shape (d,)."""
+        return self._signs.total()
+
+    def decode(self, payload: bytes) -> tuple[Selection, int | None]:
+        """Return the selection and, if it was asked for, the magnitude bit."""
+        indices, sign, bit = decode_report(
+            payload,
+            dimension=self.plan.dimension,
+            dim_out=self.plan.dim_out,
+            has_bit=self._asked,
+        )
+        return Selection(indices, sign), bit
+
+    def add(self, report: tuple[Selection, int | None]) -> None:
+        """Take in a report."""
+        selection, bit = report
+        self.ones += bit or 0
+        self._signs.add(selection)
+
+    def close(self, reports: int) -> Metrics:
+        """Learn from the bits, and return ``r-est`` and ``magnitude-majority`` if they were asked.
+
+        The majority is B: 1 yes, 0 no, -1 undecided.
+        """
+        if not self._asked or self._step_size.estimate is None:
+            return {}
+        majority = self._step_size.learn(self.ones, reports)
+        return {
+            "r-est": self._step_size.estimate.value,
+            "magnitude-majority": -1 if majority is None else majority,
+        }
+
+    def step(self, reports: int) -> NDArray[np.float32]:
+        """Return the scaled sum of signs."""
+        factor = self._step_size.factor(reports, self.plan, asked=self._asked)
+        return np.float32(factor) * self.total.astype(np.float32)
+
+
+class SignDSStrategy(TrainingStrategy[SignDS]):
     """Federated training from SignDS reports.
 
     An ordinary Flower strategy: sampling, ``start`` and ``evaluate_fn`` are those of FedAvg.
     Clients run :class:`~flower_ldp.clients.LdpMod` with
     :class:`~flower_ldp.clients.SignDSRelease`; no gradient, loss or count of theirs arrives
-    here. The server moves the model along the sum of the reported signs.
+    here. The server moves the model along the sum of the reported signs. Metrics of a round have
+    ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1 undecided) besides, where bits were
+    asked for.
 
     Parameters
     ----------
@@ -82,6 +135,9 @@ class SignDSStrategy(FedAvg):
     ... )
     """
 
+    _mechanism_type = SignDS
+    _mechanism_example = "a SignDS, as SignDS(epsilon=8.0)"
+
     def __init__(
         self,
         mechanism: SignDS,
@@ -99,21 +155,22 @@ class SignDSStrategy(FedAvg):
         configrecord_key: str = "config",
         evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
     ) -> None:
-        must_be("mechanism", mechanism, SignDS, "a SignDS, as SignDS(epsilon=8.0)")
         must_be(
             "step",
             step,
             (LearnedStep, FixedStep),
             "a LearnedStep or a FixedStep, as LearnedStep(MagRR(epsilon=1.0)) or FixedStep(0.1)",
         )
-        must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
-        if isinstance(step, LearnedStep) and isinstance(server_optimizer, FixedLength):
+        if step.magnitude is not None and isinstance(server_optimizer, FixedLength):
             raise ValueError(
                 "steps of fixed length ignore a learned size: clients would pay "
                 f"epsilon {step.magnitude.epsilon:g} a round for a bit that is never used; "
                 "pass a FixedStep, or another server optimizer"
             )
         super().__init__(
+            mechanism,
+            server_optimizer=server_optimizer,
+            health=health,
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
             min_train_nodes=min_train_nodes,
@@ -123,130 +180,33 @@ class SignDSStrategy(FedAvg):
             configrecord_key=configrecord_key,
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
-        self.mechanism = mechanism
         self.step_size = StepSize(step, scaling)
         self.scaling = scaling
-        self.server_optimizer = server_optimizer
-        self._round: Round | None = None
         self._planned: set[int] = set()
-        self._complaints = Complaints()
-        self._health = HealthWatch(health)
-        self.proposals = Proposals()
 
-    start = patient_start
+    def _tally(self, dimension: int, participation: float) -> SignDSTally:
+        self._warn_once(dimension)
+        question = self.step_size.question(participation)
+        proposal = self._proposal(self.mechanism.sized(dimension), question)
+        tally = SignDSTally(proposal, dimension, self.step_size)
+        self.step_size.check(tally.plan)
+        return tally
 
-    def summary(self) -> None:
-        """Log the configuration, what it costs and how to learn the step size if it is not."""
+    def _description(self) -> Iterator[str]:
+        """Yield what it costs and how to learn the step size if it is not."""
         spent = compose(self._proposal(self.mechanism, self.step_size.question(1.0)).events())
-        _log.info("\t├──> SignDS: %s", self.mechanism)
-        _log.info("\t│\t├──Cost of a round: at most %s", spent[Unit.CLIENT])
-        _log.info("\t│\t├──Scaling: %s", self.scaling)
+        yield f"\t├──> SignDS: {self.mechanism}"
+        yield f"\t│\t├──Cost of a round: at most {spent[Unit.CLIENT]}"
+        yield f"\t│\t├──Scaling: {self.scaling}"
         if self.server_optimizer is not None:
-            _log.info("\t│\t├──Server optimizer: %s", self.server_optimizer.describe())
+            yield f"\t│\t├──Server optimizer: {self.server_optimizer.describe()}"
         if self.step_size.estimate is None:
-            _log.info(
+            yield (
                 "\t│\t└──Step: fixed rate; to learn it from one private bit per client, set "
                 "sign_mag_eps in the configuration or pass step=LearnedStep(MagRR(epsilon=...))"
             )
         else:
-            _log.info("\t│\t└──Step: learned by MagRR from %s", self.step_size.estimate)
-        super().summary()
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Sample clients as FedAvg does, and add the round's proposal to each message.
-
-        Raises
-        ------
-        ValueError
-            If reports about a model of this size could make no step. Nobody was asked.
-        """
-        messages = list(super().configure_train(server_round, arrays, config, grid))
-        model = {name: array.numpy() for name, array in arrays.items()}
-        layout = ModelLayout.of(model)
-        available = len(list(grid.get_node_ids()))
-        participation = len(messages) / available if available else 0.0
-        self._warn_once(layout.dimension)
-        mechanism = self.mechanism.sized(layout.dimension)
-        proposal = self._proposal(mechanism, self.step_size.question(participation))
-        plan = mechanism.plan(layout.dimension, quiet=True)
-        self.step_size.check(plan)
-        nodes = propose(messages, proposal.to_fields(), proposal.events(), self.proposals)
-        self._round = Round(server_round, model, layout, plan, proposal, nodes)
-        return messages
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Move the model by the reports of this round.
-
-        Returns
-        -------
-        arrays : ArrayRecord or None
-            The new model; None, which keeps the old one, if no report was usable.
-        metrics : MetricRecord or None
-            ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per
-            report); ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1 undecided) where
-            bits were asked for; ``failing-share`` and ``failing-share-error`` where health bits
-            were; ``epsilon-round`` and ``epsilon-total`` (worst client, pure).
-
-        Raises
-        ------
-        RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
-        """
-        current = self._round
-        if current is None or current.server_round != server_round:
-            raise RuntimeError(f"round {server_round} was not configured by this strategy")
-        self._round = None
-        tally = Tally(current, self._health, self._complaints)
-        total = sum_of_signs(tally.selections(replies), current.layout.dimension)
-        events = current.proposal.events()
-        account(tally.filter, events, self.proposals, self._complaints, server_round)
-        majority = None
-        if current.proposal.magnitude is not None:
-            majority = self.step_size.learn(tally.ones, tally.filter.accepted)
-        metrics = self._metrics(current, tally, majority)
-        stop_if_in_vain(tally.filter, server_round)
-        self._health.check(server_round)
-        if tally.filter.accepted == 0:
-            return None, metrics
-        moved = self._moved(current, total, tally.filter.accepted)
-        if moved is None:
-            _log.error("the step of round %d is not finite: the model stays", server_round)
-        return moved, metrics
-
-    def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
-        """Return what clients have spent on this server's proposals, in the worst case.
-
-        The clients' own ledgers are the truth. Needs the extra ``accounting`` for the
-        approximate bound; without it, or where that is larger, the sums stand alone.
-
-        Parameters
-        ----------
-        delta : float
-            Of the approximate bound and of the conditional line, in (0, 1).
-        """
-        return self.proposals.report(delta=delta)
-
-    def _moved(self, current: Round, total: NDArray[np.int32], reports: int) -> ArrayRecord | None:
-        asked = current.proposal.magnitude is not None
-        factor = self.step_size.factor(reports, current.plan, asked=asked)
-        with np.errstate(over="ignore", invalid="ignore"):
-            step = np.float32(factor) * total.astype(np.float32)
-            if self.server_optimizer is not None:
-                step = self.server_optimizer.step(step, current.server_round)
-        return moved_model(current.layout, current.model, step)
-
-    def _metrics(self, current: Round, tally: Tally, majority: int | None) -> MetricRecord:
-        values = reply_metrics(tally.filter, tally.payload_bytes)
-        if current.proposal.magnitude is not None and self.step_size.estimate is not None:
-            values["r-est"] = self.step_size.estimate.value
-            values["magnitude-majority"] = -1 if majority is None else majority
-        values.update(self._health.values())
-        values.update(cost_metrics(current.proposal.events(), self.proposals))
-        return MetricRecord(values)  # type: ignore[arg-type]
+            yield f"\t│\t└──Step: learned by MagRR from {self.step_size.estimate}"
 
     def _proposal(self, mechanism: SignDS, question: Question | None) -> SignDSProposal:
         health = self._health.epsilon

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.signds import SelectionPlan
@@ -36,6 +36,20 @@ class FixedStep:
     def __post_init__(self) -> None:
         if not 0 < self.global_lr < math.inf:
             raise ValueError(f"global_lr must be in (0, inf), got {self.global_lr}")
+
+    @property
+    def magnitude(self) -> None:
+        """No bit is asked for."""
+        return None
+
+    @property
+    def rate(self) -> float:
+        """The rate of a round without bits, which is every round."""
+        return self.global_lr
+
+    def asks(self, participation: float) -> bool:
+        """Return that no round asks for bits."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,36 @@ class LearnedStep:
         if not 0 <= self.min_participation <= 1:
             raise ValueError(f"min_participation must be in [0, 1], got {self.min_participation}")
 
+    @property
+    def rate(self) -> float | None:
+        """The rate of a round without bits; None if there is no such round."""
+        return None if self.fallback is None else self.fallback.rate
+
+    def asks(self, participation: float) -> bool:
+        """Return whether a round asks for bits.
+
+        Parameters
+        ----------
+        participation : float
+            Fraction of the available clients that take part.
+        """
+        return self.fallback is None or participation >= self.min_participation
+
+
+class StepRule(Protocol):
+    """How the size of steps is set: :class:`FixedStep` or :class:`LearnedStep`."""
+
+    @property
+    def magnitude(self) -> MagRR | None:
+        """The bit that sizes are learned from; None if they are not."""
+
+    @property
+    def rate(self) -> float | None:
+        """The rate of a round without bits; None if there is no such round."""
+
+    def asks(self, participation: float) -> bool:
+        """Return whether a round of that participation asks for bits."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -83,7 +127,7 @@ class StepSize:
 
     Parameters
     ----------
-    rule : LearnedStep or FixedStep
+    rule : StepRule
         How the size is set.
     scaling : {"published", "unbiased"}
         What it multiplies.
@@ -94,14 +138,12 @@ class StepSize:
         MagRR's knowledge; None for a fixed rate.
     """
 
-    def __init__(self, rule: LearnedStep | FixedStep, scaling: Scaling = "published") -> None:
+    def __init__(self, rule: StepRule, scaling: Scaling = "published") -> None:
         if scaling not in SCALINGS:
             raise ValueError(f"scaling must be one of {SCALINGS}, got {scaling!r}")
-        self._magnitude = rule.magnitude if isinstance(rule, LearnedStep) else None
-        self._fixed = rule.fallback if isinstance(rule, LearnedStep) else rule
-        self._min_participation = rule.min_participation if isinstance(rule, LearnedStep) else 0.0
+        self._rule = rule
         self._scaling = scaling
-        self.estimate: StepEstimate | None = self._magnitude.start() if self._magnitude else None
+        self.estimate: StepEstimate | None = rule.magnitude.start() if rule.magnitude else None
 
     def question(self, participation: float) -> Question | None:
         """Return the question to ask in a round, or None to ask for no bit.
@@ -111,11 +153,10 @@ class StepSize:
         participation : float
             Fraction of the available clients that take part.
         """
-        if self._magnitude is None or self.estimate is None:
+        magnitude = self._rule.magnitude
+        if magnitude is None or self.estimate is None or not self._rule.asks(participation):
             return None
-        if self._fixed is not None and participation < self._min_participation:
-            return None
-        return Question(self._magnitude.epsilon, self.estimate.threshold)
+        return Question(magnitude.epsilon, self.estimate.threshold)
 
     def check(self, plan: SelectionPlan) -> None:
         """Refuse a selection of which this scaling makes no step: ask before it costs anything.
@@ -137,10 +178,11 @@ class StepSize:
             The majority's answer B, or None if these bits and those of earlier rounds that
             asked the same do not tell.
         """
-        if self._magnitude is None or self.estimate is None:
+        magnitude = self._rule.magnitude
+        if magnitude is None or self.estimate is None:
             return None
-        answer = self._magnitude.answer(self.estimate, ones, total)
-        self.estimate = self._magnitude.advance(self.estimate, ones, total)
+        answer = magnitude.answer(self.estimate, ones, total)
+        self.estimate = magnitude.advance(self.estimate, ones, total)
         return answer
 
     def factor(self, reports: int, plan: SelectionPlan, *, asked: bool) -> float:
@@ -157,10 +199,11 @@ class StepSize:
         """
         if reports < 1:
             raise ValueError(f"reports must be at least 1, got {reports}")
+        rate = self._rule.rate
         if asked and self.estimate is not None:
             magnitude, published = self.estimate.magnitude, self.estimate.magnitude
-        elif self._fixed is not None:
-            magnitude, published = self._fixed.global_lr, self._fixed.global_lr / reports
+        elif rate is not None:
+            magnitude, published = rate, rate / reports
         else:
             raise ValueError("a round without bits needs a fixed rate")
         if self._scaling == "published":

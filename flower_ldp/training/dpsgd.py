@@ -157,7 +157,7 @@ def make_private(
         message_id=f"dpsgd:{RandomSource.from_os().random_bytes(16).hex()}",
         message_type=MESSAGE_TYPE,
         events=(event,),
-        terms=json.dumps(terms, sort_keys=True, separators=(",", ":")),
+        parameters=json.dumps(terms, sort_keys=True, separators=(",", ":")),
     )
     draws = Draws()
     poisson = PoissonLoader(loader, PoissonBatches(examples, expected, batches), draws)

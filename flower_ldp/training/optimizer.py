@@ -8,10 +8,10 @@ current torch). Here
 1. each example's gradient, over all parameters together, is scaled to length C at most and the
    scaled gradients are added up, all in double precision. An example whose gradient is not finite
    counts as zero, so that it neither spoils the model nor stops the training;
-2. the sum is put on a grid of 2^-33 standard deviations, and whole normal numbers from
-   :mod:`flower_ldp.mechanisms.gaussian_noise` are added as integers. So low-order bits of a
-   noisy gradient tell nothing about the sum (Mironov, "On Significance of the Least Significant
-   Bits for Differential Privacy", 2012).
+2. the sum is put on a grid of 2^-33 standard deviations, and whole normal numbers
+   (:mod:`flower_ldp.mechanisms.sampling.discrete_gaussian`) are added as integers. So low-order
+   bits of a noisy gradient tell nothing about the sum (Mironov, "On Significance of the Least
+   Significant Bits for Differential Privacy", 2012).
 
 **One draw, one step.** A step ends the turn that the loader opened when it drew the batch
 (:mod:`~flower_ldp.training.draws`), and is counted, before anything else is computed: also if
@@ -34,8 +34,8 @@ import torch
 from opacus.optimizers import DPOptimizer
 
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms.gaussian_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.discrete_gaussian import DEVIATION_BITS, normal
 from flower_ldp.training.draws import Draws
 
 _MARGIN = 1e-5

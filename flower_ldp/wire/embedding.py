@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding
-from flower_ldp.mechanisms.unary import UnaryEncoding
+from flower_ldp.wire.embedding_codecs import EMBEDDINGS, EmbeddingMechanism, codec_of
+from flower_ldp.wire.fields import check_version
 
 #: Keys of a message's records: where in the training it is (``after``, the last step that the
 #: bottom must have made, and ``step``, the one to make), and its gradient.
@@ -36,8 +36,6 @@ ALIGN, REWIND, PREPARE, FORWARD, BACKWARD, EVALUATE = (
     "train.backward",
     "evaluate.forward",
 )
-
-EmbeddingMechanism = UnaryEncoding | CodebookEmbedding
 
 _VERSION = 1
 _TABLE = {"table": str, "ids": str, "records": int, "block-size": int}
@@ -117,13 +115,13 @@ class EmbeddingProposal:
         mechanism = self.mechanism
         if mechanism.epsilon is None:
             raise ValueError("a proposal needs an epsilon: quantization alone is no release")
-        unary = isinstance(mechanism, UnaryEncoding)
+        codec = codec_of(mechanism)
         return {
             "version": _VERSION,
-            "mechanism": "embedding_dp" if unary else "codebook_embedding",
+            "mechanism": codec.mechanism,
             "epsilon": float(mechanism.epsilon),
-            "width": width_of(mechanism),
-            "one-hot": isinstance(mechanism, UnaryEncoding) and mechanism.one_hot,
+            "width": mechanism.width,
+            "one-hot": codec.is_one_hot(mechanism),
             "block": self.block,
             **self.terms.to_fields(),
         }
@@ -138,9 +136,7 @@ class EmbeddingProposal:
             ``"version"``, ``"fields"`` for missing, unknown or ill-typed fields, ``"domain"``
             for values outside their intervals.
         """
-        version = fields.get("version")
-        if type(version) is not int or version != _VERSION:
-            raise WireError("version", f"proposal version {quoted(version)}")
+        check_version(fields, _VERSION)
         _check(fields, _FIELDS)
         epsilon, width, one_hot = (fields[name] for name in ("epsilon", "width", "one-hot"))
         try:
@@ -157,13 +153,13 @@ class EmbeddingProposal:
 
 
 def _mechanism(name: str, epsilon: object, width: object, one_hot: object) -> EmbeddingMechanism:
-    if name == "embedding_dp":
-        return UnaryEncoding(epsilon, width, bool(one_hot))  # type: ignore[arg-type]
-    if name == "codebook_embedding" and one_hot is False:
-        return CodebookEmbedding(epsilon, width)  # type: ignore[arg-type]
-    raise WireError(
-        "fields", f"not an embedding's proposal: {quoted(name)}, one-hot {quoted(one_hot)}"
-    )
+    codec = EMBEDDINGS.get(name)
+    found = None if codec is None else codec.read(epsilon, width, one_hot)  # type: ignore[arg-type]
+    if found is None:
+        raise WireError(
+            "fields", f"not an embedding's proposal: {quoted(name)}, one-hot {quoted(one_hot)}"
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def _check(fields: Mapping[str, object], wanted: Mapping[str, type]) -> None:
@@ -176,21 +172,14 @@ def _check(fields: Mapping[str, object], wanted: Mapping[str, type]) -> None:
             raise WireError("fields", f"{name} must be {kind.__name__}, got {quoted(fields[name])}")
 
 
-def width_of(mechanism: EmbeddingMechanism) -> int:
-    """Return the length of an embedding: bits, or codes."""
-    return mechanism.bits if isinstance(mechanism, UnaryEncoding) else mechanism.codes
-
-
 def embeddings_length(mechanism: EmbeddingMechanism, records: int) -> int:
     """Return the number of bytes of every report about so many records."""
-    return 1 + records * _record_bytes(mechanism)
+    return 1 + records * codec_of(mechanism).record_bytes(mechanism)
 
 
 def encode_embeddings(reports: NDArray[np.integer], mechanism: EmbeddingMechanism) -> bytes:
     """Return the payload of a block's randomized embeddings."""
-    if isinstance(mechanism, UnaryEncoding):
-        return bytes([_VERSION]) + np.packbits(reports.astype(np.uint8), axis=1).tobytes()
-    return bytes([_VERSION]) + reports.astype(_code_type(mechanism)).tobytes()
+    return bytes([_VERSION]) + codec_of(mechanism).encode(mechanism, reports)
 
 
 def decode_embeddings(
@@ -210,30 +199,8 @@ def decode_embeddings(
     """
     if payload[:1] != bytes([_VERSION]):
         raise WireError("version", f"report version {payload[:1]!r}")
-    body, width = payload[1:], width_of(mechanism)
-    unary = isinstance(mechanism, UnaryEncoding)
-    size = _record_bytes(mechanism)
+    codec, body = codec_of(mechanism), payload[1:]
+    size = codec.record_bytes(mechanism)
     if len(body) != records * size:
         raise WireError("length", f"{len(body)} bytes for {records} records of {size}")
-    if unary:
-        packed = np.frombuffer(body, dtype=np.uint8).reshape(records, size)
-        bits = np.unpackbits(packed, axis=1)
-        if bits[:, width:].any():
-            raise WireError("padding", "bits are set behind the end of a record")
-        return bits[:, :width].astype(np.float32)
-    codes = np.frombuffer(body, dtype=_code_type(mechanism)).astype(np.int64)
-    if (codes >= width).any():
-        raise WireError("code", f"a code is not below {width}")
-    rows = np.zeros((records, width), dtype=np.float32)
-    rows[np.arange(records), codes] = 1.0
-    return rows
-
-
-def _record_bytes(mechanism: EmbeddingMechanism) -> int:
-    if isinstance(mechanism, UnaryEncoding):
-        return -(-mechanism.bits // 8)
-    return _code_type(mechanism).itemsize
-
-
-def _code_type(mechanism: EmbeddingMechanism) -> np.dtype[np.unsignedinteger]:
-    return np.dtype("<u1" if width_of(mechanism) <= 256 else "<u2")
+    return codec.decode(mechanism, body, records)

@@ -18,8 +18,14 @@ from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
-from flower_ldp.wire.proposal import float_field
+from flower_ldp.wire.fields import check_version, float_field
+from flower_ldp.wire.health import (
+    health_events,
+    health_fields,
+    health_length,
+    health_response,
+    without_health,
+)
 
 _VERSION = 1
 _FIELDS = {"version", "mechanism", "epsilon", "delta", "clip-norm"}
@@ -52,6 +58,18 @@ class GaussianProposal:
         """Return what an answer costs one client."""
         return (*self.mechanism.events(), *health_events(self.health_epsilon))
 
+    def report_bytes(self, dimension: int) -> int:
+        """Return the number of bytes of every report of so many entries, health bit included."""
+        return gaussian_length(dimension) + health_length(self.health_epsilon)
+
+    def encode(self, report: NDArray[np.int8]) -> bytes:
+        """Return the bytes of a report without the health bit."""
+        return encode_gaussian(report)
+
+    def decode(self, data: bytes, dimension: int) -> NDArray[np.int8]:
+        """Decode a report without the health bit, strictly; see :func:`decode_gaussian`."""
+        return decode_gaussian(data, dimension=dimension, largest=self.mechanism.largest)
+
     def to_fields(self) -> dict[str, int | float | str]:
         """Return the record's fields."""
         return {
@@ -73,9 +91,7 @@ class GaussianProposal:
             ``"version"`` for another version, ``"fields"`` for missing, unknown or
             ill-typed fields, ``"domain"`` for values outside their intervals.
         """
-        version = fields.get("version")
-        if type(version) is not int or version != _VERSION:  # True and 1.0 equal 1
-            raise WireError("version", f"proposal version {quoted(version)}")
+        check_version(fields, _VERSION)
         fields, health = without_health(fields)
         if set(fields) != _FIELDS or fields["mechanism"] != "gaussian":
             raise WireError("fields", f"not a Gaussian proposal: {quoted(sorted(fields))}")

@@ -16,7 +16,7 @@ import pytest
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Ledger
 from flower_ldp.privacy import Unit
 from tests.faults.label_worker import LABELS, randomize
-from tests.unit.test_private_labels import write_policy
+from tests.unit.clients.test_private_labels import write_policy
 
 if sys.platform == "win32":
     pytest.skip("signals and locks of POSIX", allow_module_level=True)

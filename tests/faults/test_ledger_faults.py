@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.anchor import FileAnchor
 from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.accounting.ledger.anchor import FileAnchor
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import Unit
 from tests.faults.ledger_worker import release

@@ -24,8 +24,8 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from flower_ldp.wire.signds_report import decode_report
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.signds import decode_report
 from tests.messages import context, message, proposal
 
 #: Probability that a sound gate is called unsound.

@@ -24,7 +24,7 @@ from tests.broken_paths import (
     train_each_batch_twice,
 )
 from tests.extras import extra
-from tests.statistical.test_audit_verdicts import CONFIDENCE, sources_seeded_from
+from tests.long.test_audit_verdicts import CONFIDENCE, sources_seeded_from
 
 pytest.importorskip("scipy")  # the audit's bounds
 paths = extra("flower_ldp.audit_paths.dpsgd")

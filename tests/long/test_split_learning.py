@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 
 from tests.split_world import Side, local
-from tests.unit.test_split import CONDITIONAL, strategy
+from tests.unit.split.test_split import CONDITIONAL, strategy
 
 
 def test_two_parties_learn_what_neither_has_alone(tmp_path: Path) -> None:

@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, hypergeom
 
-from flower_ldp.mechanisms.discrete_laplace import DiscreteLaplace
 from flower_ldp.mechanisms.laplace import round_to_grid
-from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import decode_eval_report
-from flower_ldp.wire.proposal import SignDSProposal
-from flower_ldp.wire.signds_report import decode_report
+from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
+from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
+from flower_ldp.wire.signds import SignDSProposal, decode_report
 from tests.network.sites import ROOT
 
 sys.path.insert(0, str(ROOT / "tests" / "network" / "app"))

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import BoundedMean, Laplace, MagRR, RandomSource, SignDS
-from flower_ldp.wire.eval_proposal import EvalProposal
-from flower_ldp.wire.eval_report import encode_eval_report
-from flower_ldp.wire.proposal import SignDSProposal
-from flower_ldp.wire.signds_report import encode_report
+from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
+from flower_ldp.wire.signds import SignDSProposal, encode_report
 from tests.network.agreement import Exchanges, differences, known, rejected, sizes, statistics
 
 ROUNDS, NODES, EVERY = 9, 3, 4

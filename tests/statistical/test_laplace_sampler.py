@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms.discrete_laplace import DiscreteLaplace
-from flower_ldp.mechanisms.exact import as_fraction
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
+from flower_ldp.privacy import as_fraction
 from tests.extras import extra
 
 stats = extra("scipy.stats")

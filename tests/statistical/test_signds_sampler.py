@@ -11,7 +11,7 @@ import pytest
 from flower_ldp.mechanisms import RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_law import SelectionLaw
 from tests.extras import extra
-from tests.unit.topk_cases import sample_positions
+from tests.unit.mechanisms.topk_cases import sample_positions
 
 stats = extra("scipy.stats")
 

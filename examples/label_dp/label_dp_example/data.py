@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
 from flwr.app import Context
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+
+from label_dp_example import digits
 
 CATEGORIES = 10
 
@@ -44,16 +43,7 @@ def load(source: str, evaluate_on: str, seed: int) -> tuple[Split, Split]:
     seed : int
         Of the order of the clients' images, and of the validation set.
     """
-    if source == "digits":
-        x, y = load_digits(return_X_y=True)
-        images = (x.reshape(-1, 8, 8) / 16 - 0.305) / 0.376
-        x_train, x_test, y_train, y_test = train_test_split(
-            images, y, test_size=0.2, stratify=y, random_state=0
-        )
-    else:
-        with np.load(Path(source)) as file:
-            x_train, y_train = _standardized(file["x_train"]), file["y_train"]
-            x_test, y_test = _standardized(file["x_test"]), file["y_test"]
+    x_train, x_test, y_train, y_test = digits.read(source)
     order = np.random.default_rng(seed).permutation(len(x_train))
     x_train, y_train = x_train[order], y_train[order]
     if evaluate_on == "validation":
@@ -78,11 +68,6 @@ def of_client(context: Context) -> Split:
     if clients > len(everything.labels):
         raise ValueError(f"{clients} clients cannot share {len(everything.labels)} images")
     return Split(everything.images[number::clients], everything.labels[number::clients])
-
-
-def _standardized(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    # MNIST's mean and deviation: published constants, not statistics of the clients' data
-    return (pixels / np.float32(255) - np.float32(0.1307)) / np.float32(0.3081)
 
 
 def _split(images: NDArray[np.floating], labels: NDArray[np.integer]) -> Split:

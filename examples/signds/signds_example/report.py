@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from flwr.serverapp.strategy import Result
 from rich.console import Console
 from rich.table import Table
 
+from flower_ldp.files import replacing
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 _MAX_ROWS = 20
@@ -49,7 +49,9 @@ def publish(result: Result, config: Mapping[str, Any], folder: Path) -> None:
     rounds = [_row(result, number) for number in sorted(numbers)]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{config['strategy']}-history.json"
-    _write_whole(path, json.dumps({"config": dict(config), "rounds": rounds}, indent=1) + "\n")
+    history = json.dumps({"config": dict(config), "rounds": rounds}, indent=1) + "\n"
+    with replacing(path) as file:
+        file.write(history.encode())
     _print_table(str(config["strategy"]), rounds)
     plot(folder)
     print(f"wrote {path.resolve()} and {(folder / 'history.png').resolve()}", flush=True)
@@ -64,13 +66,6 @@ def _row(result: Result, number: int) -> dict[str, Any]:
     if result.arrays is not None and train is not None and "bytes-up" not in row:
         row["bytes-up"] = sum(array.numpy().nbytes for array in result.arrays.values())
     return row
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that a crash leaves the old one or the new one, never a part."""
-    scratch = path.with_suffix(".partial")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
 
 
 def _print_table(strategy: str, rounds: list[dict[str, Any]]) -> None:
@@ -122,8 +117,7 @@ def plot(folder: Path) -> Path:
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
     target = folder / "history.png"
-    scratch = target.with_suffix(".partial.png")
-    figure.savefig(scratch, dpi=140)
+    with replacing(target) as file:
+        figure.savefig(file, dpi=140, format="png")
     plt.close(figure)
-    os.replace(scratch, target)
     return target

@@ -18,8 +18,8 @@ from flower_ldp.clients import private_labels
 from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, UnaryEncoding, best_accuracy
 from flower_ldp.privacy import Unit
 from flower_ldp.split import TorchTop
-from flower_ldp.strategies import CodeTop, SplitStrategy, ToldLabels
-from flower_ldp.strategies.split_exchange import Exchange
+from flower_ldp.strategies import CodeTop, NoisyLabels, SplitStrategy
+from flower_ldp.strategies.split.exchange import Exchange
 from split_digits import data
 
 app = ServerApp()
@@ -39,7 +39,7 @@ def run(grid: Grid | Exchange, context: Context) -> None:
     labels = {table: target for table, (_, target) in data.load(source).items()}
     codes = config["mode"] == "codes"
     if codes:
-        strategy = _codes(config, own, labels, _told(context, labels["train"]))
+        strategy = _codes(config, own, labels, _noisy(context, labels["train"]))
     else:
         strategy = _bits(config, own, labels)
     checkpoint = None if codes else str(config["checkpoint"]) or None
@@ -56,8 +56,8 @@ def run(grid: Grid | Exchange, context: Context) -> None:
     releases = 1 if codes else len(result.history)
     total = releases * strategy.mechanism.record_epsilon
     print(f"epsilon of a training record, at each party: at most {total:g} in this run", flush=True)
-    if strategy.told is not None:
-        print(strategy.told.statement(), flush=True)
+    if strategy.noisy_labels is not None:
+        print(strategy.noisy_labels.statement(), flush=True)
         limit = best_accuracy(epsilon * len(result.parties), 10)
         print(f"no mechanism names a digit more often than {limit:.4f} at this epsilon", flush=True)
     if config["output"]:
@@ -74,12 +74,12 @@ def _bits(config: Mapping[str, Any], own: Any, labels: Any) -> SplitStrategy:
     return SplitStrategy(top, UnaryEncoding(float(config["epsilon"]), width), own, labels)
 
 
-def _codes(config: Mapping[str, Any], own: Any, labels: Any, told: ToldLabels) -> SplitStrategy:
+def _codes(config: Mapping[str, Any], own: Any, labels: Any, noisy: NoisyLabels) -> SplitStrategy:
     mechanism = CodebookEmbedding(float(config["epsilon"]), 10)
-    return SplitStrategy(CodeTop(10), mechanism, own, labels, told=told)
+    return SplitStrategy(CodeTop(10), mechanism, own, labels, noisy_labels=noisy)
 
 
-def _told(context: Context, labels: NDArray[np.int64]) -> ToldLabels:
+def _noisy(context: Context, labels: NDArray[np.int64]) -> NoisyLabels:
     """Randomize the labels, or take from the ledger what came out when that was done.
 
     The server's operator says with FLOWER_LDP_POLICY which policy, and so which ledger. Another
@@ -87,4 +87,4 @@ def _told(context: Context, labels: NDArray[np.int64]) -> ToldLabels:
     """
     response = KaryResponse(float(context.run_config["label-epsilon"]), 10, unit=Unit.LABEL)
     name = f"train at {response.epsilon!r}"
-    return ToldLabels(private_labels(context, labels, mechanism=response, name=name))
+    return NoisyLabels(private_labels(context, labels, mechanism=response, name=name))

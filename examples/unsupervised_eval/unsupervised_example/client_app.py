@@ -4,10 +4,10 @@ import torch
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from flower_ldp.clients import LaplaceEvalRelease, LdpMod, SignDSRelease
+from flower_ldp.clients import LdpMod, ProtectedEvalRelease, SignDSRelease
 from unsupervised_example import data, model
 
-app = ClientApp(mods=[LdpMod(train=SignDSRelease(), evaluate=LaplaceEvalRelease())])
+app = ClientApp(mods=[LdpMod(train=SignDSRelease(), evaluate=ProtectedEvalRelease())])
 
 
 @app.train()

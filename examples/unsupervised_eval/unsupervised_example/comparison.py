@@ -9,7 +9,6 @@ images of the simulated clients. That is possible because this is a simulation.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import spearmanr
 
+from flower_ldp.files import replacing
 from flower_ldp.strategies import ClusterScore
 from unsupervised_example import data, model, report
 
@@ -148,10 +148,9 @@ def plot(histories: list[dict[str, Any]], folder: Path) -> Path:
     for panel, history in zip(panels[0], histories, strict=True):
         _draw(panel, history)
     target = folder / "unsupervised_eval.png"
-    scratch = target.with_suffix(".partial.png")
-    figure.savefig(scratch, dpi=110)
+    with replacing(target) as file:
+        figure.savefig(file, dpi=110, format="png")
     plt.close(figure)
-    os.replace(scratch, target)
     return target
 
 

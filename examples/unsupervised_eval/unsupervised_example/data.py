@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
+
+from unsupervised_example import digits
 
 _MOST_PUBLIC = 2_000
 
@@ -69,16 +69,7 @@ def load(source: str, evaluate_on: str, seed: int) -> Images:
     seed : int
         Of the split of the training images.
     """
-    if source == "digits":
-        x, y = load_digits(return_X_y=True)
-        images = (x.reshape(-1, 8, 8) / 16 - 0.305) / 0.376
-        x_train, x_test, y_train, y_test = train_test_split(
-            images, y, test_size=0.2, stratify=y, random_state=0
-        )
-    else:
-        with np.load(Path(source)) as file:
-            x_train, y_train = _standardized(file["x_train"]), file["y_train"]
-            x_test, y_test = _standardized(file["x_test"]), file["y_test"]
+    x_train, x_test, y_train, y_test = digits.read(source)
     if evaluate_on == "validation":
         x_train, x_test, y_train, y_test = train_test_split(
             x_train, y_train, test_size=0.1, stratify=y_train, random_state=seed
@@ -93,11 +84,6 @@ def load(source: str, evaluate_on: str, seed: int) -> Images:
         held_out=_tensor(x_test),
         labels=np.asarray(y_test, dtype=np.int64),
     )
-
-
-def _standardized(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    # MNIST's mean and deviation: published constants, not statistics of the clients' data
-    return (pixels / np.float32(255) - np.float32(0.1307)) / np.float32(0.3081)
 
 
 def _tensor(images: NDArray[np.floating]) -> torch.Tensor:

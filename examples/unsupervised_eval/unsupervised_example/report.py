@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from flwr.serverapp.strategy import Result
 from rich.console import Console
 
+from flower_ldp.files import replacing
 from flower_ldp.privacy import Unit
 from flower_ldp.strategies.spending import SpendingReport
 
@@ -52,6 +52,5 @@ def _row(result: Result, number: int) -> dict[str, Any]:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a crash leaves the old one or the new one, never a part."""
-    scratch = path.with_suffix(".partial")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
+    with replacing(path) as file:
+        file.write(text.encode())

@@ -7,7 +7,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.config import load_config
 from flower_ldp.errors import ConfigError
-from flower_ldp.strategies import LaplaceEvalStrategy, ProxyCodebook, SignDSStrategy
+from flower_ldp.strategies import ProtectedEvalStrategy, ProxyCodebook, SignDSStrategy
 from unsupervised_example import data, model, report
 
 app = ServerApp()
@@ -15,7 +15,7 @@ app = ServerApp()
 
 def make_strategy(
     context: Context, public: data.Images, net: model.ClusteringAutoencoder
-) -> LaplaceEvalStrategy:
+) -> ProtectedEvalStrategy:
     """Return SignDS training with the evaluation that the run configuration names."""
     run = context.run_config
     # A relative path is looked up beside this file, an absolute one is taken as it is.
@@ -37,7 +37,7 @@ def make_strategy(
         )
     else:
         raise ValueError(f"protection must be 'laplace' or 'codebook', got {run['protection']!r}")
-    return LaplaceEvalStrategy(
+    return ProtectedEvalStrategy(
         SignDSStrategy(
             signds.mechanism(),
             signds.step(),

@@ -1,0 +1,261 @@
+"""Rollback anchors: the end of a ledger's chain, kept where restoring the ledger does not reach.
+
+Nothing inside a file can tell that it is an older copy of itself. An anchor stores the ledger's
+mark elsewhere: in a file on another disk, or behind a command that asks a TPM, a keystore or a
+counter on another machine. The order is ledger, anchor, release:
+
+- a charge is committed, then the anchor moves to it, then a report may leave;
+- a ledger that is **ahead** of its anchor was killed in between: nothing left, it is accepted;
+- an anchor that is **ahead** of its ledger, or that names an entry which the ledger does not have
+  so, means that the ledger was set back or is another: refused.
+
+It fails closed: an anchor that is missing, empty or not understood refuses every release. No
+gate ever makes one; ``flower-ldp ledger anchor`` does, from a ledger that its owner trusts.
+
+The anchor is moved while the ledger is locked for writing, and always to the newest entry: so
+processes that charge at once cannot move it back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from flower_ldp.accounting.ledger.anchor_command import answer_of
+from flower_ldp.accounting.ledger.file_checks import check_folder, check_owned
+from flower_ldp.accounting.ledger.types import Mark
+from flower_ldp.errors import LdpError, LedgerError, quoted
+from flower_ldp.files import replacing
+
+_MARK = re.compile(r"([0-9a-f]{32}) (0|[1-9][0-9]{0,18}) ([0-9a-f]{64})")
+T = TypeVar("T")
+
+_WORD = "flower-ldp-anchor "
+_MOST = 1_024
+
+
+class Anchor(Protocol):
+    """Where a ledger's mark is kept."""
+
+    def read(self) -> Mark | None:
+        """Return what is stored, or None if nothing ever was.
+
+        Raises
+        ------
+        LedgerError
+            If that cannot be found out.
+        """
+
+    def write(self, mark: Mark) -> None:
+        """Store a mark; when this returns it outlives a power loss.
+
+        Raises
+        ------
+        LedgerError
+            If it is not certain that it is stored.
+        """
+
+
+@dataclass(frozen=True)
+class FileAnchor:
+    """A mark in a file of its own: on another disk than the ledger, or it is worth little.
+
+    It is replaced whole. The file belongs to the user who charges, with mode 0600, in a folder
+    that nobody else may write to.
+
+    Parameters
+    ----------
+    path : Path
+        Absolute.
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        if not self.path.is_absolute():
+            raise ValueError(f"the anchor's file must be an absolute path, got {self.path}")
+
+    def __str__(self) -> str:
+        return f"anchor {self.path}"
+
+    def read(self) -> Mark | None:
+        """Return the file's mark; None if there is no such file."""
+        try:
+            check_folder(self.path.parent, str(self))
+            # What is no regular file must not be waited for.
+            flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+            try:
+                handle = os.open(self.path, flags)
+            except FileNotFoundError:
+                return None
+            with open(handle, "rb") as stream:
+                check_owned(os.fstat(handle), str(self))
+                content = stream.read(_MOST)
+        except OSError as error:
+            raise self._failed(error) from error
+        text = content.decode("ascii", "replace")
+        if not text.startswith(_WORD):
+            raise LedgerError(f"{self} holds no mark: it is damaged, or another file")
+        return parse(text.removeprefix(_WORD), str(self))
+
+    def write(self, mark: Mark) -> None:
+        """Replace the file; when this returns it is on disk."""
+        try:
+            check_folder(self.path.parent, str(self))
+            with replacing(self.path, mode=0o600) as stream:
+                stream.write(f"{_WORD}{text_of(mark)}\n".encode("ascii"))
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> LedgerError:
+        return LedgerError(f"{self} cannot be used: {error.strerror or error}")
+
+
+@dataclass(frozen=True)
+class CommandAnchor:
+    """A mark behind a command of the owner's, which is called without a shell.
+
+    With ``read`` as one more argument it prints the mark that it stores, or an empty line if
+    it has none. With ``write`` it reads a mark from its input, stores it and prints what it
+    then stores. A mark is one line: the ledger's name, the number of entries and the chain
+    value, with a blank between. Whatever else it prints, another exit status than 0 and a
+    command that takes longer than ``timeout`` are errors.
+
+    Parameters
+    ----------
+    argv : tuple of str
+        The program, an absolute path, and its arguments. Nobody but its owner, who is this
+        user or root, may write the program.
+    timeout : float
+        Seconds for one call.
+    """
+
+    argv: tuple[str, ...]
+    timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.argv or not all(isinstance(word, str) for word in self.argv):
+            raise ValueError("the anchor's command must be a list of strings, with a program")
+        if not os.path.isabs(self.argv[0]):
+            raise ValueError(
+                f"the anchor's program must be an absolute path, got {self.argv[0][:80]!r}"
+            )
+        if not 0 < self.timeout <= 3_600:
+            raise ValueError(f"timeout must be in (0, 3600], got {self.timeout}")
+
+    def __str__(self) -> str:
+        return f"anchor command {self.argv[0]}"
+
+    def read(self) -> Mark | None:
+        """Return the mark that the command prints; None for an empty line."""
+        text = self._ask("read", "")
+        return parse(text, str(self)) if text.strip() else None
+
+    def write(self, mark: Mark) -> None:
+        """Have the command store a mark, and compare what it then has."""
+        text = self._ask("write", f"{text_of(mark)}\n")
+        if parse(text, str(self)) != mark:
+            raise LedgerError(f"{self} stores another mark than it was given")
+
+    def _ask(self, word: str, text: str) -> str:
+        return answer_of((*self.argv, word), text, self.timeout, str(self))
+
+
+def anchor_of(
+    file: str | os.PathLike[str] | None = None, command: Sequence[str] | None = None
+) -> Anchor | None:
+    """Return the anchor that a policy names, or None if it names none.
+
+    Raises
+    ------
+    ValueError
+        If it names both, or a path that is not absolute.
+    """
+    if file is not None and command is not None:
+        raise ValueError("an anchor is a file or a command, not both")
+    if file is not None:
+        return FileAnchor(Path(file))
+    return None if command is None else CommandAnchor(tuple(command))
+
+
+def text_of(mark: Mark) -> str:
+    """Return a mark as one line."""
+    return f"{mark.ledger} {mark.entries} {mark.chain}"
+
+
+def parse(text: str, source: str) -> Mark:
+    """Return the mark of a line.
+
+    Raises
+    ------
+    LedgerError
+        If it is none.
+    """
+    found = _MARK.fullmatch(text.removesuffix("\n"))
+    if found is None:
+        raise LedgerError(f"{source} holds no mark: it says {quoted(text)}")
+    return Mark(found[1], int(found[2]), found[3])
+
+
+def compare(anchor: Anchor, head: Mark, chain_at: Callable[[int], bytes]) -> Mark:
+    """Return the anchor's mark if it lies in the history that ends with ``head``.
+
+    Parameters
+    ----------
+    anchor : Anchor
+        What is asked.
+    head : Mark
+        The end of the ledger, which is locked against charges.
+    chain_at : callable
+        Returns the chain value after an entry of the ledger.
+
+    Raises
+    ------
+    LedgerError
+        Saying what is wrong and what to do.
+    """
+    mark = _asked(anchor.read, anchor)
+    if mark is None:
+        raise LedgerError(
+            f"{anchor} holds no mark. Is its disk there? If it never held one, and this ledger is "
+            "the newest of its data, the owner makes it: flower-ldp ledger anchor (docs/ledger.md)"
+        )
+    if mark.ledger != head.ledger:
+        raise LedgerError(f"{anchor} is that of ledger {mark.ledger}, and this is {head.ledger}")
+    if mark.entries > head.entries:
+        raise LedgerError(
+            f"the ledger was set back: {anchor} has entry {mark.entries}, and it ends with "
+            f"{head.entries}. Put the newest copy back; if there is none, docs/ledger.md says "
+            "how a restored backup is made good. Nothing was released"
+        )
+    if chain_at(mark.entries).hex() != mark.chain:
+        raise LedgerError(
+            f"the ledger was set back and used again: {anchor} has another entry {mark.entries}. "
+            "Put the newest copy back (docs/ledger.md). Nothing was released"
+        )
+    return mark
+
+
+def move(anchor: Anchor, mark: Mark) -> None:
+    """Store a mark; the ledger that it is of is locked for writing.
+
+    Raises
+    ------
+    LedgerError
+        If it is not certain that it is stored.
+    """
+    _asked(lambda: anchor.write(mark), anchor)
+
+
+def _asked(ask: Callable[[], T], anchor: Anchor) -> T:
+    """Fail closed, whatever an anchor raises."""
+    try:
+        return ask()
+    except LdpError:
+        raise
+    except Exception as error:
+        raise LedgerError(f"{anchor} failed: {error}") from error

@@ -1,0 +1,169 @@
+"""Entries and their events: written once, read back against the chain."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.books import Place
+from flower_ldp.accounting.ledger import rows
+from flower_ldp.accounting.ledger.rows import DamageError, Head, chain_at, digest
+from flower_ldp.accounting.ledger.sums import Snapshot, raise_all
+from flower_ldp.accounting.ledger.types import Charge, Entry, ExactEvent
+from flower_ldp.privacy import Unit
+
+#: Entries read by one statement, so that a long listing does not hold off a charge.
+PAGE = 500
+_COLUMNS = (
+    "id, at, data_id, run_id, message_id, message_type, fingerprint, parameters, chain,"
+    " (SELECT count(*) FROM report WHERE report.entry = entry.id),"
+    " coalesce((SELECT number FROM releases WHERE releases.entry = entry.id), 1)"
+)
+_EVENTS = "SELECT entry, position, mechanism, unit, epsilon, delta, count FROM event"
+_UNITS = [unit.value for unit in Unit]
+_WAIVERS = "SELECT entry, position, unit FROM waiver"
+
+
+def _chain(
+    before: bytes, row: tuple[Any, ...], events: list[tuple[Any, ...]], releases: int
+) -> bytes:
+    # Events without a waiver, and one release, as ledgers of version 1 have them: what they
+    # chained stays valid.
+    return digest("entry", before, *row, events, *(() if releases == 1 else (releases,)))
+
+
+def _stored(event: ExactEvent) -> tuple[Any, ...]:
+    fields = (event.mechanism, event.unit, event.cost.epsilon, event.cost.delta, event.count)
+    return (*fields, list(event.waived)) if event.waived else fields
+
+
+def append(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
+    """Write an entry with its events and return the head that ends with it."""
+    number = head.entries + 1
+    events = [_stored(event) for event in charge.exact]
+    row = (
+        number,
+        at,
+        charge.data_id,
+        str(charge.run_id),
+        charge.message_id,
+        charge.message_type,
+        charge.fingerprint,
+        charge.parameters,
+    )
+    chain = _chain(head.chain, row, events, charge.releases)
+    db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, chain))
+    db.executemany(
+        "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(number, position, *event[:5]) for position, event in enumerate(events)],
+    )
+    db.executemany(
+        "INSERT INTO waiver VALUES (?, ?, ?)",
+        [
+            (number, position, unit)
+            for position, event in enumerate(charge.exact)
+            for unit in event.waived
+        ],
+    )
+    if charge.releases != 1:
+        db.execute("INSERT INTO releases VALUES (?, ?)", (number, charge.releases))
+    return Head(head.ledger, number, at, chain)
+
+
+def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
+    """Write an entry and all that follows from it; return the new head."""
+    head = append(db, head, charge, at)
+    place = Place.of(charge.data_id)
+    raise_all(Snapshot(db), place, str(charge.run_id), charge.book, at, head.entries)
+    rows.write_head(db, head)
+    return head
+
+
+def has(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> bool:
+    """Return whether there is an entry of the data, run and message."""
+    return _number(db, data_id, run_id, message_id) is not None
+
+
+def _number(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> int | None:
+    row = db.execute(
+        "SELECT id FROM entry WHERE data_id = ? AND run_id = ? AND message_id = ?",
+        (data_id, str(run_id), message_id),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def find(db: sqlite3.Connection, head: Head, charge: Charge) -> Entry | None:
+    """Return the entry of the same data, run and message, or None.
+
+    That it is the same is compared once more: a damaged index leads to another entry, whose
+    report must not go out under this name.
+    """
+    asked = (charge.data_id, charge.run_id, charge.message_id)
+    number = _number(db, *asked)
+    if number is None:
+        return None
+    entry = next(read(db, head, number, number))
+    if (entry.data_id, entry.run_id, entry.message_id) != asked:
+        raise DamageError(f"the index of messages leads to entry {number}, which is another")
+    return entry
+
+
+def read(db: sqlite3.Connection, head: Head, first: int, last: int) -> Iterator[Entry]:
+    """Yield the entries from ``first`` to ``last``, each checked against the one before it."""
+    before = chain_at(db, head, first - 1)
+    for start in range(first, last + 1, PAGE):
+        stop = min(start + PAGE, last + 1)
+        between = (start, stop)
+        page = db.execute(
+            f"SELECT {_COLUMNS} FROM entry WHERE id >= ? AND id < ? ORDER BY id", between
+        ).fetchall()
+        events = _read_events(db, start, stop)
+        if [row[0] for row in page] != list(events):
+            raise DamageError(f"of the entries {start} to {stop - 1} some are missing")
+        for row in page:
+            number, chain = row[0], row[8]
+            if _chain(before, row[:8], events[number], row[10]) != chain:
+                raise DamageError(f"entry {number} is not what was written")
+            before = chain
+            yield _entry(row, events[number])
+
+
+def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, list[tuple[Any, ...]]]:
+    """Return the events of entries from ``start`` to before ``stop``, as they were chained."""
+    between = (start, stop)
+    waived: dict[tuple[int, int], list[str]] = {}
+    query = f"{_WAIVERS} WHERE entry >= ? AND entry < ?"
+    for number, position, unit in db.execute(query, between):
+        waived.setdefault((number, position), []).append(unit)
+    events: dict[int, list[tuple[Any, ...]]] = {number: [] for number in range(*between)}
+    query = f"{_EVENTS} WHERE entry >= ? AND entry < ? ORDER BY entry, position"
+    for number, position, *event in db.execute(query, between):
+        units = sorted(waived.pop((number, position), ()), key=_UNITS.index)
+        events.setdefault(number, []).append((*event, units) if units else tuple(event))
+    if waived:
+        raise DamageError(f"there is a waiver for event {next(iter(waived))}, which is not there")
+    return events
+
+
+def _entry(row: tuple[Any, ...], events: list[tuple[Any, ...]]) -> Entry:
+    number, at, data_id, run_id, message_id, message_type, fingerprint, parameters = row[:8]
+    exact = tuple(
+        ExactEvent(e[0], e[1], Amount(e[2], e[3]), e[4], tuple(e[5]) if e[5:] else ())
+        for e in events
+    )
+    return Entry(
+        number,
+        at,
+        data_id,
+        int(run_id),
+        message_id,
+        message_type,
+        fingerprint,
+        parameters,
+        exact,
+        row[8],
+        bool(row[9]),
+        row[10],
+    )

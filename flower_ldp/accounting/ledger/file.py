@@ -1,0 +1,233 @@
+"""The ledger's file: who may write it, how it is opened, and what its errors mean.
+
+The rollback journal with full synchronous writes is chosen over a write-ahead log. A commit
+returns after the pages and the end of the journal are on disk, so what was committed
+survives SIGKILL and power loss either way. But committed rows of a write-ahead log live in
+a second file until a checkpoint: a copy of the main file alone would hold smaller totals,
+and a log that is lost or damaged at its end is dropped in silence. With a rollback journal
+all that was committed is in the one file. The journal is overwritten rather than deleted
+(``PERSIST``), which saves two operations on the folder per commit.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from flower_ldp.accounting.ledger import file_checks as checks
+from flower_ldp.accounting.ledger import schema
+from flower_ldp.accounting.ledger.rows import DamageError
+from flower_ldp.errors import LedgerError
+from flower_ldp.files import sync_folder
+
+#: What SQLite's messages mean for a person. By text: the codes came with Python 3.11.
+_HINTS = {
+    "locked": "another process holds it. If none should, look for one that hangs; try again",
+    "disk is full": "the disk is full. Make room; nothing was released",
+    "disk i/o error": (
+        "the system cannot read or write it (a failing disk, a quota or a limit on file size). "
+        "Check the disk; nothing was released"
+    ),
+    "readonly": (
+        "it cannot be written (a read-only file system or folder, or the wrong user). "
+        "The folder must be writable too: SQLite keeps a journal there. If a process died while "
+        "it wrote, its journal must be undone before anyone can read: the next charge does that"
+    ),
+    "unable to open": (
+        "it or its journal cannot be opened. File and folder must be writable by this user: "
+        "SQLite keeps a journal there"
+    ),
+    "not a database": "it is not a ledger, or its beginning is damaged. {backup}",
+}
+_BACKUP = (
+    "Do not delete it and start afresh: that would forget what was spent. Stop the client, keep "
+    "the file, restore the newest backup and add what was released since (docs/ledger.md)"
+)
+
+
+def damaged(path: Path, what: object) -> LedgerError:
+    """Return the error for a file whose content is not what was written."""
+    return LedgerError(f"ledger {path} is damaged: {what}. {_BACKUP}")
+
+
+def outdated(path: Path) -> LedgerError:
+    """Return the error for a file of an older version that may not be changed now."""
+    return LedgerError(
+        f"ledger {path} has version 1, whose sums do not count what was spent about a client "
+        "towards its examples and labels. The next client that uses it brings it to version "
+        f"{schema.VERSION}, and so does: flower-ldp ledger migrate {path}"
+    )
+
+
+@contextmanager
+def understandable(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the system raise into a :class:`LedgerError`."""
+    try:
+        yield
+    except DamageError as error:
+        raise damaged(path, error) from error
+    except sqlite3.Error as error:
+        text = str(error).lower()
+        if "closed database" in text:
+            raise LedgerError(f"ledger {path} was closed: open it again") from error
+        for part, hint in _HINTS.items():
+            if part in text:
+                hint = hint.format(backup=_BACKUP)
+                raise LedgerError(f"ledger {path} cannot be used: {hint} [{error}]") from error
+        raise damaged(path, error) from error
+    except UnicodeDecodeError as error:
+        # Python's: SQLite quotes a damaged table definition in its message.
+        raise damaged(path, "its table definitions are not text") from error
+    except OSError as error:
+        raise LedgerError(f"ledger {path} cannot be used: {error.strerror or error}") from error
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """Return what tells this file from another one that takes its place."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def check_file(path: Path, *, read_only: bool, durable: bool = True) -> None:
+    """Refuse what is no regular file, is empty, has two names, or others can change.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    # By stat and never by opening: closing any descriptor of a SQLite file drops the locks
+    # that this process holds on it through other connections.
+    name, status = f"ledger {path}", path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise LedgerError(f"{name} is not a regular file: name a file")
+    if status.st_size == 0:
+        raise damaged(path, "it is empty")
+    if status.st_nlink > 1 and _drop_names_of_a_creator(path, status):
+        status = path.stat()
+    checks.check_links(status, name)
+    checks.check_mount(path, name)
+    checks.check_beside(path, name, owned=not read_only)
+    if read_only:
+        return
+    checks.check_owned(status, name)
+    checks.check_folder(path.parent, name, lenient=not durable)
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        # SQLite would open it for reading and fail at the first release.
+        raise LedgerError(f"ledger {path} cannot be used: {_HINTS['readonly']}")
+
+
+def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> bool:
+    """Remove the names under which the file was built, if whoever built it has not yet.
+
+    It was complete before it got its own name, so no journal belongs to the other.
+    """
+    dropped = False
+    with os.scandir(path.parent) as found:
+        for one in found:
+            if one.name.startswith(f".{path.name}.") and one.name.endswith(".new"):
+                other = one.stat(follow_symlinks=False)
+                if (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino):
+                    with suppress(FileNotFoundError, PermissionError):
+                        os.unlink(one.path)
+                    dropped = True
+    return dropped
+
+
+def create(path: Path, fill: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> None:
+    """Make a new ledger under its name, complete or not at all.
+
+    It is built under another name with mode 0600 and then linked, so that no process ever
+    sees half a ledger and two that create it at once end with the same one.
+    """
+    checks.check_folder(path.parent, f"ledger {path}", lenient=not durable)
+    if os.path.lexists(path.with_name(path.name + "-journal")):
+        raise LedgerError(
+            f"ledger {path} is missing but its journal is there: it was moved or deleted. {_BACKUP}"
+        )
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
+    try:
+        os.close(handle)
+        os.chmod(name, 0o600)  # a umask may have taken even the owner's rights
+        with closing(connect(Path(name), timeout=0.0, journal="DELETE")) as db:
+            db.execute("BEGIN IMMEDIATE")
+            schema.create(db)
+            fill(db)
+            db.execute("COMMIT")
+        try:
+            os.link(name, path)
+        except FileExistsError:
+            return  # another process was faster: its ledger is as good
+        sync_folder(path.parent)
+    finally:
+        with suppress(FileNotFoundError):  # another process may have, when it opened the ledger
+            os.unlink(name)
+
+
+def connect(
+    path: Path,
+    *,
+    timeout: float,
+    journal: str = "PERSIST",
+    read_only: bool = False,
+    durable: bool = True,
+) -> sqlite3.Connection:
+    """Return a connection that trusts nothing in the file and, if durable, commits to disk."""
+    uri = f"file:{quote(os.fsencode(path))}?mode={'ro' if read_only else 'rw'}"
+    db = sqlite3.connect(
+        uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
+    )
+    try:
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cell_size_check = ON")
+        db.execute("PRAGMA mmap_size = 0")
+        if not read_only:
+            # Without it a commit survives the death of the process, but not a power loss.
+            db.execute(f"PRAGMA synchronous = {'EXTRA' if durable else 'OFF'}")
+            db.execute("PRAGMA fullfsync = ON")  # macOS: its fsync does not reach the disk
+            mode = db.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0]
+            if mode.upper() != journal:
+                raise DamageError(f"its journal mode is {mode} and cannot be changed")
+            db.execute("PRAGMA journal_size_limit = 1048576")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def undo(path: Path) -> None:
+    """Undo what a killed process never committed; the file is then as it was before.
+
+    SQLite reads nothing until a connection that may write has done that, as the next client's.
+
+    Raises
+    ------
+    LedgerError
+        If the file cannot be used or written.
+    """
+    with understandable(path):
+        check_file(path, read_only=False)
+        with closing(connect(path, timeout=30.0)) as db:
+            schema.pragma_number(db, "user_version")
+
+
+def check_version(path: Path, db: sqlite3.Connection) -> None:
+    """Refuse a file that is no ledger or is newer than this package."""
+    application = schema.pragma_number(db, "application_id")
+    version = schema.pragma_number(db, "user_version")
+    if application != schema.APPLICATION_ID or version < 1:
+        raise LedgerError(
+            f"{path} is a SQLite database but not a ledger, or its header is damaged: name "
+            f"another file. If it was a ledger: {_BACKUP}"
+        )
+    if version > schema.VERSION:
+        raise LedgerError(
+            f"ledger {path} has version {version}, written by a newer flower-ldp; this one reads "
+            f"versions up to {schema.VERSION}: upgrade flower-ldp. The file was not changed"
+        )

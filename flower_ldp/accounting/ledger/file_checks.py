@@ -1,0 +1,232 @@
+"""Who else may change a file: its owner, its mode, its names, its folder, what lies beside it.
+
+SQLite finds the journal of a killed commit by the name of the file. Under a second name there is
+no journal, so half a commit is read as if it were whole, and a folder that others may write to
+lets them take the journal away or put another file in place. Who may write to a folder above that
+one can put another folder in place. These checks are made at every opening, by ``stat`` and by
+descriptors that open nothing: closing any other descriptor of a SQLite file drops the locks that
+this process holds on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from flower_ldp.errors import LedgerError
+
+_log = logging.getLogger("flower_ldp")
+
+_PATH_ONLY = getattr(os, "O_PATH", None)
+_MOST_LINKS = 40
+
+
+def mine() -> tuple[int, ...]:
+    """Return the users who may change what this process relies on: itself and root."""
+    return (0, os.geteuid())
+
+
+def check_owned(status: os.stat_result, name: str) -> None:
+    """Refuse what is no regular file of this user's alone.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        raise LedgerError(f"{name} is not a regular file: name a file")
+    if os.name != "posix":
+        return
+    if status.st_uid != os.geteuid():
+        raise LedgerError(
+            f"{name} belongs to user {status.st_uid}, this process runs as user "
+            f"{os.geteuid()}: run as its owner, or give it to this user (chown)"
+        )
+    if status.st_mode & 0o022:
+        raise LedgerError(
+            f"{name} can be written by others (mode {stat.S_IMODE(status.st_mode):04o}): check "
+            "who changed it (flower-ldp ledger verify), then chmod 600"
+        )
+    check_links(status, name)
+
+
+def check_links(status: os.stat_result, name: str) -> None:
+    """Refuse a file that has another name.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    if os.name == "posix" and status.st_nlink > 1:
+        raise LedgerError(
+            f"{name} has {status.st_nlink} names (hard links): a crash under one of them is not "
+            "undone under the others. If another has a file NAME-journal beside it, move the "
+            "ledger there first; then remove the others (find -samefile)"
+        )
+
+
+def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
+    """Refuse a folder that others may write to, and one that lies in such a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        What the file lies in.
+    name : str
+        What the error calls the file.
+    lenient : bool
+        For simulations: of this folder alone it is only warned, once, if others may write to it.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    if not lenient:
+        check_way(folder, name)
+    elif os.name == "posix":
+        fault = _owner_fault(str(folder), folder.stat(), name)
+        if fault is not None:
+            raise LedgerError(fault)
+        doubt = _mode_fault(str(folder), folder.stat(), name)
+        if doubt is not None:
+            _warn(doubt)
+
+
+def check_way(path: Path, name: str) -> None:
+    """Refuse a path on which somebody else can put another file, link or folder in place.
+
+    Every folder on the way, those of links and of what they name included, must belong to root or
+    to this user, and nobody else may write to it unless it is sticky. Then what is looked at here
+    is what is opened afterwards. The file itself is not judged.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    if os.name != "posix":
+        return
+    for here, status in _way(path):
+        fault = _owner_fault(here, status, name) or _mode_fault(here, status, name)
+        if fault is not None:
+            raise LedgerError(fault)
+
+
+def _way(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield each folder and each link on the way from the root, and at last the file."""
+    # Not by abspath: after a link, ".." leads to where the link does.
+    names, here, links = os.path.join(os.getcwd(), path).split(os.sep), os.sep, 0
+    yield here, os.lstat(here)
+    while names:
+        name = names.pop(0)
+        if name in ("", ".", ".."):
+            here = os.path.dirname(here) if name == ".." else here
+            continue
+        found = os.path.join(here, name)
+        try:
+            status = os.lstat(found)
+        except (FileNotFoundError, NotADirectoryError):
+            return  # whoever opens it says so
+        yield found, status
+        if not stat.S_ISLNK(status.st_mode):
+            here = found
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = os.readlink(found)
+        here = os.sep if target.startswith(os.sep) else here
+        names = [*target.split(os.sep), *names]
+
+
+def _owner_fault(here: str, status: os.stat_result, name: str) -> str | None:
+    if stat.S_ISREG(status.st_mode) or status.st_uid in mine():
+        return None
+    what = "is reached by a link" if stat.S_ISLNK(status.st_mode) else "lies in a folder"
+    return (
+        f"{name} {what} of user {status.st_uid}, who may put another in its place: give {here} "
+        "to this user (chown), or keep it elsewhere"
+    )
+
+
+def _mode_fault(here: str, status: os.stat_result, name: str) -> str | None:
+    mode = stat.S_IMODE(status.st_mode)
+    if not (stat.S_ISDIR(status.st_mode) and mode & 0o022) or mode & stat.S_ISVTX:
+        return None
+    return (
+        f"{name} lies in a folder that others may write to (mode {mode:04o}): they may put "
+        f"another in its place. chmod go-w {here}"
+    )
+
+
+@cache
+def _warn(text: str) -> None:
+    """Say something once."""
+    _log.warning("simulation: %s", text)
+
+
+def check_mount(path: Path, name: str) -> None:
+    """Refuse a file that is mounted by itself: elsewhere it has another name.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    if os.name != "posix":
+        return
+    one: object = _mount(path)
+    other: object = _mount(path.parent)
+    if one is None:  # devices tell less: a union file system may give each file one of its own
+        one, other = path.stat().st_dev, path.parent.stat().st_dev
+    if one == other:
+        return
+    raise LedgerError(
+        f"{name} is mounted by itself: its journal lies elsewhere than a crash would leave it. "
+        "Mount the folder that it lies in"
+    )
+
+
+def _mount(path: Path) -> bytes | None:
+    """Return the number of the mount that a path leads to; None where none is told."""
+    if _PATH_ONLY is None or sys.platform != "linux":
+        return None
+    handle = os.open(path, _PATH_ONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with open(f"/proc/self/fdinfo/{handle}", "rb") as lines:
+            return next((line for line in lines if line.startswith(b"mnt_id:")), None)
+    except FileNotFoundError:  # no /proc
+        return None
+    finally:
+        os.close(handle)
+
+
+def check_beside(path: Path, name: str, *, owned: bool) -> None:
+    """Refuse a journal that is not this user's own, if it must be, and a log that no ledger has.
+
+    Raises
+    ------
+    LedgerError
+        Naming the file.
+    """
+    journal = path.with_name(f"{path.name}-journal")
+    if owned:
+        with contextlib.suppress(FileNotFoundError):
+            check_owned(journal.lstat(), f"{name}: its journal {journal.name}")
+    for end in ("-wal", "-shm"):
+        log = path.with_name(path.name + end)
+        if os.path.lexists(log):
+            raise LedgerError(
+                f"{name} has {log.name} beside it, which no ledger has: another program opened "
+                "the file. Find out which, before anything is removed"
+            )

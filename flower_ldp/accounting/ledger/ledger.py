@@ -1,0 +1,463 @@
+"""The durable privacy ledger: charged before private data is read, sealed before it leaves.
+
+A release goes through four steps, the second and the fourth of them on disk before the next
+begins:
+
+1. ``receipt = ledger.charge(charge, limits)``: one transaction that looks the message up,
+   checks every limit and writes the cost; or a refusal.
+2. The app computes; the mechanism draws a report.
+3. ``ledger.seal(receipt, report)``: the report is stored.
+4. The report leaves.
+
+A crash between 1 and 3 wastes a charge, one between 3 and 4 loses nothing: the same message
+gets the stored report. So released <= sealed <= charged at every moment. A message that was
+charged and never sealed is refused for good: a second draw would need a second charge, and
+that takes a new message. docs/ledger.md states what is proved by which test.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.books import Place, is_account
+from flower_ldp.accounting.ledger import counts as counting
+from flower_ldp.accounting.ledger import entries, file, rows
+from flower_ldp.accounting.ledger import repeats as repeated
+from flower_ldp.accounting.ledger import time as times
+from flower_ldp.accounting.ledger.anchor import Anchor
+from flower_ldp.accounting.ledger.file_checks import check_way
+from flower_ldp.accounting.ledger.limits import check_given_again, check_limits, check_numbers
+from flower_ldp.accounting.ledger.rows import Head
+from flower_ldp.accounting.ledger.session import READ, WRITE, Session, mark_of
+from flower_ldp.accounting.ledger.sums import Snapshot
+from flower_ldp.accounting.ledger.time import Clock
+from flower_ldp.accounting.ledger.types import (
+    MOST_REPORT,
+    Charge,
+    Entry,
+    Kind,
+    Limit,
+    Mark,
+    NumberLimit,
+    Receipt,
+    UnitSpending,
+    Verification,
+    check_name,
+    check_run,
+    spending,
+)
+from flower_ldp.accounting.ledger.verify import verify
+from flower_ldp.errors import LedgerError
+from flower_ldp.privacy import Unit
+from flower_ldp.refusals import REFUSED_REPEAT
+
+__all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "NumberLimit", "Receipt"]
+
+
+class Ledger:
+    """A ledger file, open; a context manager. Make one with :meth:`open`.
+
+    Any number of processes may have the same file open, and threads may share an object.
+    A child process opens its own.
+    """
+
+    def __init__(self, session: Session, clock: Callable[[], int]) -> None:
+        self._session = session
+        self._clock = clock
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        read_only: bool = False,
+        at_least: Mark | None = None,
+        durable: bool = True,
+        anchor: Anchor | None = None,
+        timeout: float = 30.0,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> Ledger:
+        """Open a ledger, in constant time whatever its size.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        create : bool
+            Make it if it is missing. Without this a missing file is an error: a ledger that
+            got lost must not begin again at zero by itself.
+        read_only : bool
+            For looking at it: any owner and mode will do, and charges fail.
+        at_least : Mark, optional
+            From :meth:`mark`, kept elsewhere: a file that was set back before it is refused.
+        durable : bool
+            Whether charges and reports wait until they are on disk. **Never False for real
+            data**: a power loss would forget what was spent. Simulations need not wait.
+        anchor : Anchor, optional
+            Where the ledger's mark is kept: compared now, and moved at every charge before
+            :meth:`charge` returns (:mod:`.anchor`). A missing file is then never made.
+        timeout : float
+            Seconds to wait for another process's transaction.
+        clock : callable
+            Returns nanoseconds since 1970 (UTC).
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be used; the text says why and what to do.
+        """
+        named, path = Path(path), Path(os.path.realpath(path))
+        with file.understandable(path):
+            # Without links on it, the way is the one on which its folder is judged below.
+            if durable and not read_only and named != path:
+                check_way(named, f"ledger {path}")
+            if not path.exists():
+                if not create or anchor is not None:
+                    raise LedgerError(
+                        f"ledger {path} does not exist: correct the path, restore a backup, or "
+                        "create it if this data was never released from: flower-ldp ledger create "
+                        f"{path}"
+                    )
+                file.create(path, _fill, durable=durable)
+        session = Session(
+            path,
+            read_only=read_only,
+            timeout=timeout,
+            at_least=at_least,
+            durable=durable,
+            anchor=anchor,
+        )
+        return cls(session, clock)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; closing twice does nothing."""
+        self._session.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._session.closed
+
+    def look_again(self) -> None:
+        """Judge the file as :meth:`open` does: for a ledger that was open for long.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be used.
+        """
+        self._session.look_again()
+
+    def charge(
+        self,
+        charge: Charge,
+        limits: Sequence[Limit],
+        *,
+        basis: Charge | None = None,
+        numbers: Sequence[NumberLimit] = (),
+        repeats: int | None = None,
+    ) -> Receipt:
+        """Charge a release, or find that it was charged before.
+
+        Parameters
+        ----------
+        charge : Charge
+            The release.
+        limits : sequence of Limit
+            All that hold for this data. A unit without any has no budget.
+        basis : Charge, optional
+            What the release rests on, which no message asks for by itself: charged with it in
+            the same transaction, unless it was before. It has no report.
+        numbers : sequence of NumberLimit
+            All that hold for the number of releases of this data.
+        repeats : int, optional
+            Count a stored report that is given again, as :meth:`count` does ``"again"``, of at
+            most so many. Without it the report is not counted: for the owner's own use of it.
+
+        Returns
+        -------
+        Receipt
+            Once it is on disk, and the anchor moved. With a ``report``: send that one again.
+
+        Raises
+        ------
+        BudgetExhausted
+            If any limit would be exceeded, ``repeats`` too, or a report of no run is asked for by
+            a run that is over its limit with it; nothing was written.
+        RefusalError
+            With :data:`~flower_ldp.refusals.REFUSED_REPEAT`: the same data, run and message were
+            charged for another request, or no report was sealed.
+        LedgerError
+            If the file cannot be used. Nothing may be released.
+        """
+        with self._session.transaction(WRITE) as db:
+            head = self._session.head()
+            self._session.catch_up(head)
+            known = entries.find(db, head, charge)
+            if known is not None:
+                receipt = repeated.answer(db, known, charge)
+                check_given_again(db, charge, limits)
+                if repeats is not None:
+                    counting.count(db, charge.data_id, "again", repeats)
+                return receipt
+            at = self._clock_at(head).of_a_charge()
+            for one in repeated.unpaid(db, head, basis, charge):
+                check_limits(db, one, limits, at)
+                check_numbers(db, one, numbers, at)
+                head = entries.record(db, head, one, at)
+        self._session.saw(head)
+        self._session.move_anchor()
+        return Receipt(head.entries, head.chain)
+
+    def seal(self, receipt: Receipt, report: bytes) -> None:
+        """Store a report; when this returns it is on disk and may leave.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the receipt is not of this ledger, its report is already there, or the report
+            is longer than 2^28 bytes.
+        LedgerError
+            If the file cannot be used. The report must not leave.
+        """
+        if not isinstance(report, bytes):
+            raise TypeError(f"report must be bytes, got {type(report).__name__}")
+        if len(report) > MOST_REPORT:
+            raise ValueError(f"report must have at most {MOST_REPORT} bytes, got {len(report)}")
+        with self._session.transaction(WRITE) as db:
+            head = self._session.head()
+            number = receipt.entry
+            if not 1 <= number <= head.entries or rows.chain_at(db, head, number) != receipt.chain:
+                raise ValueError(f"receipt of entry {number} is not from this ledger")
+            if rows.read_report(db, number, receipt.chain) is not None:
+                raise ValueError(f"entry {number} was sealed before: its report may not change")
+            at = self._clock_at(head).of_a_question()
+            rows.write_report(db, number, at, receipt.chain, report)
+
+    def unsealed(self, charge: Charge) -> Receipt:
+        """Find a charge that has no report, so that it gets one after all.
+
+        For a program that is the only way out of the machine, and knows so that no report of it
+        has left. Nothing is charged.
+
+        Raises
+        ------
+        RefusalError
+            With :data:`~flower_ldp.refusals.REFUSED_REPEAT`, if there is no such charge, or it
+            has a report.
+        LedgerError
+            If the file cannot be used.
+        """
+        with self._session.transaction(WRITE) as db:
+            head = self._session.head()
+            self._session.catch_up(head)
+            return repeated.unsealed(db, head, charge)
+
+    def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
+        """Count what was answered or failed beside charges; on disk when this returns.
+
+        Parameters
+        ----------
+        data_id : str
+            The account, or a part of it, which counts towards the account.
+        kind : str
+            ``"again"``: a stored report is sent again. ``"acknowledged"``: an answer with
+            nothing in it. ``"failed"``: the app failed after a charge.
+        most : int, optional
+            The largest number; of ``"again"`` and ``"acknowledged"`` together.
+
+        Returns
+        -------
+        int
+            The number of this kind.
+
+        Raises
+        ------
+        BudgetExhausted
+            If there would be more than ``most``; nothing was written.
+        LedgerError
+            If the file cannot be used.
+        """
+        check_name("data_id", data_id)
+        with self._session.transaction(WRITE) as db:
+            self._session.head()
+            return counting.count(db, data_id, kind, most)
+
+    def counts(self, data_id: str) -> dict[Kind, int]:
+        """Return what was counted for an account, by kind; see :meth:`count`."""
+        check_name("data_id", data_id)
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            return counting.counts(db, data_id)
+
+    def counted(self) -> dict[str, dict[Kind, int]]:
+        """Return what was counted for all accounts of which anything was, sorted by name."""
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            return {account: counting.counts(db, account) for _, account in counting.every(db)}
+
+    def number(self, data_id: str, limit: NumberLimit) -> int:
+        """Return how many releases of an account count towards a limit now."""
+        check_name("data_id", data_id)
+        with self._session.transaction(READ) as db:
+            at = self._clock_at(self._session.head()).of_a_question()
+            return Snapshot(db).number(limit, Place.of(data_id), at)
+
+    def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
+        """Return what counts towards limits, in one run or in all: what records have spent.
+
+        What was spent about a coarser unit is in it, and so are conditional claims, which
+        :meth:`spending` tells apart. Of all of the data it is what any of its records has
+        spent at most; of a part, what any record of that part has.
+
+        Returns
+        -------
+        dict of Unit to Amount
+            Only units for which something was promised.
+        """
+        found = {spent.unit: spent.counted for spent in self.spending(data_id, run_id)}
+        return {unit: amount for unit, amount in found.items() if amount != Amount()}
+
+    def spending(self, data_id: str, run_id: int | None = None) -> list[UnitSpending]:
+        """Return what was spent directly and in all, and what that says nothing about.
+
+        One for each unit, of all of the data or of a part, in one run or in all.
+        """
+        check_name("data_id", data_id)
+        if run_id is not None:
+            check_run(run_id)
+        run = "" if run_id is None else str(run_id)
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            return list(spending(Snapshot(db).spent(run, Place.of(data_id))))
+
+    def spent(self, data_id: str, run_id: int, limit: Limit) -> Amount:
+        """Return what counts towards a limit now; the run matters only to limits per run.
+
+        Beside what the run was charged they count what belongs to no run (:data:`NO_RUN`).
+        """
+        check_name("data_id", data_id)
+        check_run(run_id)
+        with self._session.transaction(READ) as db:
+            at = self._clock_at(self._session.head()).of_a_question()
+            return Snapshot(db).towards(limit, Place.of(data_id), run_id, at)
+
+    def has_charge(self, data_id: str, run_id: int, message_id: str) -> bool:
+        """Return whether a message was charged."""
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            return entries.has(db, data_id, run_id, message_id)
+
+    def data_ids(self) -> list[str]:
+        """Return the names of all accounts that were ever charged, parts included, sorted."""
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            every = rows.totals_between(db, rows.FIRST, ("0", ""))
+            return [name for (_, name), _ in every if is_account(name)]
+
+    def accounts(self) -> dict[str, int]:
+        """Return the names of all data that was ever charged, and in how many parts."""
+        found: dict[str, int] = {}
+        for name in self.data_ids():
+            place = Place.of(name)
+            found[place.account] = found.get(place.account, 0) + bool(place.layout)
+        return dict(sorted(found.items()))
+
+    def entries(self, first: int = 1) -> Iterator[Entry]:
+        """Yield the entries from number ``first`` on, each checked against the chain.
+
+        Entries that are added meanwhile are not among them.
+        """
+        if first < 1:
+            raise ValueError(f"first must be at least 1, got {first}")
+        last = self.mark().entries
+        while first <= last:
+            stop = min(first + entries.PAGE - 1, last)
+            with self._session.transaction(READ) as db:
+                page = list(entries.read(db, self._session.head(), first, stop))
+            yield from page
+            first = stop + 1
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """Yield one flat row for each event, ready for JSON or CSV; amounts are exact."""
+        return (row for entry in self.entries() for row in entry.rows())
+
+    def mark(self) -> Mark:
+        """Return the end of the chain: keep it elsewhere, and give it to :meth:`open`."""
+        with self._session.transaction(READ):
+            return mark_of(self._session.head())
+
+    def make_anchor(self, anchor: Anchor, *, replace: bool = False) -> Mark:
+        """Store the end of the chain in an anchor; its owner says that the ledger is the newest.
+
+        Parameters
+        ----------
+        anchor : Anchor
+            Where. What it holds must be in this ledger's history.
+        replace : bool
+            Give up what it holds, whatever it is.
+
+        Raises
+        ------
+        LedgerError
+            If it holds something else, or cannot be used.
+        """
+        return self._session.make_anchor(anchor, replace=replace)
+
+    def verify(self) -> Verification:
+        """Check the whole file; takes time in proportion to it and holds charges off.
+
+        Raises
+        ------
+        LedgerError
+            Naming the first thing that is wrong.
+        """
+        with self._session.transaction(READ) as db:
+            self._session.head()
+            head, sealed, totals = verify(db)
+        return Verification(head.entries, sealed, totals, mark_of(head))
+
+    def clock(self) -> Clock:
+        """Return what the clock shows and what the ledger's time is."""
+        with self._session.transaction(READ):
+            return self._clock_at(self._session.head())
+
+    def accept_clock(self) -> Clock:
+        """Take the owner's word that the clock is right, and return what it was before.
+
+        Past a jump of more than 400 days charges go on, and what was charged before it has left
+        every window of that length. Where the ledger itself is ahead, since it was charged with
+        a wrong clock, its time goes on from its latest entry: nothing leaves a window early.
+        """
+        with self._session.transaction(WRITE) as db:
+            before = self._clock_at(self._session.head())
+            times.accept(db, before)
+        return before
+
+    def _clock_at(self, head: Head) -> Clock:
+        return times.read(self._session.db, head, self._clock() // 1_000)
+
+
+def _fill(db: sqlite3.Connection) -> None:
+    """Write what a new ledger begins with."""
+    rows.insert_empty(db, os.urandom(16).hex())
+    times.write(db)

@@ -1,0 +1,211 @@
+"""Running sums of the ledger: raised by each charge, and read for what a charge concerns.
+
+A charge to all of the data raises its account. One to a part raises the part's account, the
+sums of its layout and those over all layouts, so that what any record has spent in all is
+known from four rows, whatever the number of parts (:mod:`flower_ldp.accounting.books`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.books import COUNTED, RELEASES, Book, Pair, Place, is_account, larger
+from flower_ldp.accounting.ledger import rows
+from flower_ldp.accounting.ledger.rows import DamageError
+from flower_ldp.accounting.ledger.types import NO_RUN, Limit, NumberLimit
+from flower_ldp.privacy import Unit
+
+
+def raised(before: dict[str, Book], place: Place, cost: Book) -> dict[str, Book]:
+    """Return the sums of one run, or of all, that a charge to a place changes.
+
+    Parameters
+    ----------
+    before : dict of str to Book
+        By name of account or of sums over parts; what is missing is zero.
+    place : Place
+        What is charged.
+    cost : Book
+        Of the charge.
+    """
+    part = before.get(place.name, Book()) + cost
+    if not place.layout:
+        return {place.name: part}
+    old = before.get(place.own_layout, Book())
+    new = old.joined(cost, part)
+    every = before.get(place.all_layouts, Book()) + (new - old)
+    return {place.name: part, place.own_layout: new, place.all_layouts: every}
+
+
+def names(place: Place) -> tuple[str, ...]:
+    """Return the names of all sums that a charge to a place changes."""
+    return (place.name, place.own_layout, place.all_layouts) if place.layout else (place.name,)
+
+
+class Snapshot:
+    """The sums as they stand in a transaction, each row read once.
+
+    Parameters
+    ----------
+    db : Connection
+        In a transaction that has not raised a sum yet.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self._totals: dict[tuple[str, str], Book] = {}
+
+    def total(self, run: str, name: str) -> Book:
+        """Return sums of a run, or with ``""`` over all runs."""
+        key = (run, name)
+        if key not in self._totals:
+            self._totals[key] = rows.read_total(self.db, key)
+        return self._totals[key]
+
+    def check(self, place: Place) -> None:
+        """Compare the sums over all runs with their copies on other pages.
+
+        A page that went back in time shows.
+
+        Raises
+        ------
+        DamageError
+            If they disagree.
+        """
+        for name in {place.account, place.all_layouts, *names(place)}:
+            if rows.read_course(self.db, name) != self.total("", name):
+                raise DamageError(f"two sums of {name.strip()} disagree")
+
+    def spent(self, run: str, place: Place) -> Book:
+        """Return what records of a place have spent in all, in one run or over all.
+
+        Of all of the data: what the client has spent, and any of its records at most. Of a
+        part: what any of its records has.
+        """
+        found = self.total(run, place.account) + self.total(run, place.all_layouts)
+        if not place.layout:
+            return found
+        layout, part = self.total(run, place.own_layout), self.total(run, place.name)
+        return found + (part.largest() - layout.largest())
+
+    def towards(self, limit: Limit, place: Place, run_id: int, at: int) -> Amount:
+        """Return what counts towards a limit at time ``at`` (microseconds).
+
+        A window holds what was charged at most ``window_seconds`` ago: the sum now minus the
+        sum as it stood before, exact for any length, and no buckets.
+        """
+        if limit.scope == "window":
+            return Window(self, place, at - limit.microseconds).exactly(limit.unit)
+        if limit.scope == "life":
+            return self.spent("", place).amount(limit.unit, COUNTED)
+        # What belongs to no run may have been drawn in this one, and answers its messages.
+        runs = {str(run_id), str(NO_RUN)}
+        return _sum([self.spent(run, place).pair(_line(limit.unit)) for run in runs])
+
+    def number(self, limit: NumberLimit, place: Place, at: int) -> int:
+        """Return how many releases of an account count towards a limit at time ``at``."""
+        if limit.microseconds is None:
+            return self.spent("", place).pair(RELEASES)[0]
+        return Window(self, place, at - limit.microseconds).number()
+
+
+def raise_all(sums: Snapshot, place: Place, run_id: str, cost: Book, at: int, entry: int) -> None:
+    """Raise the sums of a run and those over all runs, and note these in the course."""
+    for run in (run_id, ""):
+        before = {name: sums.total(run, name) for name in names(place)}
+        for name, book in raised(before, place, cost).items():
+            rows.replace_total(sums.db, (run, name), book)
+            if not run:
+                rows.write_course(sums.db, name, at, entry, book)
+
+
+@dataclass(frozen=True)
+class Window:
+    """What was spent since a time.
+
+    Parameters
+    ----------
+    sums : Snapshot
+        The sums now.
+    place : Place
+        Whose records.
+    start : int
+        Microseconds since 1970.
+    """
+
+    sums: Snapshot
+    place: Place
+    start: int
+
+    def at_most(self, unit: Unit) -> Amount:
+        """Return a bound that takes a few look-ups: exact, but for parts in other layouts.
+
+        Of those it counts all that the largest part ever spent.
+        """
+        if unit is Unit.CLIENT:
+            return self.exactly(unit)
+        name = _line(unit)
+        others = self.sums.total("", self.place.all_layouts).pair(name)
+        if self.place.layout:
+            own = self.sums.total("", self.place.own_layout).pair(name)
+            others = (others[0] - own[0], others[1] - own[1])
+        return _sum([*self._certain(name), others])
+
+    def exactly(self, unit: Unit) -> Amount:
+        """Return what counts; looks at each part of all other layouts, if there are any."""
+        name = _line(unit)
+        if unit is Unit.CLIENT:
+            return _sum(self._added_up(name))
+        most: dict[str, Pair] = {}
+        for layout, part, life in self._others():
+            had, ever = most.get(layout, (0, 0)), life.pair(name)
+            if larger(had, ever) != had:  # else it cannot be the largest since then either
+                most[layout] = larger(had, self._since(part, life).pair(name))
+        return _sum([*self._certain(name), *most.values()])
+
+    def number(self) -> int:
+        """Return the number of releases, of all parts together."""
+        return sum(pair[0] for pair in self._added_up(RELEASES))
+
+    def _added_up(self, name: str) -> list[Pair]:
+        """Return a line in which parts add up."""
+        places = (self.place.account, self.place.all_layouts)
+        return [self._since(account).pair(name) for account in places]
+
+    def _certain(self, name: str) -> list[Pair]:
+        accounts = {self.place.account, self.place.name}
+        return [self._since(account).pair(name) for account in accounts]
+
+    def _since(self, account: str, life: Book | None = None) -> Book:
+        if life is None:
+            life = self.sums.total("", account)
+        return life - rows.read_course(self.sums.db, account, self.start)
+
+    def _others(self) -> Iterator[tuple[str, str, Book]]:
+        """Yield layout, name and sums of all parts in other layouts."""
+        own = self.sums.total("", self.place.own_layout) if self.place.layout else None
+        if self.sums.total("", self.place.all_layouts) == (own or Book()):
+            return
+        for key, life in parts_of(self.sums.db, self.place.account):
+            place = Place.of(key)
+            if place.layout != self.place.layout:
+                yield place.layout, key, life
+
+
+def parts_of(db: sqlite3.Connection, account: str) -> Iterator[tuple[str, Book]]:
+    """Yield the accounts of an account's parts, with their sums over all runs."""
+    # "$" comes after "#": all names that begin with the account's and "#" lie between.
+    for (_, name), book in rows.totals_between(db, ("", f"{account}#"), ("", f"{account}$")):
+        if is_account(name) and Place.of(name).account == account:
+            yield name, book
+
+
+def _line(unit: Unit) -> str:
+    return f"{unit.value} {COUNTED}"
+
+
+def _sum(pairs: list[Pair]) -> Amount:
+    return Amount(sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs))

@@ -1,0 +1,85 @@
+"""The long check: every sum of the ledger once more, from its entries."""
+
+from __future__ import annotations
+
+import sqlite3
+from operator import itemgetter
+
+from flower_ldp.accounting.books import Book
+from flower_ldp.accounting.ledger import counts, entries, rows
+from flower_ldp.accounting.ledger import time as times
+from flower_ldp.accounting.ledger.migration import add
+from flower_ldp.accounting.ledger.rows import FIRST, DamageError, Head, Key
+
+
+def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
+    """Check everything; return the head and the numbers of reports and of totals.
+
+    Raises
+    ------
+    DamageError
+        Naming the first thing that does not fit.
+    """
+    verdict = [row[0] for row in db.execute("PRAGMA integrity_check(3)").fetchall()]
+    if verdict != ["ok"]:
+        raise DamageError(f"SQLite's own check says: {'; '.join(map(str, verdict))}")
+    head = rows.read_head(db)
+    sums: dict[str, dict[str, Book]] = {}
+    latest, points, events, waivers, several = 0, 0, 0, 0, 0
+    for entry in entries.read(db, head, 1, head.entries):
+        if entry.at < latest:
+            raise DamageError(f"the time of entry {entry.number} is before that of the last")
+        latest = entry.at
+        events += len(entry.events)
+        waivers += sum(len(event.waived) for event in entry.events)
+        several += entry.releases != 1
+        for name, book in add(sums, entry).items():
+            points += 1
+            found = rows.point_of_course(db, name, entry.at, entry.number)
+            if found != book:
+                raise DamageError(
+                    f"the course at entry {entry.number} says {found}, not {book.text()}"
+                )
+    if latest != head.latest:
+        raise DamageError("the head's time is not that of the last entry")
+    _check_count(db, "releases", several)
+    flat = {(run, name): book for run, named in sums.items() for name, book in named.items()}
+    _check_totals(db, {**flat, **counts.every(db)})
+    times.read(db, head, 0)
+    _check_count(db, "clock", 1)
+    _check_count(db, "course", points)
+    _check_count(db, "event", events)
+    _check_count(db, "waiver", waivers)
+    return head, _check_reports(db), len(flat)
+
+
+def _check_totals(db: sqlite3.Connection, sums: dict[Key, Book]) -> None:
+    before = FIRST
+    for key, book in sorted(sums.items(), key=itemgetter(0)):
+        if rows.successor_of(db, before) != key:
+            raise DamageError(f"the totals after {before} do not go on with {key}")
+        found = rows.read_total(db, key)
+        if found != book:
+            raise DamageError(f"the total of {key} is {found.text()}, not {book.text()}")
+        before = key
+    if rows.successor_of(db, before) is not None:
+        raise DamageError(f"the totals do not end with {before}")
+    _check_count(db, "total", len(sums) + 1)
+
+
+def _check_count(db: sqlite3.Connection, table: str, expected: int) -> None:
+    found = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    if found != expected:
+        raise DamageError(f"{table} has {found} rows, its entries make {expected}")
+
+
+def _check_reports(db: sqlite3.Connection) -> int:
+    """Check each report against its entry; return how many there are."""
+    count = 0
+    query = "SELECT report.entry, chain FROM report LEFT JOIN entry ON entry.id = report.entry"
+    for number, chain in db.execute(query):
+        if chain is None:
+            raise DamageError(f"there is a report for entry {number}, which is not there")
+        rows.read_report(db, number, chain)
+        count += 1
+    return count

@@ -1,0 +1,265 @@
+"""Embeddings on the client: a block of records goes in, their randomized embeddings come out.
+
+The release is opened from public facts: the proposal, the ids, how the bottom came to be. The
+party's :class:`~flower_ldp.mechanisms.BottomClaim` decides under which names the cost goes on
+the ledger. The report of a block is kept under the proposal, the digest of the bottom's weights
+and, where it takes gradients, its step: while the bottom is unchanged, a block is drawn for once
+and given again, at no charge, in every epoch, run and process after that.
+
+The claim is about single records, so what is invalid is neutral record by record. What is neutral
+as a whole, a reply without any array and one that is late, is covered by the claim for no record.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.clients.admission import Basis
+from flower_ldp.clients.arrays import read_array
+from flower_ldp.clients.complaints import embeddings_complaint
+from flower_ldp.clients.release import KeptRelease, check_storable
+from flower_ldp.clients.split.block import Block, read_block
+from flower_ldp.errors import RefusalError, WireError, quoted
+from flower_ldp.mechanisms.bottom_claim import BottomClaim
+from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_STEP
+from flower_ldp.wire.embedding import (
+    STEP_KEY,
+    EmbeddingProposal,
+    embeddings_length,
+    encode_embeddings,
+)
+from flower_ldp.wire.records import RecordTables
+
+_log = logging.getLogger("flower_ldp")
+
+#: Under this key the app answers with one array, the embeddings of the block's records.
+EMBEDDING_KEY = "embedding"
+
+
+class Party(Protocol):
+    """The holder of some columns, with a bottom model of its own."""
+
+    @property
+    def name(self) -> str:
+        """Public, and different for each party."""
+
+    @property
+    def claim(self) -> BottomClaim:
+        """How the bottom came to be."""
+
+    @property
+    def tables(self) -> RecordTables:
+        """The ids of the party's records."""
+
+    @property
+    def step(self) -> str:
+        """Name of the last step that the bottom has made; empty before the first."""
+
+    def earlier(self) -> Sequence[str]:
+        """Return the steps that the bottom can be put back to."""
+
+    def rewind(self, step: str) -> None:
+        """Put the bottom back to the step; raise ValueError if that cannot be."""
+
+    def digest(self) -> str:
+        """Return a digest of the bottom's weights; equal only for equal bottoms.
+
+        It is another one after each step that a bottom that takes gradients made or skipped, so
+        that no report is given again because a step did not move it.
+        """
+
+    def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
+        """Train the bottom on labels that went through ``response``, one for each own row.
+
+        Labels that it was trained on before change nothing. A training that fails leaves the
+        weights as they were and another digest, as one that does not would.
+        """
+
+    def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+        """Return the bottom's outputs for these rows of a table, shape (rows, width)."""
+
+    def learn(
+        self, table: str, rows: NDArray[np.int64], gradient: NDArray[np.float32], step: str
+    ) -> None:
+        """Move the bottom by the gradient of a loss with respect to the bits of these rows.
+
+        ``step`` names the step: one that was the last to be made is not made again.
+        """
+
+    def skip(self, step: str) -> None:
+        """Stand at the step without the bottom of it: what was to lead there failed or is late.
+
+        At which step a party stands is public, so it must not tell whether its app failed. What
+        is still under way must not move the party afterwards.
+        """
+
+
+@dataclass(frozen=True)
+class EmbeddingRelease:
+    """Releases the embeddings of one block of records.
+
+    Parameters
+    ----------
+    party : Party
+        Whose embeddings.
+    """
+
+    party: Party
+
+    def open(self, content: RecordDict) -> OpenEmbedding:
+        """Read the proposal and compare its table with the party's.
+
+        Raises
+        ------
+        WireError, ValueError
+            If there is no well-formed proposal, or no ledger could keep the report.
+        RefusalError
+            If the records are not the party's.
+        """
+        return self.about(read_block(self.party.tables, content))
+
+    def about(self, block: Block) -> OpenEmbedding:
+        """Return what a block costs and becomes.
+
+        Raises
+        ------
+        ValueError
+            If no ledger could keep the report.
+        """
+        proposal = block.proposal
+        check_storable(embeddings_length(proposal.mechanism, len(block.rows)))
+        claim = self.party.claim
+        _log.info("epsilon is about %s", claim.covers)
+        step = self.party.step if claim.kind == "conditional" else ""
+        layout = self.party.tables.layout
+        return OpenEmbedding(proposal, layout, self.party.digest(), claim, step)
+
+
+@dataclass(frozen=True)
+class OpenEmbedding(KeptRelease):
+    """An accepted proposal about one block.
+
+    Parameters
+    ----------
+    proposal : EmbeddingProposal
+        What is asked for.
+    layout : str
+        Digest of how the party's tables are cut into blocks.
+    bottom : str
+        Digest of the bottom's weights.
+    claim : BottomClaim
+        How the bottom came to be.
+    step : str
+        Where a bottom that takes gradients stands. It belongs to the question: a bottom that a
+        step did not move, because the app failed, must not be known by the same report.
+    """
+
+    proposal: EmbeddingProposal
+    layout: str
+    bottom: str
+    claim: BottomClaim
+    step: str = ""
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """What it costs each record of the block."""
+        return self.claim.events(self.proposal.mechanism.events())
+
+    @property
+    def part(self) -> str:
+        """The block's account."""
+        return f"{self.layout[:16]}/{self.proposal.terms.table}/{self.proposal.block}"
+
+    @property
+    def parameters(self) -> str:
+        """The proposal, the bottom and the claim, as canonical JSON."""
+        fields = {
+            **self.proposal.to_fields(),
+            **self._bottom,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def memo(self) -> str:
+        """The same parameters: one report answers every message that has them."""
+        return self.parameters
+
+    @property
+    def basis(self) -> Basis | None:
+        """The bottom's private training, which all records have paid for once."""
+        training = self.claim.training()
+        if not (training and self.events):
+            return None
+        return Basis(training, json.dumps(self._bottom, sort_keys=True, separators=(",", ":")))
+
+    @property
+    def _bottom(self) -> dict[str, str | float]:
+        """What is claimed of which bottom; amounts in full, which ``covers`` shortens."""
+        claim = self.claim
+        fields = {"bottom": self.bottom, "claim": claim.kind, "covers": claim.covers}
+        amounts = {"training-epsilon": claim.epsilon, "training-delta": claim.delta}
+        stands = {"step": self.step} if self.step else {}
+        return {**fields, **stands, **(amounts if claim.kind == "dp" else {})}
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return the packed report.
+
+        Neutral where a record's embedding cannot be read, and in all records if the app's reply
+        is not one array of the block's.
+        """
+        return self._report(read_array(reply), rng)
+
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a packed report of neutral embeddings."""
+        return self._report(None, rng)
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what makes a report of this reply neutral in part; None if nothing does."""
+        return embeddings_complaint(reply, self.proposal.mechanism, self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Records of the block, and the embedding's width."""
+        terms = self.proposal.terms
+        records = min(terms.block_size, terms.records - self.proposal.block * terms.block_size)
+        return records, self.proposal.mechanism.width
+
+    def _report(self, values: NDArray[Any] | None, rng: RandomSource) -> bytes:
+        mechanism = self.proposal.mechanism
+        return encode_embeddings(mechanism.randomize(values, rng, self._shape), mechanism)
+
+
+def check_step(party: Party, content: RecordDict) -> None:
+    """Refuse a message of a run whose top is at another step than a bottom that learns.
+
+    The step to be made may be the one that was made last: then its answer was lost.
+
+    Raises
+    ------
+    WireError
+        If the message does not say.
+    RefusalError
+        With code ``REFUSED_STEP``.
+    """
+    if party.claim.kind != "conditional":
+        return
+    record = content.config_records.get(STEP_KEY)
+    if record is None or not isinstance(record.get("after"), str):
+        raise WireError("fields", "the message does not say which step it comes after")
+    if party.step not in (record["after"], record.get("step")):
+        raise RefusalError(
+            REFUSED_STEP,
+            f"the run is at step {quoted(record['after'] or 'none')}, the bottom at "
+            f"{quoted(party.step or 'none')}: one of them was restored, or moved by another run",
+        )

@@ -1,0 +1,128 @@
+"""YAML configuration of label privacy: how labels are randomized, and trained on.
+
+``configs/label_dp.yaml`` is a commented sample. Unknown fields, wrong types and values outside
+their intervals are errors that name the file, the line and the field.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, model_validator
+from pydantic_core import PydanticCustomError
+
+from flower_ldp.labels.stages import LabelStages
+from flower_ldp.mechanisms.labels import LABEL_METHODS, LabelMechanism, label_mechanisms
+from flower_ldp.yaml_source import Section, YamlFormat, interval
+
+
+class LocalPriorConfig(Section):
+    """Priors from the randomized labels alone.
+
+    Parameters
+    ----------
+    clusters : int
+        Clusters of each clustering of the features.
+    clusterings : int
+        Clusterings whose priors are averaged.
+    steps : int
+        Of expectation-maximization.
+    """
+
+    clusters: Annotated[int, interval("[1, 1000000]", int)] = 1000
+    clusterings: Annotated[int, interval("[1, 1000]", int)] = 10
+    steps: Annotated[int, interval("[1, 100000]", int)] = 50
+
+
+def _method(value: object) -> object:
+    if not isinstance(value, str):
+        raise PydanticCustomError("method", "must be a name of a method in docs/label_dp.md")
+    if value not in LABEL_METHODS:
+        *names, last = map(repr, LABEL_METHODS)
+        raise PydanticCustomError("method", f"must be {', '.join(names)} or {last}")
+    return value
+
+
+class LabelDPConfig(Section):
+    """The ``label_dp`` section.
+
+    Parameters
+    ----------
+    eps : float
+        Per label; each is randomized once.
+    categories : int
+        How many labels there are.
+    response : str
+        How labels are randomized: a name of
+        :data:`~flower_ldp.mechanisms.labels.LABEL_METHODS`. ``rr_with_prior`` wants a public
+        prior from the app; ``lp_2st`` uses the model of its first stage.
+    loss : {"plain", "forward", "soft"}
+        How randomized labels are trained on.
+    local_prior : mapping, optional
+        Of the soft targets; required for ``soft`` with a response of one stage that needs no
+        prior, and used nowhere else but in the first stage of ``lp_2st``.
+    stage_shares : list of two int
+        For ``lp_2st``: of every so many successive examples, how many are in each stage.
+    """
+
+    eps: Annotated[float, interval("(0, 100]")]
+    categories: Annotated[int, interval("[2, 1048576]", int)]
+    response: Annotated[str, BeforeValidator(_method)] = "kary_response"
+    loss: Literal["plain", "forward", "soft"] = "forward"
+    local_prior: LocalPriorConfig | None = None
+    stage_shares: list[Annotated[int, interval("[1, 1000]", int)]] | None = None
+
+    @model_validator(mode="after")
+    def _fields_fit_together(self) -> LabelDPConfig:
+        def refuse(field: str, text: str) -> PydanticCustomError:
+            return PydanticCustomError("fit", text, {"at": (field,)})
+
+        mechanisms = self.mechanisms()
+        if (len(mechanisms) > 1) != (self.stage_shares is not None):
+            several = " or ".join(name for name, stages in LABEL_METHODS.items() if len(stages) > 1)
+            text = f"must be given for response {several}, and only there"
+            raise refuse("stage_shares", text)
+        if self.stage_shares is not None and len(self.stage_shares) != len(mechanisms):
+            raise refuse("stage_shares", "must be two numbers, one for each stage")
+        first, alone = mechanisms[0], len(mechanisms) == 1
+        soft = self.loss == "soft" and not first.needs_prior
+        if soft and alone and self.local_prior is None:
+            raise refuse("local_prior", f"must be given for loss soft with {self.response}")
+        if self.local_prior is not None and not soft:
+            raise refuse("local_prior", "must be left out: this response and loss do not use it")
+        return self
+
+    def mechanisms(self) -> tuple[LabelMechanism, ...]:
+        """Return what randomizes each stage."""
+        return label_mechanisms(self.response, self.eps, self.categories)
+
+    def stages(self) -> LabelStages:
+        """Return what :func:`~flower_ldp.clients.private_labels` takes as mechanism."""
+        return LabelStages(self.mechanisms(), tuple(self.stage_shares or (1,)))
+
+
+class LabelFile(Section):
+    """A configuration file: one ``label_dp`` section."""
+
+    label_dp: LabelDPConfig
+
+
+_FORMAT = YamlFormat(LabelFile)
+
+
+def load_label_config(path: str | Path) -> LabelDPConfig:
+    """Read a YAML configuration of label privacy.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is not YAML, or has an error. The text gives file, line
+        and field of every error.
+    """
+    return _FORMAT.load(path).label_dp
+
+
+def parse_label_config(text: str, *, source: str = "<text>") -> LabelDPConfig:
+    """Parse a YAML configuration; see :func:`load_label_config`."""
+    return _FORMAT.parse(text, source=source).label_dp

@@ -1,0 +1,238 @@
+"""Reading private values of any kind: what can be read, and a note in the log of what cannot.
+
+A refusal that depends on a private value is an outcome that no epsilon counts. So a mechanism
+answers whatever it is given. What it cannot read is answered by the mechanism's *neutral law*:
+a valid value is drawn from a public distribution and randomized as any other. That is a mixture
+of the laws of valid values, so its probabilities lie between theirs, and a bound on the ratio
+for all pairs of valid values holds for all pairs of values. The distributions prefer no value.
+
+Nothing here raises or warns because of a value, whatever it is and whatever numpy was told to do
+about floating-point errors.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.coin import uniform
+from flower_ldp.own_log import say
+
+_log = logging.getLogger("flower_ldp")
+#: Stands for a category that could not be read.
+INVALID = -1
+
+LabelT = TypeVar("LabelT", bound=np.signedinteger[Any])
+
+
+_notes: ContextVar[list[str] | None] = ContextVar("flower_ldp_notes", default=None)
+
+
+@contextmanager
+def noted() -> Iterator[list[str]]:
+    """Collect the names of mechanisms that answer by the neutral law meanwhile, in this thread.
+
+    For the client's own count of failures: the names must not leave.
+    """
+    found: list[str] = []
+    token = _notes.set(found)
+    try:
+        yield found
+    finally:
+        _notes.reset(token)
+
+
+def note(mechanism: str, why: str) -> None:
+    """Tell the client's own log that a value was answered by the neutral law, and why."""
+    notes = _notes.get()
+    if notes is not None:
+        notes.append(mechanism)
+    text = "%s: %s; a neutral report takes the place of it"
+    say(_log, logging.WARNING, text, mechanism, why)
+
+
+def plain_array(value: object) -> NDArray[Any]:
+    """Return a value as a plain array; one object without axes where that cannot be."""
+    try:
+        return np.asarray(value)
+    except Exception:
+        # Ragged lists, tensors that need a gradient, anything with an __array__ that fails.
+        return np.array(None)
+
+
+def real_array(value: object) -> NDArray[Any] | None:
+    """Return a value as an array of real numbers of any size, or None."""
+    found = plain_array(value)
+    if found.dtype.kind == "O":
+        try:
+            found = as_double(found)  # None becomes NaN
+        except Exception:
+            return None
+    return found if found.dtype.kind in "biuf" else None
+
+
+def read_vector(value: object, dimension: int | None) -> tuple[NDArray[Any] | None, int]:
+    """Return a vector of float16, 32 or 64, or None; and the public dimension.
+
+    Parameters
+    ----------
+    value : object
+        A private value; if it is such a vector, no copy is made.
+    dimension : int, optional
+        How many entries it must have. By default as many as it has.
+    """
+    found = real_array(value)
+    if dimension is None:
+        dimension = plain_array(value).size
+    if found is None or found.shape != (dimension,):
+        return None, dimension
+    if found.dtype.kind != "f" or found.dtype.itemsize > 8:
+        found = as_double(found)
+    return found, dimension
+
+
+def read_records(
+    value: object, width: int, shape: tuple[int, ...] | None
+) -> tuple[NDArray[Any] | None, tuple[int, ...]]:
+    """Return real numbers of one record or of a table of them, or None; and the public shape.
+
+    Parameters
+    ----------
+    value : object
+        A private value.
+    width : int
+        Entries of a record.
+    shape : tuple of int, optional
+        ``(width,)`` or ``(n, width)``: what it must have. By default as many rows as it has.
+
+    Raises
+    ------
+    ValueError
+        If ``shape`` is another, which is public.
+    """
+    found = plain_array(value)
+    if shape is not None and (len(shape) not in (1, 2) or shape[-1] != width):
+        raise ValueError(f"shape must be ({width},) or (n, {width}), got {shape}")
+    if shape is None:
+        shape = (*(found.shape[:-1] if found.ndim == 2 else ()), width)
+    real = real_array(found)
+    return (None if real is None or real.shape != shape else real), shape
+
+
+def as_double(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return real numbers as float64; what is beyond its range becomes infinite."""
+    with np.errstate(all="ignore"):
+        return values.astype(np.float64)
+
+
+@np.errstate(all="ignore")
+def read_labels(values: object, categories: int, dtype: type[LabelT]) -> NDArray[LabelT]:
+    """Return categories as integers, with -1 wherever an entry names none.
+
+    Parameters
+    ----------
+    values : object
+        Private. Integers, booleans and floats that are whole can be read, each entry by itself.
+    categories : int
+        Exclusive upper end.
+    dtype : type
+        A signed integer that has room for them.
+
+    Returns
+    -------
+    ndarray of ``dtype``, shape of ``values``
+        A copy; without axes if ``values`` is no array.
+    """
+    found = plain_array(values)
+    if found.dtype.kind == "O":
+        entries = [_whole(entry, categories) for entry in found.reshape(-1).tolist()]
+        return np.array(entries, dtype=dtype).reshape(found.shape)
+    if found.dtype.kind == "f":
+        found = as_double(found)
+        good = (found >= 0) & (found < categories) & (np.floor(found) == found)
+    elif found.dtype.kind in "biu":
+        good = (found >= 0) & (found < categories)
+    else:
+        return np.full(found.shape, INVALID, dtype=dtype)
+    if good.all():
+        return np.asarray(found.astype(dtype, order="C"))
+    read = np.full(found.shape, INVALID, dtype=dtype)
+    read[good] = found[good]
+    return read
+
+
+def _whole(entry: object, categories: int) -> int:
+    """Return an entry that names a category as an integer, and -1 for any other."""
+    if isinstance(entry, float) and entry.is_integer():
+        entry = int(entry)
+    try:
+        found = operator.index(entry)  # type: ignore[arg-type]
+    except Exception:
+        return INVALID
+    return found if 0 <= found < categories else INVALID
+
+
+def read_label(value: object, categories: int) -> int:
+    """Return one category, or -1."""
+    found = read_labels(value, categories, np.int64)
+    return int(found) if found.shape == () else INVALID
+
+
+def refuse_prior(mechanism: str, prior: ArrayLike | None) -> None:
+    """Raise ValueError if a prior is given to a mechanism that uses none."""
+    if prior is not None:
+        raise ValueError(f"prior must be left out for {mechanism}, which uses none")
+
+
+def read_prior(
+    mechanism: str, prior: ArrayLike | None, categories: int, shape: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return public priors as rows: one row for all values, or one for each.
+
+    Parameters
+    ----------
+    mechanism : str
+        That needs it, for errors.
+    prior : array_like of float, shape (categories,), or ``shape`` with categories appended
+        At least 0; need not add up to 1.
+    shape : tuple of int
+        Of the values.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or it is no such array.
+    """
+    if prior is None:
+        raise ValueError(f"prior must be given for {mechanism}")
+    rows = np.asarray(prior)
+    if rows.dtype.kind not in "iuf":
+        raise ValueError(f"prior must be numbers, got dtype {rows.dtype}")
+    if rows.shape not in ((categories,), (*shape, categories)):
+        raise ValueError(
+            f"prior must have shape ({categories},) or {(*shape, categories)}, got {rows.shape}"
+        )
+    rows = rows.astype(np.float64)
+    if not (np.isfinite(rows) & (rows >= 0)).all():
+        raise ValueError("prior must be finite and at least 0")
+    return rows.reshape(-1, categories)
+
+
+def fill_labels(
+    labels: NDArray[LabelT], categories: int, rng: RandomSource, mechanism: str
+) -> NDArray[LabelT]:
+    """Put uniform categories in place of those that could not be read, and return ``labels``."""
+    wrong = labels < 0
+    count = int(np.count_nonzero(wrong))
+    if count:
+        note(mechanism, f"{count} of {labels.size} values are none of {categories} categories")
+        labels[wrong] = uniform(categories, count, rng)
+    return labels

@@ -1,0 +1,116 @@
+"""How labels may be randomized: what a mechanism of labels offers, and the methods by name.
+
+:data:`LABEL_METHODS` is the one table. A configuration's ``response`` is one of its keys, a
+policy knows the names of its mechanisms, and the audit of the labels' store draws from all of
+its methods that need no prior. To add a method, write its mechanism and give it a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+
+@runtime_checkable
+class LabelMechanism(Protocol):
+    """Randomizes labels, each independently of the others.
+
+    Its class, epsilon and categories fix its law, up to the prior: a ledger keeps no more, and
+    takes mechanisms that are equal in these for the same. What names no category is answered
+    by a neutral law.
+    """
+
+    @property
+    def name(self) -> str:
+        """What ledgers and policies call it."""
+
+    @property
+    def unit(self) -> Unit:
+        """Whose value it is: a label's."""
+
+    @property
+    def epsilon(self) -> float:
+        """What a label costs."""
+
+    @property
+    def categories(self) -> int:
+        """How many labels there are."""
+
+    @property
+    def needs_prior(self) -> bool:
+        """Whether labels are randomized, and reports read, with a prior: always, or never."""
+
+    @property
+    def keep_probability(self) -> float:
+        """P(report = label) where no prior is known; the least of all labels', if they differ."""
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return what one label costs."""
+
+    def randomize_array(
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Return a report of each label.
+
+        Raises
+        ------
+        ValueError
+            If the prior is wrong, missing where one is needed, or given where none is.
+        """
+
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return P(report | label y) in column y: posteriors and corrected losses need no more.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`randomize_array`.
+        """
+
+
+def _kary(epsilon: float, categories: int) -> LabelMechanism:
+    return KaryResponse(epsilon, categories, unit=Unit.LABEL)
+
+
+def _with_prior(epsilon: float, categories: int) -> LabelMechanism:
+    return RRWithPrior(epsilon, categories, unit=Unit.LABEL)
+
+
+#: What makes a mechanism of epsilon and the number of categories.
+Builder = Callable[[float, int], LabelMechanism]
+#: Every method by its name in a configuration: the mechanism of each of its stages. A method of
+#: one stage has the name of its mechanism.
+LABEL_METHODS: Mapping[str, tuple[Builder, ...]] = MappingProxyType(
+    {
+        "kary_response": (_kary,),
+        "rr_with_prior": (_with_prior,),
+        "lp_2st": (_kary, _with_prior),
+    }
+)
+
+
+def label_mechanisms(method: str, epsilon: float, categories: int) -> tuple[LabelMechanism, ...]:
+    """Return the mechanism of each stage of a method.
+
+    Raises
+    ------
+    KeyError
+        If there is no such method.
+    ValueError
+        If a parameter is outside its interval.
+    """
+    return tuple(build(epsilon, categories) for build in LABEL_METHODS[method])
+
+
+def label_names() -> tuple[str, ...]:
+    """Return the names of all mechanisms of labels, as ledgers and policies have them."""
+    return tuple(method for method, stages in LABEL_METHODS.items() if len(stages) == 1)

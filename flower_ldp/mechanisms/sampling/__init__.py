@@ -1,0 +1,1 @@
+"""What several mechanisms draw with: exact coins, noise, subsets and top sets."""

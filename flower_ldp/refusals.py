@@ -1,0 +1,153 @@
+"""Every code that a gate or a party answers with instead of a report: each stands here, once.
+
+A code is all that the server learns, so it must not depend on private data. Its row says whether it
+leaves before the message is charged, and what who runs the server may do. The text that
+explains one refusal stays in the client's log (:class:`~flower_ldp.errors.RefusalError`).
+``docs/wire.md`` has the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+__all__ = [
+    "FAILED",
+    "MEANINGS",
+    "REFUSED_BUDGET",
+    "REFUSED_LEDGER",
+    "REFUSED_MESSAGE",
+    "REFUSED_POLICY",
+    "REFUSED_PROPOSAL",
+    "REFUSED_RECORDS",
+    "REFUSED_REHEARSAL",
+    "REFUSED_REPEAT",
+    "REFUSED_STEP",
+    "Refusal",
+    "Stage",
+    "is_code",
+]
+
+_PREFIX = "ldp:"
+
+REFUSED_MESSAGE = "ldp:refused:message"
+REFUSED_PROPOSAL = "ldp:refused:proposal"
+#: The error's reason goes on after a colon, with the text of what was raised.
+REFUSED_REHEARSAL = "ldp:refused:rehearsal"
+REFUSED_POLICY = "ldp:refused:policy"
+REFUSED_BUDGET = "ldp:refused:budget"
+REFUSED_REPEAT = "ldp:refused:repeat"
+REFUSED_LEDGER = "ldp:refused:ledger"
+REFUSED_RECORDS = "ldp:refused:records"
+REFUSED_STEP = "ldp:refused:step"
+FAILED = "ldp:failed"
+
+Stage = Literal["before", "after", "either"]
+"""Where a code leaves: before the message is charged, after that, or in both places."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What one code says.
+
+    Parameters
+    ----------
+    code : str
+        Constant that travels to the server.
+    stage : {"before", "after", "either"}
+        Where it leaves. Only a message that was refused before the charge may be left out of the
+        server's account of what the clients spent.
+    meaning : str
+        Why there is no report.
+    remedy : str
+        What who runs the server may do.
+    party : bool
+        Whether feature parties of split learning alone answer so, before their gate.
+    """
+
+    code: str
+    stage: Stage
+    meaning: str
+    remedy: str
+    party: bool = False
+
+
+_ROWS = (
+    Refusal(
+        REFUSED_MESSAGE,
+        "before",
+        "no release is set for this type of message",
+        "stop asking for it, or have the clients set a release",
+    ),
+    Refusal(
+        REFUSED_PROPOSAL,
+        "before",
+        "the server's proposal or the model is missing, malformed or out of its intervals",
+        "correct the proposal, or use the strategy that fits the clients' release",
+    ),
+    Refusal(
+        REFUSED_REHEARSAL,
+        "before",
+        "the app failed on its own public sample data; its text follows the code",
+        "correct the app by the text, and begin again",
+    ),
+    Refusal(
+        REFUSED_POLICY,
+        "before",
+        "no policy is named or it is wrong, it does not allow the release, or the message is of "
+        "run 0, in which what belongs to no run is charged",
+        "propose what the owners allow, or ask them to name a policy",
+    ),
+    Refusal(
+        REFUSED_BUDGET,
+        "before",
+        "a budget would be exceeded",
+        "propose a smaller cost, or go on without this client",
+    ),
+    Refusal(
+        REFUSED_REPEAT,
+        "after",
+        "the message came before, as another request or without a report to give again",
+        "send a new message, which costs anew",
+    ),
+    Refusal(
+        REFUSED_LEDGER,
+        "either",
+        "the ledger cannot be used, or holds what is not this node's report",
+        "go on without this client until its operator has put the ledger right",
+    ),
+    Refusal(
+        REFUSED_RECORDS,
+        "before",
+        "the server's records are not the party's: other ids, another table, or other blocks",
+        "bring the ids and the size of blocks to agree, and begin again",
+        party=True,
+    ),
+    Refusal(
+        REFUSED_STEP,
+        "before",
+        "the bottom is at another step than the server's top",
+        "begin again from the checkpoints",
+        party=True,
+    ),
+    Refusal(
+        FAILED,
+        "either",
+        "the message could not be judged, a party could not be loaded, or the ledger could not "
+        "keep the report; in a simulation, the app failed or its reply cannot be read",
+        "ask the client's operator what its log says",
+    ),
+)
+
+MEANINGS: Mapping[str, Refusal] = MappingProxyType({one.code: one for one in _ROWS})
+"""What each code means."""
+
+
+def is_code(reason: str) -> bool:
+    """Return whether the reason of an error is of this package, as a known code and what follows.
+
+    A later version may have codes that are not in the table.
+    """
+    return reason.startswith(_PREFIX)

@@ -1,0 +1,269 @@
+"""Protected evaluation as a wrapper of any Flower strategy: private predictions in, a score out.
+
+Training is the wrapped strategy's, untouched. In the evaluate phase clients send rows of class
+probabilities through a local randomizer, and the server clusters and scores them. That is
+post-processing, and costs nothing beyond the reports.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import NoneType
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Strategy
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms.bounded_mean import BoundedMean
+from flower_ldp.mechanisms.laplace import Laplace
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.subset import uniform_subset
+from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from flower_ldp.strategies.checks import must_be
+from flower_ldp.strategies.endings import stop_if_in_vain
+from flower_ldp.strategies.evaluation.rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
+from flower_ldp.strategies.evaluation.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
+from flower_ldp.strategies.health import Health, HealthWatch
+from flower_ldp.strategies.patience import patient_start
+from flower_ldp.strategies.replies import Complaints, ReplyFilter
+from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
+from flower_ldp.strategies.spending import Proposals, SpendingReport
+from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
+from flower_ldp.wire.health import health_events
+
+_log = logging.getLogger("flwr")
+_OWN_PREFIXES = ("score", "epsilon-", "rejected-", "failing-share")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the server must remember between asking and scoring."""
+
+    server_round: int
+    rows: RoundRows
+    proposal: EvalProposal
+    nodes: tuple[int, ...]
+
+
+class ProtectedEvalStrategy(Strategy):
+    """Any strategy, with an evaluate phase of private predictions.
+
+    Clients run :class:`~flower_ldp.clients.LdpMod` with ``evaluate`` set to a
+    :class:`~flower_ldp.clients.ProtectedEvalRelease`. The wrapped strategy's own evaluate phase
+    is replaced: it would ask for raw metrics.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Does the training.
+    mechanism : Laplace or ProxyCodebook
+        What rows of class probabilities go through, with the number of rows per client.
+    score : str or callable
+        ``"SILHOUETTE_SCORE"``, ``"CALINSKI_HARABASZ_SCORE"`` or a function of rows, shape
+        (n, k), and labels, shape (n,).
+    clusterer : object, optional
+        Of ``sklearn.cluster``; without it the label is the place of a row's largest entry.
+    metrics : mapping of str to BoundedMean, optional
+        Scalar metrics that clients are asked for besides, each with its bounds and cost.
+    cluster_client_num : int, optional
+        The most clients that are asked in a round, chosen at random; all by default.
+    every : int
+        Rounds from one evaluation to the next. Each evaluation costs every asked client its
+        epsilon again.
+    health : Health, optional
+        Asks for one more private bit per report, whether any of it is neutral, and stops the run
+        where too many are. The training's own health is the wrapped strategy's.
+    min_evaluate_nodes, min_available_nodes, arrayrecord_key, configrecord_key
+        As in FedAvg, for the evaluate phase.
+
+    Raises
+    ------
+    ValueError
+        If ``cluster_client_num`` or ``every`` is below 1, the score is not known, or a metric has
+        the name of a value that :meth:`aggregate_evaluate` returns itself.
+    TypeError
+        If the strategy, the mechanism, a metric or the health is of another type.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        mechanism: Laplace | ProxyCodebook,
+        *,
+        score: str | Score = SILHOUETTE_SCORE,
+        clusterer: Clusterer | None = None,
+        metrics: Mapping[str, BoundedMean] | None = None,
+        cluster_client_num: int | None = None,
+        every: int = 1,
+        health: Health | None = None,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+    ) -> None:
+        must_be("strategy", strategy, Strategy, "a strategy, as SignDSStrategy(...)")
+        wanted = "a Laplace or a ProxyCodebook, as Laplace(4.0, classes=10)"
+        must_be("mechanism", mechanism, tuple(ROUNDS), wanted)
+        must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
+        if cluster_client_num is not None and cluster_client_num < 1:
+            raise ValueError(f"cluster_client_num must be at least 1, got {cluster_client_num}")
+        if every < 1:
+            raise ValueError(f"every must be at least 1, got {every}")
+        for name, metric in (metrics or {}).items():
+            wanted = "a BoundedMean, as BoundedMean(1.0, 0.0, 1.0)"
+            must_be(f"metric {name!r}", metric, BoundedMean, wanted)
+            if name in ("accepted", "rejected") or name.startswith(_OWN_PREFIXES):
+                raise ValueError(f"a metric cannot be called {name!r}: the name is in use")
+        self.strategy = strategy
+        self.mechanism = mechanism
+        self.metrics = dict(metrics or {})
+        self.score = ClusterScore(score, clusterer)
+        self.cluster_client_num = cluster_client_num
+        self.every = every
+        # Waits for nodes, samples them and builds the messages, as Flower does.
+        self._asking = FedAvg(
+            fraction_evaluate=1.0,
+            min_evaluate_nodes=min_evaluate_nodes,
+            min_available_nodes=min_available_nodes,
+            arrayrecord_key=arrayrecord_key,
+            configrecord_key=configrecord_key,
+        )
+        self._asked: _Asked | None = None
+        self._complaints = Complaints()
+        self._health = HealthWatch(health)
+        # One account with the training, so that totals are those of each client.
+        shared = getattr(strategy, "proposals", None)
+        self.proposals = shared if isinstance(shared, Proposals) else Proposals()
+
+    start = patient_start
+
+    def summary(self) -> None:
+        """Log the evaluation and its cost, then the wrapped strategy's summary."""
+        _log.info("\t├──> Protected evaluation: %s", self.mechanism)
+        _log.info("\t│\t├──Metrics: %s", ", ".join(self.metrics) or "none")
+        _log.info(
+            "\t│\t└──Cost of an evaluation: %s, every %d rounds",
+            compose(self._events())[Unit.CLIENT],
+            self.every,
+        )
+        self.strategy.summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask what the wrapped strategy asks."""
+        return self.strategy.configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate as the wrapped strategy does."""
+        return self.strategy.aggregate_train(server_round, replies)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose clients and add the proposal to each message."""
+        if server_round % self.every:
+            return []
+        messages = list(self._asking.configure_evaluate(server_round, arrays, config, grid))
+        messages = _at_most(messages, self.cluster_client_num)
+        if not messages:
+            return []
+        rows = rows_for(self.mechanism, arrays)
+        proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
+        nodes = propose(messages, proposal.to_fields(), self._events(), self.proposals)
+        self._asked = _Asked(server_round, rows, proposal, nodes)
+        return messages
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Score the reports of this round.
+
+        Returns
+        -------
+        MetricRecord or None
+            None in rounds without an evaluation. ``accepted``, ``rejected`` and
+            ``rejected-<reason>``; ``score`` unless the rows allow none, as with a single label,
+            and ``score-rows`` (n); with a codebook ``score-recovery`` and ``score-error``, how
+            far such a score follows clients; each metric by its name, the mean over clients, and
+            ``<name>-noise``, the standard deviation that the noise gives that mean;
+            ``failing-share`` and ``failing-share-error`` where health bits were asked for;
+            ``epsilon-evaluation`` and ``epsilon-total`` (worst client, pure).
+
+        Raises
+        ------
+        RunStopped
+            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
+        """
+        asked, self._asked = self._asked, None
+        if asked is None or asked.server_round != server_round:
+            return None
+        judge = ReplyFilter(asked.nodes, self._complaints)
+        self._health.begin()
+        decode = self._health.decoder(lambda report: decode_eval_report(report, asked.proposal))
+        reports = list(judge.decode(replies, decode))
+        values: Metrics = {**reply_metrics(judge), **self._health.values()}
+        if reports:
+            values |= self._scored(asked.rows, np.concatenate([rows for rows, _ in reports]))
+            values |= self._means(np.array([metrics for _, metrics in reports]))
+        else:
+            _log.warning("no usable report in the evaluation of round %d", server_round)
+        settle(judge, self._events(), self.proposals, self._complaints)
+        stop_if_in_vain(judge, server_round)
+        self._health.check(server_round)
+        costs = cost_metrics(self._events(), self.proposals)
+        values["epsilon-evaluation"] = costs["epsilon-round"]
+        values["epsilon-total"] = costs["epsilon-total"]
+        return MetricRecord(values)  # type: ignore[arg-type]
+
+    def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
+        """Return what clients have spent on this server's proposals, training included.
+
+        A wrapped strategy that is not of this package states no cost: its replies are not
+        private, and are not counted. See :meth:`SignDSStrategy.privacy_spent`.
+
+        Parameters
+        ----------
+        delta : float
+            Of the approximate bound and of the conditional line, in (0, 1).
+        """
+        return self.proposals.report(delta=delta)
+
+    def _events(self) -> tuple[PrivacyEvent, ...]:
+        """Return what one evaluation costs one client: all rows, each metric, the health bit."""
+        metrics = (event for metric in self.metrics.values() for event in metric.events())
+        return (*self.mechanism.events(), *metrics, *health_events(self._health.epsilon))
+
+    def _scored(self, rows: RoundRows, reports: NDArray[np.int64]) -> dict[str, int | float]:
+        found = rows.scored(reports, self.score)
+        if not math.isfinite(found["score"]):
+            _log.warning("the rows allow no score: fewer than two clusters, or one row in each")
+        kept = {name: value for name, value in found.items() if math.isfinite(value)}
+        return {**kept, "score-rows": len(reports)}
+
+    def _means(self, reports: NDArray[np.int64]) -> dict[str, int | float]:
+        values: dict[str, int | float] = {}
+        for (name, metric), column in zip(self.metrics.items(), reports.T, strict=True):
+            values[name] = float(metric.estimate(column).mean())
+            values[f"{name}-noise"] = metric.standard_deviation / len(column) ** 0.5
+        return values
+
+
+def _at_most(messages: list[Message], count: int | None) -> list[Message]:
+    """Return ``count`` of the messages at random, or all of them."""
+    if count is None or len(messages) <= count:
+        return messages
+    chosen = uniform_subset(RandomSource.from_os(), len(messages), count)
+    return [messages[i] for i in chosen]
+
+
+#: The first name of :class:`ProtectedEvalStrategy`, which then ran Laplace noise alone: the same
+#: class, for good.
+LaplaceEvalStrategy = ProtectedEvalStrategy

@@ -1,0 +1,79 @@
+"""What a round of training and one of evaluation share: propose, settle, and say what it cost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from flwr.app import ConfigRecord, Message
+
+from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from flower_ldp.strategies.endings import raw_hint
+from flower_ldp.strategies.replies import HINTS, Complaints, ReplyFilter
+from flower_ldp.strategies.spending import Proposals
+from flower_ldp.wire.fields import PROPOSAL_KEY, Field
+
+_log = logging.getLogger("flwr")
+#: What a record of metrics is made from.
+Metrics: TypeAlias = dict[str, int | float]
+
+
+def propose(
+    messages: list[Message],
+    fields: Mapping[str, Field],
+    events: tuple[PrivacyEvent, ...],
+    proposals: Proposals,
+) -> tuple[int, ...]:
+    """Put a round's proposal into its messages, count it, and return who is asked.
+
+    Messages to nodes that answered without a gate before are taken out: they are asked no more.
+    """
+    messages[:] = [one for one in messages if one.metadata.dst_node_id not in proposals.raw]
+    record = ConfigRecord({**fields})
+    nodes = []
+    for message in messages:
+        message.content[PROPOSAL_KEY] = record
+        nodes.append(message.metadata.dst_node_id)
+        proposals.record(nodes[-1], events)
+    return tuple(nodes)
+
+
+def settle(
+    replies: ReplyFilter,
+    events: tuple[PrivacyEvent, ...],
+    proposals: Proposals,
+    complaints: Complaints,
+) -> None:
+    """Take off what was refused before it was charged, and what no gate ever saw."""
+    for node in replies.uncharged:
+        proposals.withdraw(node, events)
+    for node in replies.raw:
+        proposals.unguarded(node, events)
+    if replies.raw:
+        _log.error(raw_hint(replies.raw))
+    for reason in replies.rejected:
+        if replies.accepted == 0 and reason in HINTS:
+            complaints.hint(reason, HINTS[reason])
+
+
+def reply_metrics(replies: ReplyFilter) -> Metrics:
+    """Return ``accepted``, ``rejected`` and ``rejected-<reason>``."""
+    values: Metrics = {"accepted": replies.accepted, "rejected": replies.rejected.total()}
+    for reason, count in sorted(replies.rejected.items()):
+        values[f"rejected-{reason}"] = count
+    return values
+
+
+def cost_metrics(events: tuple[PrivacyEvent, ...], proposals: Proposals) -> Metrics:
+    """Return ``epsilon-round`` and ``epsilon-total``, and the deltas where there are any."""
+    asked = compose(events)[Unit.CLIENT]
+    worst = proposals.worst().get(Unit.CLIENT)
+    values: Metrics = {
+        "epsilon-round": asked.epsilon,
+        "epsilon-total": worst.epsilon if worst else 0.0,
+    }
+    if asked.delta or (worst and worst.delta):
+        values["delta-round"] = asked.delta
+        values["delta-total"] = worst.delta if worst else 0.0
+    return values

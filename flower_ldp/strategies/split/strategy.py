@@ -1,0 +1,301 @@
+"""Split learning on the server: labels and a top model here, features at the parties.
+
+A step asks every party for the randomized embeddings of one block of records, moves the top,
+and sends each party the gradient of the loss with respect to its embeddings. Parties whose
+bottoms are frozen are sent none, and their embeddings are the same in every epoch.
+
+Gradients tell a party about the labels of its records. If labels must be kept from the
+parties, randomize them once before they are given to the strategy (docs/embedding.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import ArrayLike
+
+from flower_ldp.errors import WireError
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.strategies.split.align import AlignedParty, align
+from flower_ldp.strategies.split.exchange import Exchange, GridExchange, PartyError, payloads
+from flower_ldp.strategies.split.labels import NoisyLabels, send_labels
+from flower_ldp.strategies.split.steps import TopFile, saved, settle
+from flower_ldp.strategies.split.top import Rows, Top, checked_labels
+from flower_ldp.wire.embedding import (
+    BACKWARD,
+    EVALUATE,
+    FORWARD,
+    GRADIENT_KEY,
+    STEP_KEY,
+    EmbeddingProposal,
+    TableTerms,
+    decode_embeddings,
+)
+from flower_ldp.wire.embedding_codecs import EmbeddingMechanism
+from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.records import RecordTables
+
+_log = logging.getLogger("flwr")
+
+
+@dataclass
+class SplitResult:
+    """What a run found.
+
+    Parameters
+    ----------
+    parties : list of AlignedParty
+        In the order of their names.
+    history : list of dict
+        One for each epoch: ``epoch``, ``loss``, ``steps``, and ``accuracy-<table>`` and
+        ``loss-<table>`` where a table was evaluated.
+    """
+
+    parties: list[AlignedParty] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class SplitStrategy:
+    """Training of a top model, and of the parties' bottoms through it.
+
+    Parameters
+    ----------
+    top : Top
+        For example :class:`flower_ldp.split.TorchTop`.
+    mechanism : UnaryEncoding or CodebookEmbedding
+        The randomizer that parties are asked for; each party accepts it or refuses.
+    tables : RecordTables
+        The ids of the server's records.
+    labels : mapping of str to array of integers
+        For each table, one label for each id, in the order of the ids; or one row of labels,
+        all of one length (a window of text has a next token at every place).
+    parties : int
+        How many feature parties there are; at least 1.
+    train_table : str
+        The table that is learned from. The others are evaluated.
+    noisy_labels : NoisyLabels, optional
+        Labels of the training table, as :func:`~flower_ldp.clients.private_labels` randomized
+        them once, that parties train their bottoms on before anything is released.
+    told : NoisyLabels, optional
+        The first name of ``noisy_labels``; one of the two at most.
+
+    Raises
+    ------
+    ValueError
+        If labels and tables do not fit, or a parameter is outside its interval.
+    TypeError
+        If the noisy labels are given under both names.
+    """
+
+    def __init__(
+        self,
+        top: Top,
+        mechanism: EmbeddingMechanism,
+        tables: RecordTables,
+        labels: Mapping[str, ArrayLike],
+        *,
+        parties: int = 2,
+        train_table: str = "train",
+        noisy_labels: NoisyLabels | None = None,
+        told: NoisyLabels | None = None,
+    ) -> None:
+        if parties < 1:
+            raise ValueError(f"parties must be at least 1, got {parties}")
+        if train_table not in tables.tables:
+            raise ValueError(f"train_table must be one of {list(tables.tables)}")
+        if not math.isfinite(mechanism.record_epsilon):
+            raise ValueError("mechanism must have an epsilon: quantization alone is no release")
+        self.top = top
+        self.mechanism = mechanism
+        self.tables = tables
+        self.labels = checked_labels(tables, labels)
+        self.parties = parties
+        self.train_table = train_table
+        if noisy_labels is not None and told is not None:
+            raise TypeError("told is the first name of noisy_labels: give noisy_labels alone")
+        self.noisy_labels = told if noisy_labels is None else noisy_labels
+        if self.noisy_labels is not None:
+            self.noisy_labels.check(len(tables.tables[train_table]))
+        self._session, self._step = "", 0
+        self._after: dict[int, str] = {}
+
+    @property
+    def told(self) -> NoisyLabels | None:
+        """The first name of ``noisy_labels``."""
+        return self.noisy_labels
+
+    def start(
+        self,
+        grid: Grid | Exchange,
+        *,
+        epochs: int,
+        evaluate_every: int = 1,
+        rng: RandomSource | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        any_step: bool = False,
+        on_step: Callable[[int, float], None] | None = None,
+    ) -> SplitResult:
+        """Align, train and evaluate.
+
+        Parameters
+        ----------
+        grid : Grid or Exchange
+            Flower's grid, or :class:`~flower_ldp.strategies.LocalExchange`.
+        epochs : int
+            Passes over the training table; at least 0. Each releases every record once more,
+            at its full cost, where bottoms change.
+        evaluate_every : int
+            Epochs between evaluations of the other tables; 0 for none at all. The last epoch
+            is evaluated too. Test records are released as well, and cost as much.
+        rng : RandomSource, optional
+            For the order of blocks, which is not private.
+        checkpoint : path-like, optional
+            A file in which the top is kept at every step. If it is there, the top goes on from
+            it, with the parties' bottoms of the same step.
+        any_step : bool
+            Train parties' bottoms as they are, also if they were not trained with this top or
+            with each other.
+        on_step : callable, optional
+            Is told the number of each step, from 1, and its loss.
+
+        Raises
+        ------
+        RunStopped
+            If a party answers without a gate: nothing that it sent is private.
+        PartyError
+            If a party refuses, fails or does not answer, or its bottom is of another step.
+        TypeError
+            If there is a checkpoint, and the top cannot be saved.
+        """
+        if epochs < 0 or evaluate_every < 0:
+            raise ValueError("epochs and evaluate_every must be at least 0")
+        exchange = grid if isinstance(grid, Exchange) else GridExchange(grid)
+        rng = RandomSource.from_os() if rng is None else rng
+        terms = [self._terms(name) for name in self.tables.tables]
+        file = None if checkpoint is None else TopFile(checkpoint)
+        if file is not None:
+            saved(self.top)
+        found = align(exchange, terms, self.parties)
+        result = SplitResult(settle(exchange, found, self.top, file, any_step=any_step))
+        self._after = {party.node: party.step for party in result.parties}
+        for party in result.parties:
+            _log.info("%s", party.statement(self.mechanism.record_epsilon))
+        if self.noisy_labels is not None:
+            _log.info("%s", self.noisy_labels.statement())
+            own, records = self._terms(self.train_table), self.tables.tables[self.train_table]
+            send_labels(exchange, result.parties, own, records, self.noisy_labels)
+        # Not from rng: a seeded one would name the steps of two runs alike.
+        self._session = RandomSource.from_os().random_bytes(8).hex()
+        for epoch in range(1, epochs + 1):
+            losses = self._epoch(exchange, result.parties, rng, file, on_step)
+            row = {"epoch": float(epoch), "loss": float(np.mean(losses)), "steps": len(losses)}
+            if evaluate_every and (epoch % evaluate_every == 0 or epoch == epochs):
+                row.update(self.evaluate(exchange, result.parties))
+            result.history.append(row)
+            _log.info("epoch %d: %s", epoch, {k: round(v, 4) for k, v in row.items()})
+        return result
+
+    def evaluate(self, exchange: Exchange, parties: Sequence[AlignedParty]) -> dict[str, float]:
+        """Return ``accuracy-<table>`` and ``loss-<table>`` of every table but the training's."""
+        found = {}
+        for table in self.tables.tables:
+            if table == self.train_table:
+                continue
+            right, loss = 0, 0.0
+            for block in range(self.tables.blocks(table)):
+                embeddings = self._forward(exchange, parties, EVALUATE, table, block)
+                labels = self.labels[table][self.tables.rows(table, block)]
+                right += int((self.top.predict(embeddings) == labels).sum())
+                loss += self.top.loss(embeddings, labels) * len(labels)
+            found[f"accuracy-{table}"] = right / self.labels[table].size
+            found[f"loss-{table}"] = loss / len(self.labels[table])
+        return found
+
+    def _epoch(
+        self,
+        exchange: Exchange,
+        parties: Sequence[AlignedParty],
+        rng: RandomSource,
+        file: TopFile | None,
+        on_step: Callable[[int, float], None] | None,
+    ) -> list[float]:
+        table = self.train_table
+        losses = []
+        for block in np.argsort(rng.words(self.tables.blocks(table))).tolist():
+            embeddings = self._forward(exchange, parties, FORWARD, table, block)
+            labels = self.labels[table][self.tables.rows(table, block)]
+            loss, gradients = self.top.step(embeddings, labels)
+            losses.append(loss)
+            self._step += 1
+            if gradients is not None:
+                self.top.at = f"{self._session}-{self._step}"
+                if file is not None:
+                    file.save(saved(self.top))  # before any party is a step ahead of it
+                self._backward(exchange, parties, gradients, block)
+            if on_step is not None:
+                on_step(self._step, loss)
+        return losses
+
+    def _forward(
+        self,
+        exchange: Exchange,
+        parties: Sequence[AlignedParty],
+        kind: str,
+        table: str,
+        block: int,
+    ) -> list[Rows]:
+        proposal = self._proposal(table, block)
+        contents = {}
+        for party in parties:
+            after = ConfigRecord({"after": self._after.get(party.node, party.step)})
+            contents[party.node] = RecordDict({PROPOSAL_KEY: proposal, STEP_KEY: after})
+        names = {party.node: party.name for party in parties}
+        found = payloads(exchange.ask(kind, contents), names)
+        records = len(self.tables.rows(table, block))
+        return [self._decoded(party, found[party.node], records) for party in parties]
+
+    def _decoded(self, party: AlignedParty, payload: bytes, records: int) -> Rows:
+        try:
+            return decode_embeddings(payload, self.mechanism, records)
+        except WireError as error:
+            raise PartyError(party.name, f"its report is malformed: {error}") from error
+
+    def _backward(
+        self,
+        exchange: Exchange,
+        parties: Sequence[AlignedParty],
+        gradients: Sequence[Rows],
+        block: int,
+    ) -> None:
+        proposal = self._proposal(self.train_table, block)
+        step = str(self.top.at)
+        contents = {
+            party.node: RecordDict(
+                {
+                    PROPOSAL_KEY: proposal,
+                    STEP_KEY: ConfigRecord({"after": self._after[party.node], "step": step}),
+                    GRADIENT_KEY: ArrayRecord({GRADIENT_KEY: Array(gradient)}),
+                }
+            )
+            for party, gradient in zip(parties, gradients, strict=True)
+            if party.claim.kind == "conditional"
+        }
+        if contents:
+            names = {party.node: party.name for party in parties if party.node in contents}
+            payloads(exchange.ask(BACKWARD, contents), names)
+            self._after.update(dict.fromkeys(contents, step))
+
+    def _proposal(self, table: str, block: int) -> ConfigRecord:
+        proposal = EmbeddingProposal(self.mechanism, self._terms(table), block)
+        return ConfigRecord({**proposal.to_fields()})
+
+    def _terms(self, table: str) -> TableTerms:
+        records = self.tables.tables[table]
+        return TableTerms(table, records.digest, len(records), self.tables.block_size)

@@ -1,0 +1,251 @@
+"""What strategies that train from private updates share: all but the mechanism's arithmetic.
+
+A round is asked for and remembered, its reports are decoded one by one and added up, what they
+cost is written down, a run in vain is stopped, and the model is moved. A strategy for a mechanism
+states two things: its :class:`~flower_ldp.strategies.tally.Tally`, which is one round of it, and
+the lines that describe it.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+from numpy.typing import NDArray
+
+from flower_ldp.strategies.checks import must_be
+from flower_ldp.strategies.endings import stop_if_in_vain
+from flower_ldp.strategies.health import Health, HealthWatch
+from flower_ldp.strategies.patience import patient_start
+from flower_ldp.strategies.replies import Complaints, ReplyFilter
+from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
+from flower_ldp.strategies.server_optimizer import ServerOptimizer
+from flower_ldp.strategies.spending import Proposals, SpendingReport
+from flower_ldp.strategies.tally import Tally, read_reports
+from flower_ldp.wire.layout import ModelLayout
+
+_log = logging.getLogger("flwr")
+MechanismT = TypeVar("MechanismT")
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What the server must remember between asking and aggregating."""
+
+    server_round: int
+    model: Mapping[str, NDArray[Any]]
+    layout: ModelLayout
+    tally: Tally[Any]
+    nodes: tuple[int, ...]
+
+
+class TrainingStrategy(FedAvg, Generic[MechanismT]):
+    """Federated training from private reports about updates; the base of those of this package.
+
+    Parameters
+    ----------
+    mechanism : object
+        What clients are asked for, of the strategy's own type.
+    server_optimizer : ServerOptimizer, optional
+        Works on the step that a round says, at no cost in privacy. Its state belongs to one run.
+    health : Health, optional
+        Asks for one more private bit per report, whether it is neutral, and stops the run where
+        too many are. By default no such bit is asked for.
+    fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
+        As in FedAvg.
+    fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
+        As in FedAvg, except that the fraction is 0 by default: metrics that clients send
+        raw are a leak, and the gate refuses them. Use ``evaluate_fn`` on the server.
+
+    Raises
+    ------
+    TypeError
+        If the mechanism or the health is of another type.
+    """
+
+    #: Type of the mechanism, and what to write for one.
+    _mechanism_type: ClassVar[type[Any]]
+    _mechanism_example: ClassVar[str]
+
+    def __init__(
+        self,
+        mechanism: MechanismT,
+        *,
+        server_optimizer: ServerOptimizer | None = None,
+        health: Health | None = None,
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 0.0,
+        min_train_nodes: int = 2,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
+    ) -> None:
+        must_be("mechanism", mechanism, self._mechanism_type, self._mechanism_example)
+        must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
+        super().__init__(
+            fraction_train=fraction_train,
+            fraction_evaluate=fraction_evaluate,
+            min_train_nodes=min_train_nodes,
+            min_evaluate_nodes=min_evaluate_nodes,
+            min_available_nodes=min_available_nodes,
+            arrayrecord_key=arrayrecord_key,
+            configrecord_key=configrecord_key,
+            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
+        )
+        self.mechanism = mechanism
+        self.server_optimizer = server_optimizer
+        self.proposals = Proposals()
+        self._complaints = Complaints()
+        self._health = HealthWatch(health)
+        self._round: _Round | None = None
+
+    start = patient_start
+
+    @abstractmethod
+    def _tally(self, dimension: int, participation: float) -> Tally[Any]:
+        """Return an empty tally of the next round.
+
+        Parameters
+        ----------
+        dimension : int
+            d, entries of the update.
+        participation : float
+            Fraction of the available clients that are asked.
+
+        Raises
+        ------
+        ValueError
+            If reports about so many entries could make no step. Nobody was asked.
+        """
+
+    @abstractmethod
+    def _description(self) -> Iterable[str]:
+        """Return lines for the log: the configuration, and what it costs."""
+
+    def summary(self) -> None:
+        """Log the configuration and what it costs."""
+        for line in self._description():
+            _log.info("%s", line)
+        super().summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Sample clients as FedAvg does, and add the round's proposal to each message.
+
+        Raises
+        ------
+        ValueError
+            If reports about a model of this size could make no step. Nobody was asked.
+        """
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        model = {name: array.numpy() for name, array in arrays.items()}
+        layout = ModelLayout.of(model)
+        available = len(list(grid.get_node_ids()))
+        participation = len(messages) / available if available else 0.0
+        tally = self._tally(layout.dimension, participation)
+        asked = tally.proposal
+        nodes = propose(messages, asked.to_fields(), asked.events(), self.proposals)
+        self._round = _Round(server_round, model, layout, tally, nodes)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Move the model by the reports of this round.
+
+        Returns
+        -------
+        arrays : ArrayRecord or None
+            The new model; None, which keeps the old one, if no report was usable.
+        metrics : MetricRecord or None
+            ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per
+            report); the mechanism's own; ``failing-share`` and ``failing-share-error`` where
+            health bits were asked for; ``epsilon-round`` and ``epsilon-total`` (worst client, a
+            sum), and ``delta-round`` and ``delta-total`` where there are deltas.
+
+        Raises
+        ------
+        RunStopped
+            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
+        """
+        current = self._round
+        if current is None or current.server_round != server_round:
+            raise RuntimeError(f"round {server_round} was not configured by this strategy")
+        self._round = None
+        judge = ReplyFilter(current.nodes, self._complaints)
+        self._health.begin()
+        read_reports(replies, judge, self._health, current.tally)
+        self._settle(current, judge)
+        own = current.tally.close(judge.accepted)
+        stop_if_in_vain(judge, server_round)
+        self._health.check(server_round)
+        moved = self._moved(current, judge.accepted) if judge.accepted else None
+        return moved, self._metrics(current, judge, own)
+
+    def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
+        """Return what clients have spent on this server's proposals, in the worst case.
+
+        Epsilons and deltas add up. The clients' own ledgers are the truth. Needs the extra
+        ``accounting`` for the approximate bound; without it, or where that is larger, the sums
+        stand alone.
+
+        Parameters
+        ----------
+        delta : float
+            Of the approximate bound and of the conditional line, in (0, 1). A bound on what has
+            deltas itself must exceed their sum.
+        """
+        return self.proposals.report(delta=delta)
+
+    def _settle(self, current: _Round, judge: ReplyFilter) -> None:
+        """Take off what cost nothing, and log what came back."""
+        events = current.tally.proposal.events()
+        settle(judge, events, self.proposals, self._complaints)
+        self.proposals.answered(events, judge.accepted)
+        _log.info(
+            "aggregate_train: accepted %d reports, rejected %d %s",
+            judge.accepted,
+            judge.rejected.total(),
+            dict(judge.rejected) or "",
+        )
+        if judge.accepted == 0:
+            _log.warning(
+                "no usable report in round %d: the model stays as it is", current.server_round
+            )
+
+    def _metrics(self, current: _Round, judge: ReplyFilter, own: Metrics) -> MetricRecord:
+        proposal, values = current.tally.proposal, reply_metrics(judge)
+        if judge.accepted:  # all reports of a round have one length
+            values["bytes-up"] = float(proposal.report_bytes(current.layout.dimension))
+        values |= {
+            **own,
+            **self._health.values(),
+            **cost_metrics(proposal.events(), self.proposals),
+        }
+        return MetricRecord(values)  # type: ignore[arg-type]
+
+    def _moved(self, current: _Round, reports: int) -> ArrayRecord | None:
+        """Return the model after the round's step, or None if that is not finite.
+
+        A model with an infinity in it could never be trained again: no client would answer.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = current.tally.step(reports).astype(np.float32, copy=False)
+            if self.server_optimizer is not None:
+                step = self.server_optimizer.step(step, current.server_round)
+            moved = current.layout.add(current.model, step)
+        if not all(np.isfinite(array).all() for array in moved.values()):
+            _log.error("the step of round %d is not finite: the model stays", current.server_round)
+            return None
+        return ArrayRecord({name: Array(array) for name, array in moved.items()})

@@ -1,0 +1,260 @@
+"""A protected evaluation on the wire: the server's proposal, and the bytes of a report.
+
+The proposal is plain fields of a record. It names the mechanism for rows of class probabilities
+with all its parameters, and each scalar metric that may leave, with bounds and a cost of its own.
+A metric that is not named stays on the client. As in training, the client accepts a proposal
+exactly or refuses it.
+
+The bytes of a report are version, kind, rows and metrics:
+
+====== ===== ===============================================================
+offset bytes content
+====== ===== ===============================================================
+0      1     version, 1
+1      1     kind of the rows: 1 = Laplace, grid steps; 2 = numbers of codes
+2      n k w kind 1: entries of the rows, row by row: integers of w bytes,
+             two's complement, lowest byte first
+2      n w   kind 2: the number of each row's code, likewise
+...    8 m   metrics in the proposal's order: integers of 8 bytes, likewise
+====== ===== ===============================================================
+
+w is the least number of bytes that holds G plus 64 noise scales, or the largest code; so the
+length follows from the proposal and says nothing about the client. An entry beyond that (a chance
+below e^-64) becomes the nearest integer that fits: post-processing of a private report.
+Every string of bytes of the right length and head, with codes in their range, is the
+encoding of exactly one report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flower_ldp.errors import WireError, quoted
+from flower_ldp.mechanisms.bounded_mean import BoundedMean
+from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.evaluation_codecs import ROWS, RowMechanism, rows_of
+from flower_ldp.wire.fields import Field, check_version, many, one
+from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
+
+_VERSION = 1
+_COMMON = {"version", "mechanism", "epsilon", "classes", "rows"}
+_METRICS = {
+    "metric-names",
+    "metric-epsilons",
+    "metric-lowers",
+    "metric-uppers",
+    "metric-grid-bits",
+}
+_MOST_METRICS = 64
+_MOST_NAME = 200
+_MOST_ROWS = 1 << 20
+#: Of all rows together: a client holds them several times over, as doubles.
+_MOST_ENTRIES = 1 << 26
+
+_REPORT_VERSION = 1
+_HEADER_BYTES = 2
+_METRIC_BYTES = 8
+
+
+@dataclass(frozen=True)
+class EvalProposal:
+    """One protected evaluation: rows of class probabilities, and scalar metrics if named.
+
+    Parameters
+    ----------
+    mechanism : Laplace or CodebookResponse
+        What the rows go through.
+    metrics : mapping of str to BoundedMean
+        What each metric goes through, by its name in the app's reply; others never leave.
+    health_epsilon : float or None
+        Of the health bit (:mod:`flower_ldp.wire.health`); None if it is not asked for.
+    """
+
+    mechanism: RowMechanism
+    metrics: Mapping[str, BoundedMean]
+    health_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        health_response(self.health_epsilon)  # its domain
+        if self.mechanism.rows > _MOST_ROWS:
+            raise ValueError(f"rows must be in [1, 2^20], got {self.mechanism.rows}")
+        if self.mechanism.rows * self.mechanism.classes > _MOST_ENTRIES:
+            raise ValueError(
+                f"rows times classes must be at most 2^26, got {self.mechanism.rows} rows of "
+                f"{self.mechanism.classes}"
+            )
+        if len(self.metrics) > _MOST_METRICS:
+            raise ValueError(f"at most {_MOST_METRICS} metrics, got {len(self.metrics)}")
+        for name in self.metrics:
+            if not (0 < len(name) <= _MOST_NAME and name.isprintable()):
+                raise ValueError(f"a metric's name must be printable text, got {quoted(name)}")
+
+    @property
+    def health(self) -> BinaryResponse | None:
+        """What the health bit goes through, if one is asked for."""
+        return health_response(self.health_epsilon)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return what an answer costs one client: all rows, each metric, and the health bit."""
+        metrics = (event for metric in self.metrics.values() for event in metric.events())
+        return (*self.mechanism.events(), *metrics, *health_events(self.health_epsilon))
+
+    def to_fields(self) -> dict[str, Field]:
+        """Return the record's fields; grids are stated outright, defaults or not."""
+        mechanism, codec = self.mechanism, rows_of(self.mechanism)
+        fields: dict[str, Field] = {
+            "version": _VERSION,
+            "epsilon": float(mechanism.epsilon),
+            "classes": mechanism.classes,
+            "rows": mechanism.rows,
+            "mechanism": codec.mechanism,
+            codec.field: codec.own_field(mechanism),
+        }
+        metrics = self.metrics.values()
+        if metrics:
+            fields["metric-names"] = list(self.metrics)
+            fields["metric-epsilons"] = [float(metric.epsilon) for metric in metrics]
+            fields["metric-lowers"] = [float(metric.lower) for metric in metrics]
+            fields["metric-uppers"] = [float(metric.upper) for metric in metrics]
+            fields["metric-grid-bits"] = [metric.steps.bit_length() - 1 for metric in metrics]
+        return {**fields, **health_fields(self.health_epsilon)}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, object]) -> EvalProposal:
+        """Parse the record's fields, refusing anything unknown.
+
+        Raises
+        ------
+        WireError
+            ``"version"`` for another version, ``"fields"`` for missing, unknown or
+            ill-typed fields, ``"domain"`` for values outside their intervals.
+        """
+        check_version(fields, _VERSION)
+        fields, health = without_health(fields)
+        names, name = set(fields), fields.get("mechanism")
+        codec = ROWS.get(name) if isinstance(name, str) else None
+        own = _COMMON if codec is None else _COMMON | {codec.field}
+        if codec is None or names not in (own, own | _METRICS):
+            raise WireError("fields", f"not a proposal of an evaluation: {quoted(sorted(names))}")
+        try:
+            metrics = _metrics(fields) if names >= _METRICS else {}
+            epsilon = one(fields, "epsilon", float)
+            sizes = one(fields, "classes", int), one(fields, "rows", int)
+            return cls(codec.read(fields, epsilon, *sizes), metrics, health)
+        except WireError:
+            raise
+        except ValueError as error:
+            raise WireError("domain", str(error)) from None
+
+
+def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
+    names = many(fields, "metric-names", str)
+    columns = (
+        many(fields, "metric-epsilons", float),
+        many(fields, "metric-lowers", float),
+        many(fields, "metric-uppers", float),
+        many(fields, "metric-grid-bits", int),
+    )
+    if len(set(names)) != len(names) or not names:
+        raise WireError("fields", f"metric-names must be distinct and some, got {quoted(names)}")
+    if any(len(column) != len(names) for column in columns):
+        raise WireError("fields", "the lists about metrics must have one entry for each name")
+    return {
+        name: BoundedMean(*setting)
+        for name, setting in zip(names, zip(*columns, strict=True), strict=True)
+    }
+
+
+def entry_bytes(mechanism: RowMechanism) -> int:
+    """Return w, the bytes of an entry of the rows' report."""
+    return rows_of(mechanism).largest(mechanism).bit_length() // 8 + 1
+
+
+def eval_report_length(proposal: EvalProposal) -> int:
+    """Return the number of bytes of every report that answers ``proposal``."""
+    mechanism = proposal.mechanism
+    entries = math.prod(rows_of(mechanism).shape(mechanism)) * entry_bytes(mechanism)
+    return _HEADER_BYTES + entries + _METRIC_BYTES * len(proposal.metrics)
+
+
+def encode_eval_report(
+    proposal: EvalProposal, rows: NDArray[np.int64], metrics: Sequence[int]
+) -> bytes:
+    """Encode one report.
+
+    Parameters
+    ----------
+    proposal : EvalProposal
+        What it answers.
+    rows : ndarray of int64, shape (rows, classes) or, of codes, (rows,)
+        Report of the rows' mechanism.
+    metrics : sequence of int
+        Reports of the metrics, in the proposal's order.
+
+    Raises
+    ------
+    ValueError
+        If the shape or the number of metrics is not the proposal's.
+    """
+    mechanism, codec = proposal.mechanism, rows_of(proposal.mechanism)
+    shape = codec.shape(mechanism)
+    if rows.shape != shape:
+        raise ValueError(f"rows must have shape {shape}, got {rows.shape}")
+    if len(metrics) != len(proposal.metrics):
+        raise ValueError(f"expected {len(proposal.metrics)} metrics, got {len(metrics)}")
+    head = bytes((_REPORT_VERSION, codec.number))
+    numbers = np.array(metrics, dtype=np.int64)
+    return head + _pack(rows, entry_bytes(mechanism)) + _pack(numbers, _METRIC_BYTES)
+
+
+def decode_eval_report(
+    data: bytes, proposal: EvalProposal
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Decode one report, strictly.
+
+    Returns
+    -------
+    rows : ndarray of int64, shape (rows, classes) or, of codes, (rows,)
+        Report of the rows' mechanism.
+    metrics : ndarray of int64, shape (number of metrics,)
+        Reports of the metrics, in the proposal's order.
+
+    Raises
+    ------
+    WireError
+        ``"version"``, ``"length"``, ``"kind"`` or, for a code that does not exist, ``"range"``
+        if ``data`` is no answer to ``proposal``.
+    """
+    mechanism, codec = proposal.mechanism, rows_of(proposal.mechanism)
+    if data and data[0] != _REPORT_VERSION:
+        raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
+    expected = eval_report_length(proposal)
+    if len(data) != expected:
+        raise WireError("length", f"{len(data)} bytes, expected {expected}")
+    if data[1] != codec.number:
+        raise WireError("kind", f"rows of kind {data[1]}, expected {codec.number}")
+    end = expected - _METRIC_BYTES * len(proposal.metrics)
+    rows = _unpack(data[_HEADER_BYTES:end], entry_bytes(mechanism))
+    rows = rows.reshape(codec.shape(mechanism))
+    codec.check(mechanism, rows)
+    return rows, _unpack(data[end:], _METRIC_BYTES)
+
+
+def _pack(values: NDArray[np.int64], width: int) -> bytes:
+    limit = 1 << (8 * width - 1)
+    fitting = np.clip(values, -limit, limit - 1).astype("<i8")
+    return np.ascontiguousarray(fitting.reshape(-1, 1).view(np.uint8)[:, :width]).tobytes()
+
+
+def _unpack(data: bytes, width: int) -> NDArray[np.int64]:
+    given = np.frombuffer(data, dtype=np.uint8).reshape(-1, width)
+    whole = np.empty((len(given), 8), dtype=np.uint8)
+    whole[:, :width] = given
+    whole[:, width:] = np.where(given[:, -1:] & 0x80, 0xFF, 0)
+    return whole.view("<i8").ravel().astype(np.int64, copy=False)

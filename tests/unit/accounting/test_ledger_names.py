@@ -1,0 +1,204 @@
+"""A ledger has one name, in a folder that is its owner's, and nothing foreign beside it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit, file_checks
+from flower_ldp.errors import LedgerError
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+if os.name != "posix":
+    pytest.skip("modes, links and mounts of POSIX", allow_module_level=True)
+
+LIFE = [Limit(Unit.CLIENT, "life", 10.0)]
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+def charge(message: str) -> Charge:
+    return Charge("data", 1, message, "train", b"f", (PrivacyEvent("signds", 0.1),))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "own" / "ledger.sqlite"
+    path.parent.mkdir(mode=0o700)
+    with Ledger.open(path, create=True, durable=False) as ledger:
+        ledger.charge(charge("0"), LIFE)
+    return path
+
+
+def refused(path: Path, text: str, *, durable: bool = True) -> None:
+    with pytest.raises(LedgerError, match=text):
+        Ledger.open(path, durable=durable)
+
+
+def test_a_second_name_is_refused_under_both(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    os.link(path, other)
+    for name in (path, other):
+        for durable in (True, False):
+            refused(name, r"has 2 names \(hard links\)", durable=durable)
+        with pytest.raises(LedgerError, match="has 2 names"):
+            Ledger.open(name, read_only=True)
+    other.unlink()
+    Ledger.open(path).close()
+
+
+def test_a_symbolic_link_leads_to_the_one_name(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with Ledger.open(link, durable=False) as ledger:
+        ledger.charge(charge("1"), LIFE)
+    assert not Path(f"{link}-journal").exists()
+    assert Path(f"{path}-journal").exists()
+
+
+def test_the_name_that_a_killed_creator_left_is_taken_away(path: Path) -> None:
+    left = path.with_name(f".{path.name}.abc.new")
+    os.link(path, left)
+    Ledger.open(path).close()
+    assert not left.exists()
+    other = path.with_name(f".{path.name}.def.new")
+    other.write_text("of a creator that is still at work")
+    os.link(path, left)
+    Ledger.open(path).close()
+    assert other.exists()
+
+
+@pytest.fixture
+def mounted(path: Path, tmp_path: Path) -> Iterator[Path]:
+    """The file alone, mounted in another folder of the same disk."""
+    there = tmp_path / "there"
+    there.mkdir(mode=0o700)
+    target = there / path.name
+    target.touch()
+    try:
+        command = ["mount", "--bind", str(path), str(target)]
+        done = subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        done = False
+    if not done:
+        pytest.skip("may not mount; what the check reads is tested below")
+    yield target
+    subprocess.run(["umount", str(target)], check=True)
+
+
+def test_a_file_that_is_mounted_by_itself_is_refused(mounted: Path) -> None:
+    refused(mounted, "is mounted by itself")
+    with pytest.raises(LedgerError, match="is mounted by itself"):
+        Ledger.open(mounted, read_only=True)
+
+
+@pytest.mark.parametrize("numbers", [(b"mnt_id:\t1\n", b"mnt_id:\t2\n"), None])
+def test_mounts_are_told_by_number_or_else_by_device(
+    path: Path, monkeypatch: pytest.MonkeyPatch, numbers: tuple[bytes, bytes] | None
+) -> None:
+    if numbers is None:
+        monkeypatch.setattr(file_checks, "_mount", lambda _: None)
+        devices = iter([os.stat_result([0, 0, device] + [0] * 7) for device in (1, 2)])
+        monkeypatch.setattr(Path, "stat", lambda _: next(devices))
+    else:
+        monkeypatch.setattr(file_checks, "_mount", lambda one: numbers[one == path])
+    with pytest.raises(LedgerError, match="is mounted by itself"):
+        file_checks.check_mount(path, "ledger")
+
+
+def test_a_mounted_folder_and_other_disks_are_no_matter(tmp_path: Path) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        pytest.skip("no second disk")
+    folder = memory / f"ledger-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    try:
+        Ledger.open(folder / "ledger.sqlite", create=True, durable=False).close()
+        Ledger.open(folder / "ledger.sqlite").close()
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o2775])
+def test_a_folder_that_others_may_write_to_is_refused(path: Path, mode: int) -> None:
+    path.parent.chmod(mode)
+    refused(path, rf"folder that others may write to \(mode {mode:04o}\).*chmod go-w")
+    path.parent.chmod(mode & ~0o022)
+    Ledger.open(path).close()
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o1770])
+def test_a_sticky_folder_is_none(path: Path, mode: int) -> None:
+    path.parent.chmod(mode)
+    Ledger.open(path).close()
+
+
+def test_a_simulation_is_warned_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.parent.chmod(0o775)
+    with caplog.at_level(logging.WARNING, logger="flower_ldp"):
+        for _ in range(3):
+            Ledger.open(path, durable=False).close()
+    (line,) = caplog.messages
+    assert line.startswith("simulation: ledger ")
+    assert "chmod go-w" in line
+    refused(path, "folder that others may write to")
+    with Ledger.open(path, read_only=True) as ledger:
+        ledger.verify()
+
+
+@AS_ROOT
+def test_a_folder_of_another_user_is_refused(path: Path) -> None:
+    os.chown(path.parent, 65_534, 65_534)
+    refused(path, "lies in a folder of user 65534")
+
+
+def test_a_journal_that_is_a_link_is_refused(path: Path, tmp_path: Path) -> None:
+    journal = Path(f"{path}-journal")
+    journal.unlink()
+    journal.symlink_to(tmp_path / "elsewhere")
+    refused(path, "its journal ledger.sqlite-journal is not a regular file")
+    journal.unlink()
+    journal.touch(mode=0o600)
+    os.link(journal, tmp_path / "second")
+    refused(path, "journal has 2 names")
+
+
+@AS_ROOT
+def test_a_journal_of_another_user_is_refused(path: Path) -> None:
+    os.chown(f"{path}-journal", 65_534, 65_534)
+    refused(path, "its journal ledger.sqlite-journal belongs to user 65534")
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+def test_a_log_beside_it_is_refused(path: Path, end: str) -> None:
+    Path(f"{path}{end}").symlink_to("nowhere")
+    refused(path, f"has ledger.sqlite{end} beside it")
+
+
+def test_it_is_checked_at_every_opening_and_drops_no_lock(path: Path) -> None:
+    """Opening and closing a descriptor of the file would let a second writer in."""
+    with Ledger.open(path, durable=False) as ledger, ledger._session.transaction("BEGIN IMMEDIATE"):
+        file_checks.check_mount(path, "ledger")
+        locked = (
+            "import sqlite3, sys\n"
+            "db = sqlite3.connect(sys.argv[1], timeout=0)\n"
+            "db.execute('BEGIN IMMEDIATE')\n"
+        )
+        done = subprocess.run([sys.executable, "-c", locked, str(path)], capture_output=True)
+        assert b"database is locked" in done.stderr
+
+
+def test_none_is_made_in_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o775)
+    with pytest.raises(LedgerError, match="folder that others may write to"):
+        Ledger.open(folder / "ledger.sqlite", create=True)
+    assert list(folder.iterdir()) == []
+    Ledger.open(folder / "ledger.sqlite", create=True, durable=False).close()

@@ -1,0 +1,174 @@
+"""docs/cli.md shows what the commands print, and names every key of their JSON.
+
+``python -m tests.unit.cli.test_cli_docs`` puts into the page what they print now.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flower_ldp.accounting.ledger import Charge, Ledger
+from flower_ldp.cli.output import EXIT_CODES
+from flower_ldp.policy import load_policy
+from flower_ldp.privacy import PrivacyEvent
+from tests.cli import flower_ldp
+from tests.unit.test_docs_form import WIDTH, is_row
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+#: Where the page pretends to be.
+FOLDER = "/srv/ward-7"
+#: What differs each time: names of ledgers, chain values, times.
+CHANCE = re.compile(r"\b[0-9a-f]{64}\b|\b[0-9a-f]{32}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+
+
+def shown() -> list[tuple[str, str]]:
+    """Return each command of the page with what it shows beneath."""
+    blocks = re.findall(r"```console\n(.*?)```", TEXT, flags=re.DOTALL)
+    found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks), flags=re.MULTILINE)
+    return [(command, output) for command, output in found]
+
+
+def copy_configurations(folder: Path) -> None:
+    """Put the configurations that the page checks where it pretends to be."""
+    for name in ("signds.yaml", "laplace_eval.yaml", "label_dp.yaml", "embedding_dp.yaml"):
+        (folder / name).write_bytes((ROOT / "configs" / name).read_bytes())
+
+
+def spend(folder: Path) -> None:
+    """Do what the page says lies between making the ledger and showing it: six rounds."""
+    policy = load_policy(folder / "client_policy.yaml")
+    limits = policy.limits()
+    events = (PrivacyEvent("signds", 8.0), PrivacyEvent("magrr", 1.0))
+    with Ledger.open(policy.ledger) as ledger:
+        for number in range(6):
+            asked = Charge(policy.data_id, 4711, f"m{number}", "train", b"x", events)
+            ledger.seal(ledger.charge(asked, limits), b"report")
+
+
+def folded(text: str) -> str:
+    """Return what a command printed with its long lines in several, rows of tables apart."""
+    lines = []
+    for line in text.splitlines(keepends=True):
+        column = re.match(r" *\S.*?  +", line)
+        if len(line) <= WIDTH or is_row(line):
+            lines.append(line)
+        else:
+            inset = " " * (column.end() if column else 4)
+            lines.append(
+                textwrap.fill(
+                    line,
+                    WIDTH,
+                    subsequent_indent=inset,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                    drop_whitespace=True,
+                )
+                + "\n"
+            )
+    return "".join(lines)
+
+
+def output_of(command: str, folder: Path) -> str:
+    """Run a command of the page in a folder and return what a terminal would show."""
+    command, _, target = command.partition(" > ")
+    name, *words = shlex.split(command)
+    assert name == "flower-ldp"
+    done = flower_ldp(*words)
+    if target:
+        (folder / target).write_text(done.out)
+        (folder / target).chmod(0o600)
+        return done.err
+    if words[:2] == ["ledger", "create"]:
+        spend(folder)
+    return folded(done.both.replace(str(folder), FOLDER))
+
+
+def test_the_page_shows_what_the_commands_print(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dp_accounting")
+    monkeypatch.chdir(tmp_path)
+    copy_configurations(tmp_path)
+    commands = shown()
+    assert len(commands) >= 10
+    for command, expected in commands:
+        found = output_of(command, tmp_path)
+        assert CHANCE.sub("~", found).strip() == CHANCE.sub("~", expected).strip(), command
+
+
+def keys_of(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            if key != "parameters":  # fields of a configuration, which has a page of its own
+                yield from keys_of(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys_of(inner)
+
+
+def test_the_page_names_every_key_of_the_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dp_accounting")
+    monkeypatch.chdir(tmp_path)
+    Path("policy.yaml").write_text(flower_ldp("policy", "sample").out)
+    Path("client_policy.yaml").write_text(Path("policy.yaml").read_text())
+    ledger = "privacy-ledger.sqlite"
+    found = [flower_ldp("ledger", "create", ledger, "--json")]
+    spend(tmp_path)
+    fit = ("--params", 5994, "--epsilon", 1, "--total-epsilon", 9, "--clients", 9)
+    found += [
+        flower_ldp("plan", *fit, "--json"),
+        flower_ldp("plan", "--total-epsilon", 9, "--json"),
+        flower_ldp("plan", "laplace", "--epsilon", 1, "--classes", 10, "--json"),
+        flower_ldp("plan", "labels", "--epsilon", 1, "--classes", 3, "--labels", 9, "--json"),
+        flower_ldp("plan", "gaussian", "--epsilon", 1, "--delta", 1e-6, "--params", 9, "--json"),
+        flower_ldp("ledger", "show", ledger, "--policy", "policy.yaml", "--delta", 0.1, "--json"),
+        flower_ldp("ledger", "verify", ledger, "--json"),
+        flower_ldp("ledger", "export", ledger, "--output", "out", "--json"),
+        flower_ldp("policy", "check", "policy.yaml", "--json"),
+        flower_ldp("policy", "sample", "--json"),
+        flower_ldp("audit", "magrr", "--draws", 200, "--json"),
+        *(
+            flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")
+            for name in ("signds", "laplace_eval", "dp_encrypt", "dpsgd", "label_dp")
+        ),
+    ]
+    names = {key for done in found for key in keys_of(done.json)}
+    # Names of units and types of message, which stand for themselves.
+    names -= {"client", "train", "evaluate"}
+    assert len(names) > 50
+    assert {name for name in names if f"`{name}`" not in TEXT} == set()
+
+
+def test_the_page_states_the_exit_codes() -> None:
+    rows = re.findall(r"^\| (\d) \| ([^|]*) \|", TEXT, flags=re.MULTILINE)
+    assert f"Exit codes: {'; '.join(f'{code} {words}' for code, words in rows)}." == EXIT_CODES
+
+
+def rewrite() -> None:
+    """Replace what the page shows beneath each command."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.chdir(folder)
+        copy_configurations(folder)
+        text = TEXT
+        for command, old in shown():
+            new = output_of(command, folder).rstrip("\n")
+            text = text.replace(f"$ {command}\n{old}", f"$ {command}\n{new}\n".rstrip() + "\n", 1)
+    (ROOT / "docs" / "cli.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rewrite()

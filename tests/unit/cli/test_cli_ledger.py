@@ -1,0 +1,291 @@
+"""``flower-ldp ledger``: what it makes, shows and checks, and what it leaves as it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.accounting.composition import totals
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.cli import flower_ldp
+
+DAY = 86_400 * 10**9
+NOW = 20_000 * DAY
+LIFE = [Limit(unit, "life", 1e6, 0.5) for unit in Unit]
+SIGNDS, MAGRR = PrivacyEvent("signds", 0.8), PrivacyEvent("magrr", 0.1)
+LABEL = PrivacyEvent("labels", 2.0, 1e-7, Unit.LABEL, 3)
+
+POLICY = """\
+data_id: ward-7
+ledger: ledger.sqlite
+mode: deployment
+messages:
+  train: {signds: {epsilon: 1.0}, magrr: {epsilon: 0.5}}
+budgets:
+  client:
+    run: {epsilon: 5.0}
+    window: {epsilon: 3.0, days: 30}
+    life: {epsilon: 9.0, delta: 1.0e-5}
+"""
+
+
+def charge(ledger: Ledger, message: str, run: int, *events: PrivacyEvent, data: str) -> None:
+    ledger.seal(ledger.charge(Charge(data, run, message, "train", b"x", events), LIFE), b"r")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a ledger: two runs of ward-7, long ago and now, and one of [b]other[/b]."""
+    path = tmp_path / "ledger.sqlite"
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    with Ledger.open(path, create=True, clock=lambda: NOW) as ledger:
+        for message in "abc":
+            charge(ledger, message, 7, SIGNDS, MAGRR, data="ward-7")
+    with Ledger.open(path, clock=lambda: NOW + 365 * 100 * DAY) as ledger:  # the newest is now
+        ledger.accept_clock()
+        charge(ledger, "d", 2**64 - 1, SIGNDS, MAGRR, data="ward-7")
+        ledger.charge(Charge("[b]other[/b]", 9, "e", "train", b"x", (LABEL,)), LIFE)
+    return path
+
+
+def test_create_makes_one_and_never_another(tmp_path: Path) -> None:
+    path = tmp_path / "new.sqlite"
+    done = flower_ldp("ledger", "create", path, "--json")
+    with Ledger.open(path) as ledger:
+        assert done.json["mark"] == vars(ledger.mark())
+    before = path.read_bytes()
+    again = flower_ldp("ledger", "create", path)
+    assert (again.code, again.out, path.read_bytes()) == (1, "", before)
+    assert again.err == f"error: {path} exists: a ledger is made once, and never on top of a file\n"
+    nowhere = flower_ldp("ledger", "create", tmp_path / "no" / "new.sqlite")
+    assert nowhere.code == 1
+    assert "No such file or directory" in nowhere.err
+
+
+def test_show_states_totals_and_entries(file: Path) -> None:
+    found = flower_ldp("ledger", "show", file, "--json").json
+    keys = ("data_id", "unit", "epsilon", "direct_epsilon", "releases_without_promise")
+    assert [tuple(row[key] for key in keys) for row in found["totals"]] == [
+        ("[b]other[/b]", "client", None, "0", 3),
+        ("[b]other[/b]", "example", None, "0", 3),
+        ("[b]other[/b]", "label", "6", "6", 0),
+        ("ward-7", "client", "3.6", "3.6", 0),
+        ("ward-7", "example", "3.6", "0", 0),
+        ("ward-7", "label", "3.6", "0", 0),
+    ]
+    assert found["totals"][2]["delta"] == "0.0000003"
+    assert [(row["entry"], row["sealed"]) for row in found["entries"]][-3:] == [
+        (4, True),
+        (4, True),
+        (5, False),
+    ]
+    words = flower_ldp("ledger", "show", file, "--last", 1).out
+    assert "[b]other[/b]" in words
+    assert "2 x 3" in words
+    assert "no promise" in words
+    assert "[b]other[/b] per client: 3 releases promise nothing for it." in words
+    assert "The largest, [b]other[/b] per label: Probabilities of what a label's data may" in words
+    assert flower_ldp("ledger", "show", file, "--last", 0, "--json").json["entries"] == []
+
+
+def test_show_tells_parts_conditions_and_waivers_apart(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    code = PrivacyEvent("codes", 1.0, unit=Unit.EXAMPLE)
+    claim = PrivacyEvent("codes:conditional", 4.0, unit=Unit.EXAMPLE)
+    with Ledger.open(path, create=True) as ledger:
+        for block in range(3):
+            charge(ledger, "m", 0, code, data=f"ward-7#layout/train/{block}")
+        charge(ledger, "n", 0, claim, data="ward-7#layout/train/2")
+        freed = {"signds": (Unit.LABEL,)}
+        ledger.charge(Charge("ward-7", 1, "w", "train", b"x", (SIGNDS,), waived=freed), LIFE)
+    found = flower_ldp("ledger", "show", path, "--delta", 1e-6, "--json").json
+    totals_ = {row["unit"]: row for row in found["totals"]}
+    assert [(unit, row["epsilon"]) for unit, row in totals_.items()] == [
+        ("client", "0.8"),
+        ("example", "1.8"),
+        ("label", "1"),
+    ]
+    assert {row["parts"] for row in found["totals"]} == {3}
+    assert totals_["example"]["conditional"] == [
+        {"mechanism": "codes:conditional", "epsilon": "4", "delta": "0"}
+    ]
+    assert (totals_["example"]["counted_epsilon"], totals_["label"]["counted_epsilon"]) == (
+        "5.8",
+        "5",
+    )
+    assert totals_["label"]["releases_post_processing"] == 1
+    assert [(row["unit"], row["pure"]) for row in found["bounds"]] == [
+        ("client", 0.8),
+        ("example", 1.8),
+        ("label", 1.0),
+    ]
+    assert found["entries"][-1]["waived"] == "label"
+    words = flower_ldp("ledger", "show", path).out
+    assert "Under a condition only, in all, and in no total above" in words
+    assert "1 release promises something under a condition only" in words
+    assert "1 released as post-processing of what was paid, which the owner declares" in words
+
+
+OLD = Path(__file__).parents[2] / "data" / "ledger-v1.sqlite"
+
+
+def test_a_ledger_of_version_1_is_shown_after_it_was_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(OLD.read_bytes())
+    path.chmod(0o600)
+    for command in ("show", "verify", "export"):
+        refused = flower_ldp("ledger", command, path)
+        assert (refused.code, path.read_bytes()) == (1, OLD.read_bytes())
+        assert f"flower-ldp ledger migrate {path}" in refused.err
+    assert flower_ldp("ledger", "migrate", path).code == 0
+    rows = flower_ldp("ledger", "show", path, "--json").json["totals"]
+    ward = {row["unit"]: row["counted_epsilon"] for row in rows if row["data_id"] == "ward-7"}
+    assert ward == {"client": "8", "example": "15", "label": "17"}
+    assert flower_ldp("ledger", "verify", path).code == 0
+
+
+def test_show_says_what_is_left_of_each_budget(file: Path) -> None:
+    policy = file.with_name("policy.yaml")
+    found = flower_ldp("ledger", "show", file, "--policy", policy, "--json").json
+    assert found["warnings"] == []
+    left = {
+        row["scope"]: (row["run_id"], row["epsilon_left"], row["delta_left"])
+        for row in found["budgets"]
+    }
+    assert left == {
+        "run": (str(2**64 - 1), "4.1", "0"),
+        "window": (None, "2.1", "0"),
+        "life": (None, "5.4", "0.00001"),
+    }
+    older = flower_ldp("ledger", "show", file, "--policy", policy, "--run", 7, "--json").json
+    assert [r["epsilon_left"] for r in older["budgets"] if r["scope"] == "run"] == ["2.3"]
+    words = flower_ldp("ledger", "show", file, "--policy", policy).out
+    assert "the last 30 days" in words
+
+
+def test_nothing_is_left_of_a_budget_that_was_lowered(file: Path) -> None:
+    policy = file.with_name("policy.yaml")
+    policy.write_text(POLICY.replace("9.0", "2.0"))
+    found = flower_ldp("ledger", "show", file, "--policy", policy, "--json").json
+    assert [r["epsilon_left"] for r in found["budgets"] if r["scope"] == "life"] == ["0"]
+
+
+def test_data_that_was_never_charged_has_all_its_budget(file: Path) -> None:
+    policy = file.with_name("policy.yaml")
+    policy.write_text(POLICY.replace("ward-7", "ward-8"))
+    done = flower_ldp("ledger", "show", file, "--policy", policy, "--json")
+    assert [(r["epsilon_left"], r["run_id"]) for r in done.json["budgets"]] == [
+        ("5", None),
+        ("3", None),
+        ("9", None),
+    ]
+    assert "a new run" in flower_ldp("ledger", "show", file, "--policy", policy).out
+
+
+def test_a_policy_of_another_ledger_and_of_a_simulation_is_said(tmp_path: Path) -> None:
+    policy, path = tmp_path / "policy.yaml", tmp_path / "other.sqlite"
+    policy.write_text(POLICY.replace("deployment", "simulation"))
+    with Ledger.open(path, create=True) as ledger:
+        for client in (3, 11):
+            charge(ledger, "m", 1, SIGNDS, data=f"ward-7/{client}")
+        charge(ledger, "m", 1, SIGNDS, data="ward-77")
+    found = flower_ldp("ledger", "show", path, "--policy", policy, "--json").json
+    assert [w.split(",")[0] for w in found["warnings"]] == [
+        "the policy names another ledger",
+        "the policy is for simulation: neither data nor budgets are real",
+    ]
+    assert {row["data_id"] for row in found["budgets"]} == {"ward-7/3", "ward-7/11"}
+    assert {row["epsilon_left"] for row in found["budgets"]} == {"4.2", "2.2", "8.2"}
+
+
+def test_show_adds_the_bound_by_loss_distributions(file: Path) -> None:
+    found = flower_ldp("ledger", "show", file, "--delta", 1e-4, "--json").json["bounds"]
+    events = [PrivacyEvent("signds", 0.8, count=4), PrivacyEvent("magrr", 0.1, count=4)]
+    ward = totals(events, delta=1e-4)[Unit.CLIENT]
+    other = totals([LABEL], delta=1e-4)[Unit.LABEL]
+    assert [(row["data_id"], row["smaller"], row["smaller_delta"]) for row in found] == [
+        ("[b]other[/b]", other.smaller.epsilon, other.smaller.delta),
+        *[("ward-7", ward.smaller.epsilon, ward.smaller.delta)] * 3,
+    ]
+    assert "at delta 0.0001" in flower_ldp("ledger", "show", file, "--delta", 1e-4).out
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("show", "--delta", 1e-5), ("verify",), ("export",)], ids=str
+)
+def test_looking_changes_nothing(file: Path, words: tuple[object, ...]) -> None:
+    journal = Path(f"{file}-journal")
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in (file, journal)]
+    assert flower_ldp("ledger", words[0], file, *words[1:]).code == 0
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in (file, journal)] == before
+
+
+def test_a_ledger_whose_writer_was_killed_can_be_read(file: Path) -> None:
+    code = (
+        "import os, sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "for word in ('journal_mode=PERSIST', 'cache_size=1'): db.execute('PRAGMA ' + word)\n"
+        "db.execute('BEGIN IMMEDIATE')\n"
+        "for i in range(500):\n"
+        "    db.execute('INSERT INTO report VALUES (?, 1, ?, ?)', (99 + i, bytes(3000), b'x'))\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    for command in ("show", "verify"):
+        killed = subprocess.run([sys.executable, "-c", code, str(file)], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert flower_ldp("ledger", command, file).code == 0
+
+
+def test_verify_states_the_end_of_the_chain(file: Path) -> None:
+    with Ledger.open(file) as ledger:
+        mark = ledger.mark()
+    found = flower_ldp("ledger", "verify", file, "--json").json
+    assert (found["entries"], found["sealed"], found["mark"]) == (5, 4, vars(mark))
+    assert mark.chain in flower_ldp("ledger", "verify", file).out
+
+
+def test_verify_ends_with_1_on_damage(file: Path) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+        db.execute("UPDATE event SET epsilon = 1 WHERE entry = 2")
+    for command in ("verify", "export"):
+        done = flower_ldp("ledger", command, file)
+        assert done.code == 1
+        assert done.err.startswith(f"error: ledger {file} is damaged: entry 2 is not what was")
+        assert len(done.err.splitlines()) == 1
+    assert "is damaged" in flower_ldp("ledger", "verify", file, "--json").json["problems"][0]
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "export"])
+def test_what_is_no_ledger_is_one_line(tmp_path: Path, command: str) -> None:
+    text, database = tmp_path / "text", tmp_path / "database"
+    text.write_text("no ledger\n" * 200)
+    with closing(sqlite3.connect(database)) as db:
+        db.execute("CREATE TABLE t (x)")
+    for path in (text, database, tmp_path, tmp_path / "missing"):
+        done = flower_ldp("ledger", command, path)
+        assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+        assert str(path) in done.err
+
+
+@pytest.mark.parametrize(
+    "words", [("--last", -1), ("--delta", 0), ("--run", -1), ("--run", 2**64)], ids=str
+)
+def test_wrong_usage_of_show(file: Path, words: tuple[object, ...]) -> None:
+    done = flower_ldp("ledger", "show", file, *words)
+    assert (done.code, done.out) == (2, "")
+    assert str(words[0]) in done.err
+
+
+def test_show_on_an_empty_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    flower_ldp("ledger", "create", path)
+    done = flower_ldp("ledger", "show", path, "--delta", 1e-5)
+    assert (done.code, "Nothing was spent." in done.out) == (0, True)
+    assert os.stat(path).st_mode & 0o777 == 0o600

@@ -1,0 +1,122 @@
+"""``flower-ldp ledger``: numbers beside epsilon, the rollback anchor and the clock."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger.anchor import FileAnchor
+from flower_ldp.errors import LedgerError
+from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.cli import flower_ldp
+
+LIFE = [Limit(Unit.CLIENT, "life", 100.0)]
+YEAR_2024 = 1_710_000_000 * 10**9
+DAY = 86_400 * 10**9
+
+
+def charge(message: str, releases: int = 1) -> Charge:
+    event = PrivacyEvent("signds", 0.1)
+    return Charge("ward-7", 1, message, "train", b"f", (event,), releases=releases)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.open(path, create=True, durable=False) as ledger:
+        ledger.charge(charge("0", 5), LIFE)
+    return path
+
+
+def test_show_states_what_was_answered_and_failed(file: Path) -> None:
+    assert "failed" not in flower_ldp("ledger", "show", file).out
+    with Ledger.open(file, durable=False) as ledger:
+        for _ in range(3):
+            ledger.count("ward-7", "failed")
+        ledger.count("ward-8", "acknowledged")
+    found = flower_ldp("ledger", "show", file, "--json").json
+    assert found["numbers"] == [
+        {"data_id": "ward-7", "releases": 5, "again": 0, "acknowledged": 0, "failed": 3},
+        {"data_id": "ward-8", "releases": 0, "again": 0, "acknowledged": 1, "failed": 0},
+    ]
+    words = flower_ldp("ledger", "show", file).out
+    assert "ward-7: 3 times the app failed or was too late after a charge" in words
+    assert "ward-8: 1 messages were acknowledged" in words
+    assert "sent again" not in words
+
+
+def test_an_anchor_is_made_compared_and_replaced(file: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    missing = flower_ldp("ledger", "verify", file, "--anchor", mark)
+    assert missing.code == 1
+    assert "holds no mark" in missing.err
+    made = flower_ldp("ledger", "anchor", file, "--file", mark)
+    assert made.code == 0
+    assert "holds entry 1 of ledger" in made.out
+    assert "warning: anchor and ledger are on one file system" in made.err
+    verified = flower_ldp("ledger", "verify", file, "--anchor", mark, "--json").json
+    assert verified["anchor"] == f"anchor {mark}"
+    shutil.copy(file, tmp_path / "copy")
+    with Ledger.open(file, anchor=FileAnchor(mark), durable=False) as ledger:
+        ledger.charge(charge("1"), LIFE)
+    shutil.copy(tmp_path / "copy", file)
+    for words in (("verify", file, "--anchor", mark), ("anchor", file, "--file", mark)):
+        done = flower_ldp("ledger", *words)
+        assert (done.code, "the ledger was set back" in done.err) == (1, True)
+    assert flower_ldp("ledger", "anchor", file, "--file", mark, "--replace").code == 0
+    assert flower_ldp("ledger", "verify", file, "--anchor", mark).code == 0
+
+
+def test_an_anchor_behind_a_command(file: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    script = tmp_path / "a program"
+    script.write_text(f'#!/bin/sh\n[ "$2" = write ] && cat > "{store}"\ncat "{store}"\n')
+    script.chmod(0o700)
+    command = f"'{script}' key-1"
+    assert flower_ldp("ledger", "anchor", file, "--command", command, "--replace").code == 0
+    assert flower_ldp("ledger", "verify", file, "--anchor-command", command).code == 0
+    store.write_text("something else\n")
+    done = flower_ldp("ledger", "verify", file, "--anchor-command", command)
+    assert (done.code, "holds no mark: it says 'something" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("anchor",),
+        ("anchor", "--command", "relative"),
+        ("anchor", "--command", "'"),
+        ("verify", "--anchor", "/x", "--anchor-command", "/y"),
+    ],
+)
+def test_wrong_usage(file: Path, words: tuple[str, ...]) -> None:
+    assert flower_ldp("ledger", words[0], file, *words[1:]).code == 2
+
+
+def test_the_clock_after_a_long_pause(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.open(path, create=True, clock=lambda: YEAR_2024, durable=False) as ledger:
+        ledger.charge(charge("0"), LIFE)
+    with Ledger.open(path) as ledger, pytest.raises(LedgerError, match="400 days"):
+        ledger.charge(charge("1"), LIFE)
+    looked = flower_ldp("ledger", "clock", path)
+    assert (looked.code, "charges are refused" in looked.err) == (1, True)
+    accepted = flower_ldp("ledger", "clock", path, "--accept", "--json").json
+    assert (accepted["jumped"], accepted["ahead_seconds"]) == (False, 0.0)
+    assert accepted["latest_entry"] == "2024-03-09T16:00:00Z"
+    with Ledger.open(path) as ledger:
+        ledger.charge(charge("1"), LIFE)
+
+
+def test_a_ledger_that_is_ahead_of_the_clock(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ahead = 7_000_000_000 * 10**9  # the year 2191
+    with Ledger.open(path, create=True, clock=lambda: ahead, durable=False) as ledger:
+        ledger.charge(charge("0"), LIFE)
+    looked = flower_ldp("ledger", "clock", path)
+    assert (looked.code, "ahead of the clock: nothing leaves a window" in looked.err) == (1, True)
+    accepted = flower_ldp("ledger", "clock", path, "--accept")
+    assert (accepted.code, "days ahead of the clock, as its owner" in accepted.out) == (0, True)

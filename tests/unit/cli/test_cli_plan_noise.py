@@ -1,0 +1,159 @@
+"""``flower-ldp plan laplace``, ``labels`` and ``gaussian``: each number found in another way."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from flower_ldp.accounting.composition import totals
+from flower_ldp.mechanisms import Gaussian, KaryResponse, Laplace, RandomSource
+from flower_ldp.mechanisms.gaussian_law import gaussian_delta
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
+from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
+from flower_ldp.wire.gaussian import encode_gaussian
+from tests.cli import flower_ldp
+
+
+def test_noise_below_a_bound_gives_the_epsilon_and_back() -> None:
+    ask = ("plan", "laplace", "--noise-below", 1e-5, "--probability", 0.9)
+    done = flower_ldp(*ask, "--json")
+    found = done.json
+    assert found["row"]["epsilon"] == pytest.approx(2 * math.log(10) / 1e-5)
+    assert found["row"]["published_epsilon"] == pytest.approx(230_258.509)
+    assert "protects nothing" in found["warnings"][0]
+    back = flower_ldp("plan", "laplace", "--epsilon", found["row"]["epsilon"], "--json").json
+    assert back["noise"]["below"] == pytest.approx(1e-5)
+    assert back["noise"]["scale"] == pytest.approx(1e-5 / math.log(10))
+    assert "460,517" in flower_ldp(*ask).out
+
+
+def test_the_published_setting_is_460520_a_row() -> None:
+    ask = ("plan", "laplace", "--published-epsilon", 230_260)
+    found = flower_ldp(*ask, "--rows", 3, "--rounds", 2, "--json").json
+    assert found["row"] == {"epsilon": 460_520.0, "published_epsilon": 230_260.0}
+    assert found["epsilon"]["round"] == 3 * 460_520.0
+    assert found["epsilon"]["total_pure"] == 6 * 460_520.0
+    assert "  460,520 per client, pure" in flower_ldp(*ask).out
+
+
+def test_rows_rounds_and_bytes_of_laplace() -> None:
+    pytest.importorskip("dp_accounting")
+    ask = ("plan", "laplace", "--epsilon", 0.5, "--classes", 10, "--rows", 4, "--rounds", 30)
+    found = flower_ldp(*ask, "--clients", 25, "--delta", 1e-6, "--json").json
+    events = [PrivacyEvent("laplace", 0.5, count=120)]
+    both = totals(events, delta=1e-6)[Unit.CLIENT]
+    assert both.approximate is not None
+    assert found["epsilon"] == {
+        "unit": "client",
+        "units": ["client", "example", "label"],
+        "relation": "replace-one client",
+        "round": 2.0,
+        "total_pure": 60.0,
+        "total_pld": both.approximate.epsilon,
+        "total_smaller": both.smaller.epsilon,
+        "total_smaller_delta": 1e-6,
+    }
+    mechanism = Laplace(0.5, 10, rows=4)
+    report = mechanism.randomize(np.full((4, 10), 0.1), RandomSource.seeded(1))
+    size = len(encode_eval_report(EvalProposal(mechanism, {}), report, []))
+    assert found["bytes_up"] == {"per_round": size, "total": 30 * size}
+    assert found["noise"]["reports"] == 100
+    deviation = mechanism.standard_deviation / 10
+    assert found["noise"]["mean_deviation"] == pytest.approx(deviation, rel=1e-3)
+    words = flower_ldp(*ask).out
+    assert "2 per client, pure (laplace 4 x 0.5)" in words
+    assert meaning(PrivacySpent(Unit.CLIENT, 60.0)) in words
+
+
+@pytest.mark.parametrize(("epsilon", "classes"), [(1.0, 10), (40.0, 2), (0.01, 1000)])
+def test_labels_have_the_rates_of_the_law(epsilon: float, classes: int) -> None:
+    ask = ("plan", "labels", "--classes", classes)
+    found = flower_ldp(*ask, "--epsilon", epsilon, "--labels", 60_000, "--json").json
+    mechanism = KaryResponse(epsilon, classes)
+    keep, other = (math.exp(mechanism.log_prob(1, value)) for value in (1, 0))
+    response = found["response"]
+    assert response["keep_probability"] == pytest.approx(keep, rel=1e-12)
+    assert response["each_other"] == pytest.approx(other, rel=1e-9)
+    assert response["flip_rate"] == pytest.approx((classes - 1) * other, rel=1e-9)
+    assert found["epsilon"]["once"] == found["labels"]["epsilon_each"] == epsilon
+    assert found["labels"]["flipped"] == pytest.approx(60_000 * (classes - 1) * other)
+    assert found["labels"]["epsilon_if_all_change"] == pytest.approx(60_000 * epsilon)
+    assert meaning(PrivacySpent(Unit.LABEL, epsilon)) == found["meaning"]["label"]
+    if keep < 0.999:
+        back = flower_ldp(*ask, "--keep-probability", keep, "--json").json
+        assert back["epsilon"]["once"] == pytest.approx(epsilon)
+
+
+def test_gaussian_noise_and_the_textbooks_delta() -> None:
+    ask = ("plan", "gaussian", "--epsilon", 50, "--delta", 0.01, "--clip-norm", 3)
+    found = flower_ldp(*ask, "--params", 77, "--clients", 144, "--json").json
+    mechanism = Gaussian(50.0, 0.01, 3.0)
+    noise = found["noise"]
+    assert noise["deviation"] == mechanism.deviation
+    assert noise["mean_deviation"] == pytest.approx(mechanism.deviation / 12)
+    sigma = 6.0 * math.sqrt(2 * math.log(125)) / 50
+    assert noise["textbook_deviation"] == pytest.approx(sigma)
+    assert noise["textbook_delta"] == pytest.approx(gaussian_delta(50.0, 6.0 / sigma))
+    assert noise["textbook_delta"] > 0.999999
+    report = mechanism.randomize(np.zeros(77), RandomSource.seeded(1))
+    assert found["bytes_up"]["per_round"] == len(encode_gaussian(report))
+    assert "choose it far below" in found["warnings"][0]
+    assert "0.9999994, more than asked for" in flower_ldp(*ask).out
+
+
+def test_gaussian_rounds_lie_on_one_curve() -> None:
+    ask = ("plan", "gaussian", "--epsilon", 1, "--delta", 1e-6, "--rounds", 50)
+    found = flower_ldp(*ask, "--total-delta", 1e-5, "--json").json["epsilon"]
+    assert (found["total_sum"], found["total_sum_delta"]) == (50.0, pytest.approx(5e-5))
+    shift = math.sqrt(50) * Gaussian(1.0, 1e-6).shift
+    delta = gaussian_delta(found["total_composed"], shift)
+    assert delta == pytest.approx(1e-5, rel=1e-5)
+    assert delta <= 1e-5
+    alike = flower_ldp(*ask, "--json").json["epsilon"]
+    assert alike["total_composed_delta"] == alike["total_sum_delta"]
+    assert "fixed beforehand" in flower_ldp(*ask).out
+    whole = ("plan", "gaussian", "--epsilon", 90, "--delta", 0.4, "--rounds", 3, "--json")
+    nothing = flower_ldp(*whole).json
+    assert nothing["epsilon"]["total_composed"] is None
+    assert "their sum says nothing" in nothing["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("laplace",), "--epsilon"),
+        (("laplace", "--epsilon", 1, "--noise-below", 1), "--epsilon"),
+        (("laplace", "--epsilon", 0), "--epsilon"),
+        (("laplace", "--epsilon", 2e6), "--epsilon"),
+        (("laplace", "--noise-below", -1), "--noise-below"),
+        (("laplace", "--noise-below", 1e-9), "--noise-below"),
+        (("laplace", "--published-epsilon", "nan"), "--published-epsilon"),
+        (("laplace", "--published-epsilon", 1e6), "--published-epsilon"),
+        (("laplace", "--epsilon", 1, "--probability", 1), "--probability"),
+        (("laplace", "--epsilon", 1, "--classes", 1), "--classes"),
+        (("laplace", "--epsilon", 1, "--rows", 0), "--rows"),
+        (("laplace", "--epsilon", 1, "--rounds", 0), "--rounds"),
+        (("laplace", "--epsilon", 1, "--clients", 0), "--clients"),
+        (("laplace", "--epsilon", 1, "--delta", 0), "--delta"),
+        (("labels", "--classes", 10), "--epsilon"),
+        (("labels", "--classes", 1, "--epsilon", 1), "--classes"),
+        (("labels", "--classes", 10, "--epsilon", 101), "--epsilon"),
+        (("labels", "--classes", 10, "--keep-probability", 0.1), "--keep-probability"),
+        (("labels", "--classes", 10, "--keep-probability", "nan"), "--keep-probability"),
+        (("labels", "--classes", 10, "--epsilon", 1, "--labels", 0), "--labels"),
+        (("gaussian", "--epsilon", 1), "--delta"),
+        (("gaussian", "--epsilon", 101, "--delta", 0.1), "--epsilon"),
+        (("gaussian", "--epsilon", 1, "--delta", 0.6), "--delta"),
+        (("gaussian", "--epsilon", 1, "--delta", 0.1, "--clip-norm", 0), "--clip-norm"),
+        (("gaussian", "--epsilon", 1, "--delta", 0.1, "--total-delta", 1), "--total-delta"),
+        (("gaussian", "--epsilon", 1, "--delta", 0.1, "--params", 0), "--params"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_names_the_option(
+    words: tuple[object, ...], option: str
+) -> None:
+    done = flower_ldp("plan", *words)
+    assert (done.code, done.out) == (2, "")
+    assert option in done.err.splitlines()[-1]

@@ -1,0 +1,306 @@
+"""``flower-ldp policy`` and ``config``: what they say, and what they find wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.policy import parse_policy
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
+from tests.cli import flower_ldp
+
+ROOT = Path(__file__).parents[3]
+SAMPLES = ROOT / "flower_ldp" / "cli" / "samples"
+
+POLICY = """\
+data_id: ward-7
+ledger: ledger.sqlite
+mode: deployment
+messages:
+  train: {signds: {epsilon: 0.8}, magrr: {epsilon: 0.1}}
+  evaluate: {gauss: {epsilon: 2.0, delta: 1.0e-6, unit: example}}
+budgets:
+  client:
+    run: {epsilon: 9.0}
+    window: {epsilon: 4.5, days: 30}
+    life: {epsilon: 90.0}
+  example:
+    life: {epsilon: 10.0, delta: 3.0e-6}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY)
+    path.chmod(0o600)
+    Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir()))
+def test_a_sample_is_the_file_in_configs(name: str) -> None:
+    assert (SAMPLES / name).read_bytes() == (ROOT / "configs" / name).read_bytes()
+
+
+@pytest.mark.parametrize(("words", "mode"), [((), "deployment"), (("--simulation",), "simulation")])
+def test_a_sample_is_printed_as_it_is_and_passes_the_check(
+    words: tuple[str, ...], mode: str, tmp_path: Path
+) -> None:
+    done = flower_ldp("policy", "sample", *words)
+    assert parse_policy(done.out).mode == mode
+    found = flower_ldp("policy", "sample", *words, "--json").json
+    assert found["text"] == done.out == (ROOT / "configs" / found["name"]).read_text()
+    path = tmp_path / "policy.yaml"
+    path.write_text(done.out)
+    path.chmod(0o600)
+    if mode == "deployment":
+        assert flower_ldp("policy", "check", path).code == 1
+        Ledger.open(tmp_path / "privacy-ledger.sqlite", create=True).close()
+    assert flower_ldp("policy", "check", path, "--json").json["warnings"] == []
+
+
+def test_check_says_what_is_allowed(file: Path) -> None:
+    found = flower_ldp("policy", "check", file, "--json").json
+    assert (found["data_id"], found["mode"], found["warnings"]) == ("ward-7", "deployment", [])
+    assert [(r["message"], r["mechanism"], r["epsilon"], r["unit"]) for r in found["allowed"]] == [
+        ("train", "signds", 0.8, "client"),
+        ("train", "magrr", 0.1, "client"),
+        ("evaluate", "gauss", 2.0, "example"),
+    ]
+    assert [(r["unit"], r["scope"], r["full_releases"]) for r in found["budgets"]] == [
+        ("client", "run", {"train": 10}),
+        ("client", "window", {"train": 5}),
+        ("client", "life", {"train": 100}),
+        ("example", "life", {"train": 11, "evaluate": 3}),
+    ]
+    assert found["meaning"]["client"] == meaning(PrivacySpent(Unit.CLIENT, 90.0))
+    assert found["ledger"] == {"file": str(file.with_name("ledger.sqlite")), "entries": 0}
+    words = flower_ldp("policy", "check", file).out
+    for part in ("ward-7", "gauss", "1e-06", "30 days", "5 train", "usable", "are refused"):
+        assert part in words
+
+
+def test_check_says_what_stands_beside_budgets(file: Path) -> None:
+    found = flower_ldp("policy", "check", file, "--json").json
+    assert (found["least_epsilon"], found["repeats"], found["anchor"]) == (0.001, 100_000, None)
+    assert (found["releases"], found["answer_after"]) == ({"life": 10_000, "window": None}, {})
+    words = flower_ldp("policy", "check", file).out
+    assert (
+        "A release costs an epsilon of at least 0.001; at most 10,000 releases per life, and "
+        "100,000 answers that are none." in words
+    )
+    own = (
+        "least_epsilon: 1\nreleases: {life: 9, window: {number: 2, days: 1}}\nrepeats: 5\n"
+        "answer_after: {train: 30}\n"
+    )
+    file.write_text(POLICY + own)
+    done = flower_ldp("policy", "check", file)
+    assert "9 releases per life and 2 releases per 86400 s, and 5 answers" in done.out
+    assert "train: answers leave after 30 s." in done.out
+    assert done.err == (
+        "warning: no train release per client is allowed: its largest cost 0.9 is below "
+        "least_epsilon 1\n"
+    )
+    found = flower_ldp("policy", "check", file, "--json").json
+    assert found["releases"] == {"life": 9, "window": {"number": 2, "days": 1}}
+    assert found["answer_after"] == {"train": 30.0}
+
+
+def test_what_is_declared_post_processing_fits_the_finer_budget_for_ever(file: Path) -> None:
+    declared = POLICY
+    for mechanism in ("signds: {epsilon: 0.8", "magrr: {epsilon: 0.1"):
+        declared = declared.replace(mechanism, f"{mechanism}, post_processing: [example]")
+    file.write_text(declared)
+    found = flower_ldp("policy", "check", file, "--json").json
+    assert found["budgets"][3]["full_releases"] == {"evaluate": 3}
+    assert [row["post_processing"] for row in found["allowed"]] == [["example"], ["example"], []]
+
+
+def test_a_ledger_over_its_limits_is_said_with_the_figures(file: Path) -> None:
+    event = PrivacyEvent("signds", 11.0)
+    with Ledger.open(file.with_name("ledger.sqlite")) as ledger:
+        ledger.charge(
+            Charge("ward-7", 1, "m", "train", b"x", (event,)), [Limit(Unit.CLIENT, "life", 90.0)]
+        )
+    done = flower_ldp("policy", "check", file)
+    assert done.code == 0
+    for limit in (
+        "epsilon 4.5 per client and 2.592e+06 s",
+        "epsilon 10, delta 0.000003 per example",
+    ):
+        assert f"ward-7: epsilon 11 was spent in all, over the limit of {limit}" in done.err
+
+
+def test_a_check_does_not_migrate_a_ledger(file: Path) -> None:
+    old = (Path(__file__).parents[2] / "data" / "ledger-v1.sqlite").read_bytes()
+    path = Path(flower_ldp("policy", "check", file, "--json").json["ledger"]["file"])
+    path.write_bytes(old)
+    done = flower_ldp("policy", "check", file)
+    assert done.code == 1
+    assert "has version 1" in done.both
+    assert path.read_bytes() == old
+
+
+def test_a_policy_that_others_can_write_is_said(file: Path) -> None:
+    file.with_name("ledger.sqlite").unlink()
+    file.write_text(POLICY.replace("deployment", "simulation"))
+    file.chmod(0o620)
+    done = flower_ldp("policy", "check", file)
+    assert (done.code, done.err) == (
+        0,
+        f"warning: policy {file} can be written by others (mode 0620): chmod go-w\n",
+    )
+    file.chmod(0o602)
+    assert flower_ldp("policy", "check", file).code == 1
+    file.write_text(POLICY)
+    for mode in (0o620, 0o602):
+        file.chmod(mode)
+        done = flower_ldp("policy", "check", file)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith(f"error: policy {file} can be written by others")
+    Ledger.open(file.with_name("ledger.sqlite"), create=True).close()
+    file.chmod(0o644)
+    file.parent.chmod(0o777)
+    assert f"error: folder {file.parent} can be" in flower_ldp("policy", "check", file).err
+    file.parent.chmod(0o1777)
+    assert flower_ldp("policy", "check", file).err == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "warning"),
+    [
+        ("run: {epsilon: 9.0}", "run: {epsilon: 0.89}", "one train release at its largest cost"),
+        ("delta: 3.0e-6", "delta: 1.0e-7", "one evaluate release at its largest cost"),
+        ("mode: deployment", "mode: deployment\nunlisted_messages: answer", "any mechanism"),
+        (POLICY[POLICY.index("messages") : POLICY.index("budgets")], "messages: {}\n", "nothing"),
+    ],
+)
+def test_what_may_be_a_slip_is_said(file: Path, old: str, new: str, warning: str) -> None:
+    file.write_text(POLICY.replace(old, new))
+    done = flower_ldp("policy", "check", file)
+    assert (done.code, done.err.startswith("warning: ")) == (0, True)
+    assert warning in done.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("epsilon: 0.8", "epsilon: none", "line 5"),
+        ("mode: deployment", "mode: test", "line 3"),
+        ("data_id: ward-7", "data-id: ward-7", "data-id is not a known field"),
+        (POLICY, "a: [", "not valid YAML"),
+    ],
+)
+def test_an_invalid_policy_ends_with_1(file: Path, old: str, new: str, problem: str) -> None:
+    file.write_text(POLICY.replace(old, new))
+    done = flower_ldp("policy", "check", file)
+    assert (done.code, done.out) == (1, "")
+    assert all(line.startswith(f"error: {file}") for line in done.err.splitlines())
+    assert problem in done.err
+    assert problem in flower_ldp("policy", "check", file, "--json").json["problems"][0]
+
+
+def test_a_ledger_that_cannot_be_used_ends_with_1(file: Path) -> None:
+    ledger = file.with_name("ledger.sqlite")
+    ledger.chmod(0o666)
+    assert "can be written by others" in flower_ldp("policy", "check", file).err
+    ledger.write_text("no ledger")
+    ledger.chmod(0o600)
+    assert flower_ldp("policy", "check", file).code == 1
+    ledger.unlink()
+    assert f"flower-ldp ledger create {ledger}" in flower_ldp("policy", "check", file).err
+    assert not ledger.exists()
+
+
+def test_a_simulation_makes_its_ledger_itself(file: Path) -> None:
+    ledger = file.with_name("ledger.sqlite")
+    ledger.unlink()
+    ledger.with_name("ledger.sqlite-journal").unlink(missing_ok=True)
+    file.write_text(POLICY.replace("deployment", "simulation"))
+    done = flower_ldp("policy", "check", file)
+    assert (done.code, done.err) == (0, "")
+    assert "a simulation makes it" in done.out
+    assert not ledger.exists()
+    file.write_text(POLICY.replace("deployment", "simulation").replace("ledger.sq", "no/l.sq"))
+    assert flower_ldp("policy", "check", file).code == 1
+
+
+@pytest.mark.parametrize("command", ["policy", "config"])
+def test_what_is_no_file_is_one_line(tmp_path: Path, command: str) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "bytes"):
+        done = flower_ldp(command, "check", path)
+        assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+        assert str(path) in done.err
+
+
+CONFIG = """\
+encrypt:
+  encrypt_train_type: SIGNDS
+  signds:
+    sign_k: 0.2
+    sign_eps: 0.7
+    sign_mag_eps: 0.1
+"""
+
+
+def config(path: Path, *, add: str = "", old: str = "", new: str = "") -> Path:
+    path.write_text((CONFIG + add).replace(old, new) if old else CONFIG + add)
+    return path
+
+
+def test_config_check_says_what_a_round_costs(tmp_path: Path) -> None:
+    path = config(tmp_path / "signds.yaml")
+    found = flower_ldp("config", "check", path, "--json").json
+    assert found["epsilon"] == {"unit": "client", "round": pytest.approx(0.8)}
+    assert found["meaning"]["round"] == meaning(PrivacySpent(Unit.CLIENT, 0.8))
+    assert (found["step"], found["server_optimizer"]) == ("learned", None)
+    assert found["parameters"]["sign_eps"] == 0.7
+    json.dumps(found)
+    words = flower_ldp("config", "check", path).out
+    assert "0.8 per client, pure (signds 0.7 + magrr 0.1); rounds add up" in words
+    assert "learned by MagRR (published scaling), below 5% of the clients fixed" in words
+
+
+def test_config_check_of_the_sample_and_of_a_fixed_rate(tmp_path: Path) -> None:
+    sample = flower_ldp("config", "check", ROOT / "configs" / "signds.yaml", "--json").json
+    assert (sample["epsilon"]["round"], sample["warnings"]) == (30.0, [])
+    path = config(tmp_path / "c", old="    sign_mag_eps: 0.1\n", new="    sign_dim_out: 7\n")
+    words = flower_ldp("config", "check", path).out
+    assert "0.7 per client" in words
+    assert "7 weights" in words
+    assert "fixed (published scaling)" in words
+
+
+def test_config_check_says_that_the_sizes_are_chosen(tmp_path: Path) -> None:
+    path = config(tmp_path / "c", old="    sign_k: 0.2\n", new="    sign_k:\n")
+    words = flower_ldp("config", "check", path).out
+    assert "by what a report is worth" in words
+    assert "chosen with it" in words
+
+
+def test_config_check_refuses_a_bit_that_is_never_used(tmp_path: Path) -> None:
+    fixed = "    sign_server_optimizer: {kind: fixed_length, length: 0.5, rounds: 80}\n"
+    done = flower_ldp("config", "check", config(tmp_path / "c", add=fixed))
+    assert done.code == 1
+    assert "encrypt.signds.sign_mag_eps must be left out with steps of fixed length" in done.err
+    free = config(tmp_path / "c", old="    sign_mag_eps: 0.1\n", new=fixed)
+    assert "steps of length 0.5" in flower_ldp("config", "check", free).out
+
+
+def test_config_check_warns_of_no_protection(tmp_path: Path) -> None:
+    off = config(tmp_path / "c", old="SIGNDS", new="NOT_ENCRYPT")
+    assert "asks for no protection" in flower_ldp("config", "check", off).err
+
+
+def test_an_invalid_config_ends_with_1_and_names_all_lines(tmp_path: Path) -> None:
+    path = config(tmp_path / "c", add="    sign_gamma: 1\n", old="0.7", new="101")
+    done = flower_ldp("config", "check", path)
+    assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 2)
+    assert "line 5" in done.err
+    assert "sign_gamma is not a known field" in done.err
+    assert flower_ldp("config", "check", path, "--json").json["problems"]

@@ -1,0 +1,328 @@
+"""Labels on the client: randomized once, charged once, kept, and refused if they changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.ledger import REFUSED_REPEAT, Ledger
+from flower_ldp.clients import (
+    LabelStages,
+    OwnerAdmission,
+    PrivateLabels,
+    RandomizedLabels,
+    ReleaseRequest,
+    private_labels,
+)
+from flower_ldp.clients.labels.store import most_bytes, pack, unpack
+from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError, ReleaseError
+from flower_ldp.mechanisms import KaryResponse, RRWithPrior
+from flower_ldp.policy import REFUSED_POLICY, load_policy
+from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.messages import context
+
+LABELS = np.arange(3_000) % 10
+RESPONSE = KaryResponse(1.0, 10, unit=Unit.LABEL)
+WITH_PRIOR = RRWithPrior(1.0, 10, unit=Unit.LABEL)
+STAGES = LabelStages((RESPONSE, WITH_PRIOR), (3, 2))
+PRIOR = np.linspace(0.0, 0.2, 10)
+POLICY = """
+data_id: ward-7
+ledger: spent.sqlite
+mode: {mode}
+messages:
+  train:
+    kary_response: {{epsilon: 1.0, unit: label}}
+    rr_with_prior: {{epsilon: 1.0, unit: label}}
+    label_stages: {{epsilon: 1.0, unit: label}}
+budgets:
+  label:
+    life: {{epsilon: {life}}}
+"""
+
+
+def write_policy(folder: Path, *, mode: str = "deployment", life: float = 1.0) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(POLICY.format(mode=mode, life=life))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLOWER_LDP_POLICY", str(write_policy(tmp_path)))
+    Ledger.open(tmp_path / "spent.sqlite", create=True).close()
+    return tmp_path
+
+
+def randomized(labels: np.ndarray = LABELS, **options: object) -> RandomizedLabels:
+    return private_labels(context(), labels, **{"mechanism": RESPONSE, **options})  # type: ignore[arg-type]
+
+
+def total(folder: Path, account: str = "ward-7") -> float:
+    with Ledger.open(folder / "spent.sqlite") as ledger:
+        ledger.verify()
+        return ledger.totals(account).get(Unit.LABEL, Amount()).epsilon / 1e12
+
+
+def test_the_second_call_gives_the_same_labels_and_costs_nothing(folder: Path) -> None:
+    first = randomized()
+    assert total(folder) == 1.0
+    another_run = dataclasses.replace(context(), run_id=99, node_id=11)
+    again = private_labels(another_run, LABELS.tolist(), mechanism=RESPONSE)
+    np.testing.assert_array_equal(again.reports, first.reports)
+    np.testing.assert_array_equal(again.members, np.arange(len(LABELS)))
+    assert total(folder) == 1.0
+    kept = (first.reports == LABELS).mean()
+    keep = RESPONSE.keep_probability
+    assert abs(kept - keep) < 5 * (keep * (1 - keep) / len(LABELS)) ** 0.5
+    np.testing.assert_allclose(first.likelihood(), RESPONSE.likelihood(first.reports))
+
+
+@pytest.mark.parametrize("unknown", [10, -1, np.nan, 2.5])
+def test_an_unknown_label_is_uniform_and_costs_what_a_label_costs(
+    folder: Path, unknown: float
+) -> None:
+    labels = LABELS.astype(float)
+    labels[::2] = unknown
+    reports = randomized(labels).reports
+    # six standard deviations for the labels that are known, and for each of ten categories
+    told, keep = (reports == LABELS)[1::2].mean(), RESPONSE.keep_probability
+    assert abs(told - keep) < 6 * np.sqrt(keep * (1 - keep) / 1_500)
+    counts = np.bincount(reports[::2], minlength=10)
+    assert np.abs(counts - 150).max() < 6 * np.sqrt(1_500 * 0.1 * 0.9)
+    assert total(folder) == 1.0
+    np.testing.assert_array_equal(randomized(labels).reports, reports)
+
+
+def test_another_name_costs_anew_and_the_budget_ends(folder: Path) -> None:
+    randomized()
+    with pytest.raises(BudgetExhausted):
+        randomized(name="once more")
+    write_policy(folder, life=2.0)
+    first, second = randomized(), randomized(name="once more")
+    assert (first.reports != second.reports).any()
+    assert total(folder) == 2.0
+
+
+@pytest.mark.parametrize("changed", [0, 1_234, 2_999])
+def test_a_changed_label_is_refused_and_nothing_is_drawn(folder: Path, changed: int) -> None:
+    first = randomized()
+    other = LABELS.copy()
+    other[changed] = (other[changed] + 1) % 10
+    with pytest.raises(ReleaseError, match="not those that were randomized as 'train'"):
+        randomized(other)
+    with pytest.raises(ReleaseError, match="not those"):
+        randomized(LABELS[::-1].copy())
+    np.testing.assert_array_equal(randomized().reports, first.reports)
+    assert total(folder) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("labels", "mechanism"),
+    [
+        (LABELS[:-1], RESPONSE),
+        (LABELS, KaryResponse(0.5, 10, unit=Unit.LABEL)),
+        (LABELS, KaryResponse(1.0, 11, unit=Unit.LABEL)),
+        (LABELS, STAGES),
+    ],
+)
+def test_other_parameters_under_the_name_are_refused(
+    folder: Path, labels: np.ndarray, mechanism: KaryResponse | LabelStages
+) -> None:
+    randomized()
+    with pytest.raises(RefusalError, match="need another name") as caught:
+        randomized(labels, mechanism=mechanism)
+    assert caught.value.code == REFUSED_REPEAT
+    assert total(folder) == 1.0
+
+
+def test_a_charge_without_stored_reports_is_refused_for_good(folder: Path) -> None:
+    class CrashError(Exception):
+        pass
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def crash(*_: object) -> None:
+            raise CrashError
+
+        patch.setattr(Ledger, "seal", crash)
+        with pytest.raises(CrashError):
+            randomized()
+    with pytest.raises(RefusalError, match="no report was sealed") as caught:
+        randomized()
+    assert caught.value.code == REFUSED_REPEAT
+
+
+# What the owner's files say and do not say.
+
+
+def test_the_policy_governs(folder: Path) -> None:
+    with pytest.raises(RefusalError) as caught:
+        randomized(mechanism=KaryResponse(1.5, 10, unit=Unit.LABEL))
+    assert caught.value.code == REFUSED_POLICY
+    with pytest.raises(RefusalError) as caught:
+        randomized(mechanism=KaryResponse(1.0, 10, name="unheard", unit=Unit.LABEL))
+    assert caught.value.code == REFUSED_POLICY
+    with pytest.raises(ValueError, match=r"unit=Unit\.LABEL"):
+        randomized(mechanism=KaryResponse(1.0, 10))
+    assert total(folder) == 0.0
+
+
+def test_without_a_policy_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
+    with pytest.raises(RefusalError, match="no policy is named"):
+        randomized()
+
+
+def test_a_missing_ledger_is_an_error_in_a_deployment(folder: Path) -> None:
+    (folder / "spent.sqlite").unlink()
+    with pytest.raises(LedgerError, match="does not exist"):
+        randomized()
+
+
+def test_a_simulation_gives_each_partition_an_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOWER_LDP_POLICY", str(write_policy(tmp_path, mode="simulation")))
+    clients = [dataclasses.replace(context(), node_config={"partition-id": i}) for i in range(2)]
+    found = [private_labels(client, LABELS, mechanism=RESPONSE).reports for client in clients]
+    assert (found[0] != found[1]).any()
+    assert [total(tmp_path, f"ward-7/{i}") for i in range(2)] == [1.0, 1.0]
+
+
+def test_the_ledger_alone_cannot_tell_labels_apart(folder: Path) -> None:
+    # Two ledgers about the same labels hold different digests: the keys are not in them.
+    digests = []
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        policy = load_policy(write_policy(folder / name))
+        Ledger.open(policy.ledger, create=True).close()
+        PrivateLabels(policy, "ward-7").randomize(LABELS, LabelStages((RESPONSE,), (1,)))
+        with Ledger.open(policy.ledger) as ledger:
+            (entry,) = ledger.entries()
+            assert json.loads(entry.parameters)["labels"] == len(LABELS)
+        with closing(sqlite3.connect(policy.ledger)) as db:
+            ((stored,),) = db.execute("SELECT report FROM report").fetchall()
+        digests.append(unpack(stored)[2])
+        key = policy.ledger.with_name("spent.sqlite.labels-key")
+        assert key.stat().st_mode & 0o777 == 0o600
+        assert key.read_bytes() not in policy.ledger.read_bytes()
+    assert digests[0] != digests[1]
+
+
+def test_a_key_that_is_lost_or_open_to_others_is_refused(folder: Path) -> None:
+    randomized()
+    key = folder / "spent.sqlite.labels-key"
+    key.chmod(0o640)
+    with pytest.raises(LedgerError, match="chmod 600"):
+        randomized()
+    key.chmod(0o600)
+    whole = key.read_bytes()
+    key.write_bytes(whole + b"x")
+    with pytest.raises(LedgerError, match="damaged"):
+        randomized()
+    key.unlink()
+    with pytest.raises(ReleaseError, match="key file is another"):
+        randomized()
+    key.write_bytes(whole)
+    randomized()
+
+
+# Priors.
+
+
+def test_the_prior_of_the_draw_is_stored_with_the_reports(folder: Path) -> None:
+    each = np.random.default_rng(1).dirichlet(np.ones(10), size=len(LABELS))
+    first = randomized(mechanism=WITH_PRIOR, prior=each)
+    again = randomized(mechanism=WITH_PRIOR, prior=PRIOR)
+    np.testing.assert_array_equal(again.reports, first.reports)
+    np.testing.assert_array_equal(again.prior, each.astype(np.float32))
+    expected = WITH_PRIOR.likelihood(first.reports, each.astype(np.float32))
+    np.testing.assert_array_equal(again.likelihood(), expected)
+    assert (expected[np.arange(len(LABELS)), first.reports] > 0).all()
+    assert total(folder) == 1.0
+
+
+# What is wrong is refused before anything is charged.
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "text"),
+    [
+        ([], {}, "at least one"),
+        ([[0, 1]], {}, "vector"),
+        ([0, 1], {"name": ""}, "name must have"),
+        ([0, 1], {"name": "a\nb"}, "name must have"),
+        ([0, 1], {"stage": 1}, "stage must be"),
+        ([0, 1], {"prior": PRIOR}, "prior must be left out"),
+        ([0, 1], {"mechanism": WITH_PRIOR}, "prior must be given"),
+        ([0, 1], {"mechanism": WITH_PRIOR, "prior": np.ones((3, 10))}, "prior must have shape"),
+        ([0, 1], {"mechanism": WITH_PRIOR, "prior": -PRIOR}, "at least 0"),
+        ([0, 1], {"mechanism": WITH_PRIOR, "prior": np.full(10, 1e300)}, "finite"),
+    ],
+)
+def test_what_is_wrong_costs_nothing(
+    folder: Path, labels: list[int], options: dict[str, object], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        randomized(np.array(labels), **options)
+    assert total(folder) == 0.0
+
+
+def test_a_prior_that_the_ledger_could_not_store_costs_nothing(folder: Path) -> None:
+    many = 2**26 // 10 + 1  # numbers of 4 bytes: more than 2^28 bytes in all
+    prior = np.broadcast_to(PRIOR.astype(np.float32), (many, 10))
+    labels = np.zeros(many, dtype=np.int64)
+    with pytest.raises(ValueError, match="more stages, which cost no more"):
+        randomized(labels, mechanism=WITH_PRIOR, prior=prior)
+    assert total(folder) == 0.0
+    randomized(labels[:9], mechanism=WITH_PRIOR, prior=prior[:9])
+    assert total(folder) == 1.0
+
+
+@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("categories", [2, 10, 300, 70_000])
+def test_no_stored_set_is_longer_than_was_allowed_for(categories: int, each: bool) -> None:
+    rng = np.random.default_rng(categories)
+    for n in (1, 400_000 // categories):
+        reports = rng.integers(0, categories, n)
+        prior = rng.random((n, categories) if each else (categories,)).astype(np.float32)
+        allowed = most_bytes(n, categories, prior)
+        assert len(pack(reports, prior, bytes(rng.bytes(32)))) <= allowed
+        assert allowed < 1.01 * (prior.nbytes + reports.nbytes) + 5_000
+
+
+def test_the_bound_on_what_is_stored_decides_before_the_charge(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every size around the ledger's: stored, or refused at no cost."""
+    for place in ("flower_ldp.accounting.ledger.ledger", "flower_ldp.clients.release"):
+        monkeypatch.setattr(f"{place}.MOST_REPORT", 60_000)
+    write_policy(folder, life=1_000.0)
+    each = np.random.default_rng(1).dirichlet(np.ones(10), size=len(LABELS))
+    done = 0
+    for n in range(1_200, 1_800, 12):
+        try:
+            randomized(LABELS[:n], mechanism=WITH_PRIOR, prior=each[:n], name=f"{n}")
+        except ValueError:
+            pass
+        else:
+            done += 1
+        assert total(folder) == done
+    assert 0 < done < 50
+
+
+def test_a_server_of_run_0_cannot_take_the_name_of_a_label_set(folder: Path) -> None:
+    """Under the name that the set will have: it could not be randomized any more."""
+    event = PrivacyEvent("kary_response", 0.5, unit=Unit.LABEL)
+    taken = ReleaseRequest(0, "labels:train", "train", (event,), "{}")
+    with pytest.raises(RefusalError, match="run 0"):
+        OwnerAdmission().admit(taken, context())
+    assert len(randomized().reports) == len(LABELS)

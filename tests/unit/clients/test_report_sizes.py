@@ -1,0 +1,102 @@
+"""Reports that no ledger could keep are refused by public numbers, before the charge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from flower_ldp.accounting.ledger.types import MOST_REPORT
+from flower_ldp.clients import (
+    EmbeddingRelease,
+    GaussianRelease,
+    LaplaceEvalRelease,
+    LdpMod,
+    Release,
+    ReleaseRequest,
+)
+from flower_ldp.clients import update as update_release
+from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
+from flower_ldp.mechanisms import BottomClaim, Gaussian, Laplace, UnaryEncoding
+from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
+from flower_ldp.wire.evaluation import EvalProposal
+from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.gaussian import GaussianProposal
+from flower_ldp.wire.records import Records, RecordTables
+from tests.extras import extra
+from tests.messages import UnrecordedPermit, context, message
+
+nn = extra("torch.nn")
+split = extra("flower_ldp.split")
+
+BITS = 2**20
+
+
+class Asked:
+    """An admission that allows all, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[ReleaseRequest] = []
+
+    def admit(self, request: ReleaseRequest, context: Context) -> UnrecordedPermit:
+        self.requests.append(request)
+        return UnrecordedPermit(is_simulation=True)  # no report of that size is to be drawn
+
+    def acknowledge(self, message_type: str, context: Context) -> UnrecordedPermit:
+        raise AssertionError("nothing is acknowledged")
+
+
+def embedding(records: int, folder: Path) -> tuple[Release, Mapping[str, object]]:
+    tables = RecordTables({"train": Records.of(range(records))}, records)
+    features = np.zeros((records, 1), dtype=np.float32)
+    claim = BottomClaim("public")
+    party = split.TorchParty("left", tables, lambda _: features, nn.Linear(1, 1), claim, folder)
+    terms = TableTerms("train", tables.tables["train"].digest, records, records)
+    return EmbeddingRelease(party), EmbeddingProposal(
+        UnaryEncoding(1.0, BITS), terms, 0
+    ).to_fields()
+
+
+def evaluation(rows: int, _: Path) -> tuple[Release, Mapping[str, object]]:
+    mechanism = Laplace(1.0, classes=256, rows=rows, grid_bits=16)
+    return LaplaceEvalRelease(), EvalProposal(mechanism, {}).to_fields()
+
+
+def asked_for(release: Release, fields: Mapping[str, object]) -> tuple[int, str]:
+    """Return how often the admission was asked, and what the server was told."""
+    admission = Asked()
+    gate = LdpMod(train=release, admission=admission)
+    content = RecordDict({PROPOSAL_KEY: ConfigRecord({**fields})})  # type: ignore[dict-item]
+
+    def fails(*_: object) -> None:
+        raise ValueError("computed")
+
+    reply = gate(message(content), context(), fails)  # type: ignore[arg-type]
+    return len(admission.requests), reply.error.reason
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    # 2^17 bytes for each record and one before them; 4 for each entry of a row, two before them
+    [(embedding, (MOST_REPORT - 1) // 2**17), (evaluation, (MOST_REPORT - 2) // (4 * 256))],
+)
+def test_the_largest_report_is_judged_and_a_larger_one_is_refused(
+    make: type, most: int, tmp_path: Path
+) -> None:
+    assert asked_for(*make(most, tmp_path)) == (1, "ldp:failed")
+    assert asked_for(*make(most + 1, tmp_path)) == (0, REFUSED_PROPOSAL)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_model_of_more_entries_than_a_report_may_have_bytes_is_refused(
+    beyond: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The model takes no memory: all of its entries are one.
+    model = {"w": np.broadcast_to(np.float16(0), (MOST_REPORT - 1 + beyond,))}
+    monkeypatch.setattr(update_release, "single_model", lambda _: model)
+    fields = GaussianProposal(Gaussian(1.0, 1e-5, 1.0)).to_fields()
+    content = asked_for(GaussianRelease(), fields)
+    assert content == ((0, REFUSED_PROPOSAL) if beyond else (1, "ldp:failed"))

@@ -1,0 +1,182 @@
+"""docs/configuration.md has every field of every section, with its values and its default.
+
+The page has one table for each section, under a heading that is the section's way from the
+outermost field. What a row must say is made from the models that read the files, so a field, an
+interval or a default that changes in one place only is found here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic import AliasChoices, BeforeValidator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError, PydanticUndefined
+
+import flower_ldp.config
+from flower_ldp.yaml_source import Section
+
+PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+#: Heading of the table of all outermost fields.
+FILES = "The files"
+
+
+def models() -> list[type[Section]]:
+    """Return the sections that the configuration reads."""
+    for module in pkgutil.walk_packages(flower_ldp.config.__path__, "flower_ldp.config."):
+        importlib.import_module(module.name)
+    return sorted(
+        (
+            kind
+            for kind in Section.__subclasses__()
+            if kind.__module__.startswith("flower_ldp.config")
+        ),
+        key=lambda kind: kind.__name__,
+    )
+
+
+def parts(annotation: Any) -> Iterator[Any]:
+    """Yield an annotation and all that it is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from parts(part)
+
+
+def sections_in(field: FieldInfo) -> list[type[Section]]:
+    return [
+        part
+        for part in parts(field.annotation)
+        if isinstance(part, type) and issubclass(part, Section)
+    ]
+
+
+def placed(model: type[Section], way: str) -> Iterator[tuple[str, type[Section]]]:
+    """Yield a section and those within it, each with the heading that its table stands under."""
+    yield way, model
+    for name, field in model.model_fields.items():
+        inner = sections_in(field)
+        key = ".NAME" if any(part is str for part in parts(field.annotation)) else ""
+        for kind in inner:
+            deeper = f"{way}.{name}{key}".lstrip(".")
+            if len(inner) > 1:
+                deeper += f" with kind {get_args(kind.model_fields['kind'].annotation)[0]}"
+            yield from placed(kind, deeper)
+
+
+def expected() -> dict[str, dict[str, tuple[str, str]]]:
+    """Return for each heading its fields, and for each field values and default."""
+    found = models()
+    held = {
+        kind
+        for model in found
+        for field in model.model_fields.values()
+        for kind in sections_in(field)
+    }
+    tables: dict[str, dict[str, tuple[str, str]]] = {}
+    for root in found:
+        if root not in held:
+            for way, model in placed(root, ""):
+                rows = {
+                    named(name, field): cells(field) for name, field in model.model_fields.items()
+                }
+                tables.setdefault(way or FILES, {}).update(rows)
+    return tables
+
+
+def named(name: str, field: FieldInfo) -> str:
+    alias = field.validation_alias
+    others = (
+        [other for other in alias.choices if other != name]
+        if isinstance(alias, AliasChoices)
+        else []
+    )
+    return f"`{name}`" + "".join(f" (also `{other}`)" for other in others)
+
+
+def wanted(check: BeforeValidator) -> str:
+    """Return what a check of an interval says that it wants: "number in (0, 1]"."""
+    with pytest.raises(PydanticCustomError) as refused:
+        check.func(None)  # type: ignore[call-arg]
+    text = refused.value.message()
+    return text.removeprefix("must be an ").removeprefix("must be a ")
+
+
+def cells(field: FieldInfo) -> tuple[str, str]:
+    """Return what the page must say of a field's values and of its default."""
+    every = list(parts(field.annotation))
+    every += field.metadata
+    checks = [part for part in every if isinstance(part, BeforeValidator)]
+    words = [
+        f"`{word}`" for part in every if get_origin(part) is Literal for word in get_args(part)
+    ]
+    if sections_in(field):
+        values = "names to sections" if str in every else "section"
+    elif words:
+        values = ", ".join(words)
+    elif checks:
+        values = wanted(checks[0])
+        if any(get_origin(part) is list for part in every):
+            values = "list of " + values.replace("integer", "integers")
+    else:
+        assert bool in every
+        values = "`true`, `false`"
+    if NoneType in every:
+        values += " or null"
+    return values, default(field)
+
+
+def default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
+        return "required"
+    if isinstance(value, Section):
+        return "its defaults"
+    if value is None or value == {}:
+        return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if isinstance(value, str) else f"{value:.15g}"
+
+
+def shown() -> dict[str, dict[str, tuple[str, str]]]:
+    """Return what the page's tables say, in the form of :func:`expected`."""
+    tables: dict[str, dict[str, tuple[str, str]]] = {}
+    heading = ""
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ").replace("`", "")
+        row = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(row) >= 3 and heading in expected():
+            tables.setdefault(heading, {})[row[0]] = (row[1], row[2])
+    return tables
+
+
+@pytest.mark.parametrize("heading", expected())
+def test_the_page_has_every_field_and_no_other(heading: str) -> None:
+    assert shown()[heading] == expected()[heading]
+
+
+def test_every_field_is_explained() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for heading, rows in expected().items():
+        if heading == FILES:
+            continue
+        section = re.split(r"^#+ ", text, flags=re.MULTILINE)
+        (said,) = [part for part in section if part.replace("`", "").startswith(heading + "\n")]
+        for name in rows:
+            (field, *_) = name.split(" ")
+            assert f"\n- {field}" in said or f", {field}" in said, (heading, field)
+
+
+def test_the_sections_of_all_files_are_there() -> None:
+    assert len(expected()) >= 12
+    assert {"`encrypt`", "`unsupervised`", "`dpsgd`", "`label_dp`", "`embedding_dp`"} <= set(
+        expected()[FILES]
+    )

@@ -1,0 +1,103 @@
+"""Every method of randomizing labels: what its row promises to configurations and policies."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from flower_ldp.config.labels import parse_label_config
+from flower_ldp.labels import LABEL_METHODS, LabelMechanism, LabelStages, RandomizedLabels
+from flower_ldp.mechanisms import MECHANISMS, BinaryResponse, CodebookEmbedding, RandomSource
+from flower_ldp.mechanisms.labels import label_mechanisms, label_names
+from flower_ldp.policy.names import mechanism_name
+from flower_ldp.privacy import Unit, compose
+
+CATEGORIES, DRAWS = 4, 20_000
+PRIORS = ([0.25] * 4, [0.7, 0.1, 0.1, 0.1], [0.0, 0.2, 0.3, 0.5])
+EACH = [
+    pytest.param(method, stage, id=f"{method}-{stage}")
+    for method, stages in LABEL_METHODS.items()
+    for stage in range(len(stages))
+]
+
+
+def law(mechanism: LabelMechanism, prior: list[float] | None) -> np.ndarray:
+    """Return P(report | label) with a row for each report."""
+    return mechanism.likelihood(np.arange(CATEGORIES), prior)
+
+
+def priors(mechanism: LabelMechanism) -> tuple[list[float] | None, ...]:
+    return PRIORS if mechanism.needs_prior else (None,)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize(("method", "stage"), EACH)
+def test_the_law_keeps_to_epsilon(method: str, stage: int, epsilon: float) -> None:
+    mechanism = label_mechanisms(method, epsilon, CATEGORIES)[stage]
+    assert isinstance(mechanism, LabelMechanism)
+    assert (mechanism.epsilon, mechanism.categories) == (epsilon, CATEGORIES)
+    assert compose(mechanism.events())[Unit.LABEL].epsilon == epsilon
+    for prior in priors(mechanism):
+        found = law(mechanism, prior)
+        np.testing.assert_allclose(found.sum(axis=0), 1.0, rtol=1e-12)
+        seen = found[found.any(axis=1)]
+        assert (seen.max(axis=1) <= seen.min(axis=1) * math.exp(epsilon) * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize(("method", "stage"), EACH)
+def test_the_sampler_has_that_law(method: str, stage: int) -> None:
+    mechanism, rng = label_mechanisms(method, 1.0, CATEGORIES)[stage], RandomSource.seeded(1)
+    for prior in priors(mechanism):
+        chances = law(mechanism, prior).T
+        for label in range(CATEGORIES):
+            drawn = mechanism.randomize_array(np.full(DRAWS, label), rng, prior)
+            share = np.bincount(drawn, minlength=CATEGORIES) / DRAWS
+            spread = np.sqrt(chances[label] * (1 - chances[label]) / DRAWS)
+            assert (np.abs(share - chances[label]) <= 6 * spread + 1e-12).all()
+
+
+@pytest.mark.parametrize(("method", "stage"), EACH)
+def test_a_label_stays_true_as_often_as_is_said(method: str, stage: int) -> None:
+    mechanism = label_mechanisms(method, 1.0, CATEGORIES)[stage]
+    kept = np.diag(law(mechanism, PRIORS[0] if mechanism.needs_prior else None))
+    assert kept.min() == pytest.approx(mechanism.keep_probability, rel=1e-12)
+
+
+@pytest.mark.parametrize(("method", "stage"), EACH)
+def test_a_prior_is_needed_or_refused(method: str, stage: int) -> None:
+    mechanism = label_mechanisms(method, 1.0, CATEGORIES)[stage]
+    prior, text = (None, "be given") if mechanism.needs_prior else (PRIORS[0], "be left out")
+    with pytest.raises(ValueError, match=f"prior must {text}"):
+        mechanism.randomize_array([0], RandomSource.seeded(1), prior)
+    with pytest.raises(ValueError, match=f"prior must {text}"):
+        mechanism.likelihood([0], prior)
+
+
+@pytest.mark.parametrize(("method", "stage"), EACH)
+def test_reports_whose_prior_is_not_known_are_read_under_a_uniform_one(
+    method: str, stage: int
+) -> None:
+    mechanism = label_mechanisms(method, 1.0, CATEGORIES)[stage]
+    found = RandomizedLabels(np.arange(CATEGORIES), np.arange(CATEGORIES), mechanism).likelihood()
+    expected = law(mechanism, PRIORS[0] if mechanism.needs_prior else None)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", LABEL_METHODS)
+def test_a_configuration_and_a_policy_know_the_method(method: str) -> None:
+    shares = ", stage_shares: [2, 1]" if len(LABEL_METHODS[method]) > 1 else ""
+    config = parse_label_config(
+        f"label_dp: {{eps: 1.0, categories: {CATEGORIES}, response: {method}{shares}}}"
+    )
+    mechanisms = label_mechanisms(method, 1.0, CATEGORIES)
+    assert config.stages() == LabelStages(mechanisms, (2, 1) if shares else (1,))
+    for mechanism in mechanisms:
+        assert mechanism_name(mechanism.name) in MECHANISMS
+        assert mechanism.name in label_names()
+
+
+def test_other_mechanisms_randomize_no_labels() -> None:
+    for other in (BinaryResponse(1.0), CodebookEmbedding(1.0, 10), 1.0, None):
+        assert not isinstance(other, LabelMechanism)

@@ -1,0 +1,98 @@
+"""Labels that parties are told: in the ledger of their holder, once, whatever runs come after."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Context
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.clients import private_labels, split_client_app
+from flower_ldp.errors import BudgetExhausted
+from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse
+from flower_ldp.privacy import Unit
+from flower_ldp.strategies import CodeTop, LocalExchange, NoisyLabels, SplitStrategy
+from tests import messages
+from tests.split_world import Side, labels, tables
+
+POLICY = """
+data_id: {name}
+ledger: {name}.sqlite
+mode: deployment
+messages:
+  train:
+    kary_response: {{epsilon: 4.0, unit: label}}
+  train.forward: &codes
+    "codebook_embedding:conditional": {{epsilon: 8.0, unit: example}}
+  evaluate.forward: *codes
+budgets:
+  label: {{life: {{epsilon: {label}}}}}
+  example: {{life: {{epsilon: 100.0}}}}
+"""
+
+
+def context(folder: Path, name: str) -> Context:
+    path = folder / f"{name}.yaml"
+    # What a party's embeddings tell about a record counts for the record's label too.
+    path.write_text(POLICY.format(name=name, label=6.0 if name == "labels" else 100.0))
+    if not (folder / f"{name}.sqlite").exists():
+        Ledger.open(folder / f"{name}.sqlite", create=True).close()
+    return dataclasses.replace(messages.context(), node_config={"ldp-policy": str(path)})
+
+
+def spent(folder: Path, name: str) -> dict[str, dict[Unit, str]]:
+    with Ledger.open(folder / f"{name}.sqlite") as ledger:
+        ledger.verify()
+        return {
+            account: {unit: amount.epsilon_text for unit, amount in ledger.totals(account).items()}
+            for account in ledger.data_ids()
+        }
+
+
+def run(folder: Path, epsilon: float = 4.0) -> NoisyLabels:
+    """Let the labels' holder train with one party, both with a policy and a ledger."""
+    own, server, party = tables(block=750), context(folder, "labels"), context(folder, "left")
+    noisy = NoisyLabels(
+        private_labels(
+            server,
+            labels(own)["train"],
+            mechanism=KaryResponse(epsilon, 10, unit=Unit.LABEL),
+            name=f"train at {epsilon:g}",
+        )
+    )
+    strategy = SplitStrategy(
+        CodeTop(10), CodebookEmbedding(8.0, 10), own, labels(own), parties=1, noisy_labels=noisy
+    )
+    side = Side("left", folder / "bottoms", BottomClaim("conditional"), width=10, block=750)
+    strategy.start(LocalExchange({1: (split_client_app(side), party)}), epochs=1)
+    return noisy
+
+
+def test_a_second_run_tells_the_same_labels_and_nobody_pays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        first = run(tmp_path)
+    assert "labels: epsilon 4 per label, in all; charged to labels" in caplog.text
+    assert spent(tmp_path, "labels") == {"labels": {Unit.LABEL: "4"}}
+    party = spent(tmp_path, "left")
+    assert {units[Unit.EXAMPLE] for units in party.values()} == {"8"}
+    again = run(tmp_path)
+    np.testing.assert_array_equal(again.private.reports, first.private.reports)
+    assert spent(tmp_path, "labels") == {"labels": {Unit.LABEL: "4"}}
+    assert spent(tmp_path, "left") == party
+
+
+def test_another_epsilon_is_another_draw_and_both_are_paid_for(tmp_path: Path) -> None:
+    first, second = run(tmp_path, 4.0), run(tmp_path, 2.0)
+    assert (first.private.reports != second.private.reports).any()
+    assert spent(tmp_path, "labels") == {"labels": {Unit.LABEL: "6"}}
+    party = spent(tmp_path, "left")
+    with pytest.raises(BudgetExhausted):
+        run(tmp_path, 1.0)
+    assert spent(tmp_path, "labels") == {"labels": {Unit.LABEL: "6"}}
+    assert spent(tmp_path, "left") == party

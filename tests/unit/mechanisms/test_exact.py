@@ -1,0 +1,140 @@
+"""Bounds and comparisons with e^epsilon, against mpmath at many digits."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower, exp_scaled_at_least
+from flower_ldp.privacy import as_fraction
+from tests.extras import extra
+
+mpmath = extra("mpmath")
+
+EPSILONS = [1e-6, 1e-3, 0.1, 0.15, 0.5, math.log(2), 1.0, 2.0, 7.3, 10.0, 33.3, 64.0, 99.9, 100.0]
+DIGITS = 800
+
+
+def power(epsilon: float) -> mpmath.mpf:
+    """Return e^epsilon for the decimal that ``epsilon`` prints as; call under workdps."""
+    return mpmath.exp(mpmath.mpf(repr(float(epsilon))))
+
+
+def convergents(epsilon: float, largest: int) -> list[tuple[int, int]]:
+    """Return the continued-fraction convergents b/a of e^epsilon up to ``largest``, as (a, b)."""
+    x = power(epsilon)
+    before, last = (0, 1), (1, 0)
+    pairs = []
+    while last[0] < largest:
+        digit = int(mpmath.floor(x))
+        before, last = last, (digit * last[0] + before[0], digit * last[1] + before[1])
+        pairs.append((last[1], last[0]))
+        x = 1 / (x - digit)
+    return pairs
+
+
+@pytest.mark.parametrize(
+    ("value", "fraction"),
+    [(0.15, Fraction(3, 20)), (0.1, Fraction(1, 10)), (1e-30, Fraction(1, 10**30)), (7, 7)],
+)
+def test_parameters_are_the_decimals_that_they_print_as(value: float, fraction: Fraction) -> None:
+    assert as_fraction(value) == fraction
+    assert as_fraction(0.15) != Fraction(0.15)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_values_that_are_not_finite_have_no_fraction(value: float) -> None:
+    with pytest.raises(ValueError, match="Invalid literal"):
+        as_fraction(value)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 10, 64, EXP_BITS, 1000])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_lower_bound_is_below_by_less_than_two_units(epsilon: float, bits: int) -> None:
+    with mpmath.workdps(DIGITS):
+        true = power(epsilon) * mpmath.mpf(2) ** bits
+        assert exp_lower(epsilon, bits) <= true < exp_lower(epsilon, bits) + 2
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(st.floats(1e-6, 100), st.integers(0, 300))
+def test_lower_bound_holds_for_any_epsilon(epsilon: float, bits: int) -> None:
+    with mpmath.workdps(DIGITS):
+        true = power(epsilon) * mpmath.mpf(2) ** bits
+        assert exp_lower(epsilon, bits) <= true < exp_lower(epsilon, bits) + 2
+
+
+@pytest.mark.parametrize("bits", [0, EXP_BITS, 1200])
+@pytest.mark.parametrize("epsilon", [0.0, 5e-324, 1e-300, 1e-40])
+def test_lower_bound_holds_for_tiny_epsilons(epsilon: float, bits: int) -> None:
+    with mpmath.workdps(DIGITS):
+        true = power(epsilon) * mpmath.mpf(2) ** bits
+        assert exp_lower(epsilon, bits) <= true < exp_lower(epsilon, bits) + 2
+
+
+@pytest.mark.parametrize("epsilon", [-1e-9, -1.0, math.nan])
+def test_lower_bound_domain(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=f"epsilon must be at least 0, got {epsilon}"):
+        exp_lower(epsilon)
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(
+    st.sampled_from(EPSILONS),
+    st.integers(-(10**40), 10**40),
+    st.integers(-(10**40), 10**40),
+)
+def test_comparison_of_any_integers(epsilon: float, a: int, b: int) -> None:
+    with mpmath.workdps(DIGITS):
+        assert exp_scaled_at_least(epsilon, a, b) == bool(a * power(epsilon) >= b)
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(st.sampled_from(EPSILONS), st.integers(1, 10**60), st.integers(-2, 2))
+def test_comparison_of_neighbouring_integers(epsilon: float, a: int, offset: int) -> None:
+    with mpmath.workdps(DIGITS):
+        b = int(mpmath.floor(a * power(epsilon))) + offset
+        assert exp_scaled_at_least(epsilon, a, b) == (offset <= 0)
+        assert exp_scaled_at_least(epsilon, -a, -b) == (offset > 0)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_near_ties_are_decided_by_more_digits(epsilon: float) -> None:
+    with mpmath.workdps(DIGITS):
+        near = 0
+        for a, b in convergents(epsilon, 10**200):
+            gap = a * power(epsilon) - b
+            near += abs(gap) < mpmath.mpf(10) ** -60
+            assert exp_scaled_at_least(epsilon, a, b) == bool(gap > 0)
+            assert exp_scaled_at_least(epsilon, -a, -b) == bool(gap < 0)
+        assert near >= 10
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-6, 1.0, 100.0])
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (0, 0, True),
+        (0, 1, False),
+        (0, -1, True),
+        (1, 0, True),
+        (-1, 0, False),
+        (1, -1, True),
+        (-1, 1, False),
+        (1, 1, True),
+        (-1, -1, False),
+    ],
+)
+def test_signs_and_zeros(epsilon: float, a: int, b: int, expected: bool) -> None:
+    assert exp_scaled_at_least(epsilon, a, b) is expected
+
+
+def test_at_epsilon_zero_it_compares_integers() -> None:
+    assert exp_scaled_at_least(0.0, 3, 3)
+    assert exp_scaled_at_least(0.0, -3, -3)
+    assert not exp_scaled_at_least(0.0, 2, 3)
+    assert not exp_scaled_at_least(0.0, 10**50, 10**50 + 1)

@@ -1,0 +1,229 @@
+"""SignDS is epsilon-LDP and tight: every output enumerated, over inputs full of ties."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms import RandomSource, Selection, SignDS, SmallTopSetWarning
+from flower_ldp.mechanisms.sampling.topk import top_set
+from tests.unit.mechanisms.topk_masses import masses
+
+pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
+
+D = 8
+TINY = float(np.finfo(np.float32).smallest_subnormal)
+INPUTS = [
+    np.array(values, dtype=np.float32)
+    for values in (
+        [0.0] * D,
+        [0.0, -0.0] * (D // 2),
+        [0.0] * (D // 2) + [1.0, -2.0, 3.0, -4.0],
+        [1.0] * D,
+        [-1.0] * D,
+        [TINY, -TINY, 0.0, TINY, 2 * TINY, -0.0, -2 * TINY, 0.0],
+        [1.0, 1.0, 1.0, 0.0, 0.0, -1.0, -1.0, -1.0],
+        list(range(D)),
+        list(range(D, 0, -1)),
+        [5.0, 5.0, 5.0, 5.0, -5.0, -5.0, -5.0, 3e38],
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+        [0.3, -0.7, 0.0, 0.0, 0.2, 0.2, -0.2, 0.9],
+    )
+]
+
+
+def outputs(h: int) -> list[Selection]:
+    return [
+        Selection(np.array(subset, dtype=np.int64), sign)
+        for sign in (-1, 1)
+        for subset in itertools.combinations(range(D), h)
+    ]
+
+
+@pytest.mark.parametrize("k", [0.13, 0.25])
+@pytest.mark.parametrize("h", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 30.0])
+def test_largest_log_ratio_is_epsilon(k: float, h: int, epsilon: float) -> None:
+    mechanism = SignDS(epsilon, k, dim_out=h)
+    table = np.array([[mechanism.log_prob(out, u) for out in outputs(h)] for u in INPUTS])
+    np.testing.assert_allclose(np.exp(table).sum(axis=1), 1.0, rtol=1e-12)
+    largest = (table[:, None, :] - table[None, :, :]).max()
+    assert largest <= epsilon + 1e-12
+    reaches = mechanism.plan(D).threshold <= min(h, mechanism.plan(D).top_size)
+    assert reaches
+    assert largest == pytest.approx(epsilon, abs=1e-12)
+
+
+def test_weights_never_exceed_epsilon_in_exact_arithmetic() -> None:
+    """Where a double cannot tell: the ratio of integer weights lies below e^epsilon."""
+    import mpmath
+
+    for epsilon in (1e-3, 0.1, 1.0, 8.0, 100.0):
+        law = SignDS(epsilon, 0.25, dim_out=3).plan(400).law
+        with mpmath.workdps(120):
+            ratio = mpmath.mpf(law.high) / law.low
+            bound = mpmath.exp(mpmath.mpf(repr(epsilon)))
+            assert ratio <= bound
+            assert ratio >= bound * (1 - mpmath.mpf(2) ** -126)
+
+
+def test_log_prob_takes_the_top_set_from_a_sort_and_not_from_the_sampler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At production size, where both once asked the same code and agreed on the wrong set."""
+
+    def broken(*_: object) -> None:
+        raise AssertionError("asked the sampler's code")
+
+    for case in masses(8, 5):
+        mechanism = SignDS(8.0, 0.0626 if case.asked[0][1] > 0 else 0.2)
+        plan = mechanism.plan(len(case.values))
+        report = mechanism.randomize(case.values, RandomSource.seeded(1))
+        best = case.best(plan.top_size, report.sign)
+        expected = plan.law.subset_probability(int(best[report.indices].sum()))
+        with monkeypatch.context() as patch:
+            for name in (
+                "signds.top_set",
+                "sampling.topk.find_cuts",
+                "sampling.topk.TopSet.contains",
+            ):
+                patch.setattr(f"flower_ldp.mechanisms.{name}", broken)
+            found = mechanism.log_prob(report, case.values)
+            with pytest.raises(AssertionError, match="sampler's"):
+                mechanism.randomize(case.values, RandomSource.seeded(1))
+        assert found == pytest.approx(math.log(expected / 2), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("indices", "sign"),
+    [([1, 2], 1), ([1, 1, 2], 1), ([1, 2, D], 1), ([-1, 1, 2], 1), ([1, 2, 3], 0)],
+)
+def test_log_prob_refuses_what_is_no_report(indices: list[int], sign: int) -> None:
+    report = Selection(np.array(indices, dtype=np.int64), sign)
+    with pytest.raises(ValueError, match="3 distinct dimensions"):
+        SignDS(1.0, 0.25, dim_out=3).log_prob(report, INPUTS[0])
+
+
+def test_size_of_the_top_set_is_exact_whatever_the_ties() -> None:
+    for u, sign, size in itertools.product(INPUTS, (-1, 1), range(1, D + 1)):
+        assert top_set(u, size, sign).contains(np.arange(D)).sum() == size
+
+
+def test_naive_tie_rule_would_be_refuted_by_this_enumeration() -> None:
+    """The enumeration can fail: ``x >= tau`` with ties is not epsilon-LDP."""
+    epsilon, h, size = 1.0, 1, 2
+    plan = SignDS(epsilon, 0.25, dim_out=h).plan(D)
+
+    def naive_log_prob(out: Selection, u: NDArray[np.float32]) -> float:
+        scores = out.sign * u
+        inside = scores >= np.sort(scores)[-size]
+        weights = np.where(inside, math.exp(epsilon), 1.0)
+        return math.log(weights[out.indices[0]] / weights.sum() / 2)
+
+    assert plan.threshold == 1
+    table = np.array([[naive_log_prob(out, u) for out in outputs(h)] for u in INPUTS])
+    assert (table[:, None, :] - table[None, :, :]).max() > epsilon + 0.1
+
+
+def test_report_is_well_formed_and_leaves_the_update_alone() -> None:
+    u = np.random.default_rng(0).normal(size=4_000).astype(np.float32)
+    before = u.copy()
+    u.flags.writeable = False
+    report = SignDS(20.0, 0.2).randomize(u, RandomSource.seeded(1))
+    np.testing.assert_array_equal(u, before)
+    assert report.sign in (-1, 1)
+    assert len(report.indices) == SignDS(20.0, 0.2).plan(4_000).dim_out
+    assert (np.diff(report.indices) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "interval"),
+    [
+        ("epsilon", 0.0, r"\(0, 100\]"),
+        ("epsilon", 100.1, r"\(0, 100\]"),
+        ("epsilon", math.nan, r"\(0, 100\]"),
+        ("k", 0.0, r"\(0, 0.25\]"),
+        ("k", 0.2501, r"\(0, 0.25\]"),
+        ("threshold_ratio", 0.49, r"\[0.5, 1\]"),
+        ("threshold_ratio", 1.01, r"\[0.5, 1\]"),
+        ("dim_out", -1, r"\[0, 4096\]"),
+        ("dim_out", 4097, r"\[0, 4096\]"),
+        ("dim_out", 2.5, r"\[0, 4096\]"),
+    ],
+)
+def test_domain_errors_name_parameter_interval_and_value(
+    field: str, value: float, interval: str
+) -> None:
+    arguments: dict[str, float] = {"epsilon": 1.0, "k": 0.2, field: value}
+    with pytest.raises(ValueError, match=rf"{field} must be .*{interval}, got {value}"):
+        SignDS(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("d", [0, 2**32])
+def test_dimension_outside_its_interval_is_refused(d: int) -> None:
+    with pytest.raises(ValueError, match="dimension must be in"):
+        SignDS(1.0, 0.2).plan(d)
+
+
+def test_more_dimensions_out_than_there_are_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"dim_out must be in \[0, 60\], got 61"):
+        SignDS(1.0, 0.2, dim_out=61).plan(60)
+
+
+def test_estimate_is_unbiased_over_all_outputs() -> None:
+    mechanism, h = SignDS(2.0, 0.25, dim_out=3), 3
+    u = INPUTS[7]
+    mean = sum(
+        math.exp(mechanism.log_prob(out, u)) * mechanism.estimate([out], D) for out in outputs(h)
+    )
+    direction = np.zeros(D)
+    direction[-2:], direction[:2] = 1.0, -1.0
+    np.testing.assert_allclose(mean, direction, atol=1e-12)
+
+
+def test_moments_of_a_dimension_are_those_of_the_docs() -> None:
+    """Mean and variance of a report's sign at a dimension, in one top set and in none."""
+    mechanism, u = SignDS(2.0, 0.25, dim_out=3), INPUTS[7]
+    plan = mechanism.plan(D)
+    p_in = plan.expected_inside / plan.top_size
+    p_out = (plan.dim_out - plan.expected_inside) / (D - plan.top_size)
+    for dimension, expected in (
+        (D - 1, (plan.contrast / 2, (p_in + p_out) / 2 - plan.contrast**2 / 4)),
+        (D // 2, (0.0, p_out)),
+    ):
+        chances = [
+            (out.sign, math.exp(mechanism.log_prob(out, u)))
+            for out in outputs(3)
+            if dimension in out.indices
+        ]
+        mean = sum(sign * chance for sign, chance in chances)
+        variance = sum(chance for _, chance in chances) - mean**2
+        assert (mean, variance) == pytest.approx(expected, abs=1e-12)
+
+
+def test_estimate_needs_a_report() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        SignDS(2.0, 0.25).estimate([], D)
+
+
+@pytest.mark.filterwarnings("default::flower_ldp.mechanisms.SmallTopSetWarning")
+def test_small_top_set_warns() -> None:
+    with pytest.warns(SmallTopSetWarning, match="K = 49"):
+        SignDS(1.0, 0.01).plan(4_999)
+
+
+def test_cost_is_one_pure_event_per_client() -> None:
+    (event,) = SignDS(3.0, 0.2).events()
+    assert (event.mechanism, event.epsilon, event.delta, event.unit.value, event.count) == (
+        "signds", 3.0, 0.0, "client", 1
+    )  # fmt: skip
+
+
+def test_counting_outputs_covers_the_space() -> None:
+    sizes = Counter(len(out.indices) for h in (1, 3) for out in outputs(h))
+    assert sizes == {1: 2 * D, 3: 2 * math.comb(D, 3)}

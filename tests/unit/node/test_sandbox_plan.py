@@ -1,0 +1,291 @@
+"""The sandbox's plan: what an app is shown, how bubblewrap is told, how much it may use."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.node.sandbox.settings import SandboxMissing, Settings, add_options, settings_of
+
+if sys.platform != "linux":
+    pytest.skip("the sandbox is for Linux", allow_module_level=True)
+
+from flower_ldp.node.sandbox.bubblewrap import SOCKET, Plan, arguments, find_bubblewrap
+from flower_ldp.node.sandbox.limits import make_group
+from flower_ldp.node.sandbox.output import LONGEST, copy_output, harmless
+from flower_ldp.node.sandbox.view import View, view_of
+from tests.sandbox import needs_sandbox
+
+
+def parsed(*words: str) -> Settings:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return settings_of(parser.parse_args(words))
+
+
+def test_the_command_line_says_the_settings(tmp_path: Path) -> None:
+    assert parsed() == Settings()
+    words = ["--sandbox-data", str(tmp_path), "--sandbox-data", "b", "--sandbox-memory", "512M"]
+    words += ["--sandbox-device", "/dev/null", "--sandbox-processes", "100", "--sandbox-files"]
+    words += ["99", "--sandbox-user", "who", "--sandbox-seconds", "60"]
+    found = parsed(*words, "--sandbox-no-memory-limit")
+    data = (str(tmp_path), str(Path("b").absolute()))
+    assert found == Settings(data, ("/dev/null",), "who", 512 << 20, 100, 99, 60, False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("memory", "8"),
+        ("memory", "8GB"),
+        ("memory", "-1G"),
+        ("files", "x"),
+        ("files", "3"),
+        ("seconds", "0"),
+        ("seconds", "1.5"),
+    ],
+)
+def test_odd_sizes_are_refused(words: tuple[str, str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(f"--sandbox-{words[0]}", words[1])
+
+
+def plan(*, as_root: bool) -> Plan:
+    shown = {"/usr": Path("/usr"), "/srv/a b/data": Path("/mnt/x")}
+    view = View(shown, {"/bin": "usr/bin"}, (Path("/dev/nvidia0"),))
+    files = {"/etc/passwd": Path("/tmp/own/passwd")}
+    return Plan(view, files, {"HOME": "/tmp"}, Path("/tmp/own/node.sock"), as_root, 1 << 30)
+
+
+def pairs(found: list[str], option: str) -> list[tuple[str, str]]:
+    return [(found[at + 1], found[at + 2]) for at, word in enumerate(found) if word == option]
+
+
+@pytest.mark.parametrize("as_root", [True, False])
+def test_bubblewrap_is_told_to_share_nothing(as_root: bool) -> None:
+    found = arguments(plan(as_root=as_root))
+    for kind in ("ipc", "pid", "net", "uts"):
+        assert f"--unshare-{kind}" in found
+    for option in ("--die-with-parent", "--new-session", "--clearenv"):
+        assert option in found
+    assert found[found.index("--cap-drop") + 1] == "ALL"
+    assert ("--unshare-user" in found, "--cap-add" in found) == (not as_root, as_root)
+    # Whatever is written to is in memory; all else is read-only, the folders between too.
+    assert "--bind" not in found
+    assert found.count("--tmpfs") == 2
+    assert found[-6:] == ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
+    assert pairs(found, "--ro-bind") == [
+        ("/usr", "/usr"),
+        ("/mnt/x", "/srv/a b/data"),
+        ("/tmp/own/passwd", "/etc/passwd"),
+        ("/tmp/own/node.sock", SOCKET),
+    ]
+    assert pairs(found, "--dev-bind") == [("/dev/nvidia0", "/dev/nvidia0")]
+    made = [found[at + 1] for at, word in enumerate(found) if word == "--dir"]
+    assert made.index("/srv") < made.index("/srv/a b")
+    assert all(found[found.index("--dir") - 2 :][:2] == ["--perms", "0755"] for _ in made)
+
+
+def test_the_view_holds_programs_and_named_data_and_nothing_that_is_hidden(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "policy.yaml").write_text("x")
+    (tmp_path / "site" / "table.csv").write_text("x")
+    hidden = {"the policy": tmp_path / "site" / "policy.yaml"}
+    data = (str(tmp_path / "data"), str(tmp_path / "site" / "table.csv"))
+    found = view_of(Settings(data=data), hidden)
+    for place in data:
+        assert found.shown[place] == Path(place)
+    places = [*found.shown, *found.links]
+    assert "/usr" in places
+    for never in ("/", "/etc", "/home", "/root", "/var", "/run", "/tmp", "/srv", "/sys"):
+        assert never not in places
+    package = Path(__file__).parents[3] / "flower_ldp"
+    assert any(package.is_relative_to(place) for place in found.shown)
+    assert not any((package.parent / "tests").is_relative_to(place) for place in found.shown)
+
+
+@pytest.mark.parametrize("shown", ["", "site", "site/policy.yaml", "link", "link/policy.yaml"])
+def test_what_is_hidden_may_be_shown_by_no_name(shown: str, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "policy.yaml").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "site")
+    hidden = {"the policy": tmp_path / "link" / "policy.yaml"}
+    with pytest.raises(SandboxMissing, match="see the policy"):
+        view_of(Settings(data=(str(tmp_path / shown),)), hidden)
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_what_is_hidden_is_known_by_its_other_names(deep: bool, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "site" / "policy.yaml").write_text("x")
+    (tmp_path / "data" / "deep" / "table.csv").write_text("x")
+    hidden = {"the policy": tmp_path / "site" / "policy.yaml", "the key": tmp_path / "nowhere"}
+    data = tmp_path / "data" / "deep" / "a copy"
+    assert view_of(Settings(data=(str(tmp_path / "data"),)), hidden)
+    os.link(tmp_path / "site" / "policy.yaml", data)
+    with pytest.raises(SandboxMissing, match=r"see the policy, as .*a copy"):
+        view_of(Settings(data=(str(tmp_path / "data" if deep else data),)), hidden)
+
+
+_MOUNTED = """
+import sys
+from pathlib import Path
+from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
+from flower_ldp.node.sandbox.view import view_of
+try:
+    view_of(Settings(data=(sys.argv[1],)), {"the policy": Path(sys.argv[2])})
+except SandboxMissing as error:
+    print(error)
+"""
+
+
+@needs_sandbox
+def test_what_is_hidden_is_known_where_it_is_mounted(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "data" / "a folder").mkdir(parents=True)
+    policy, placed = tmp_path / "site" / "policy.yaml", tmp_path / "data" / "a file"
+    policy.write_text("x")
+    placed.write_text("")
+    run = [sys.executable, "-c", _MOUNTED, str(tmp_path / "data"), str(policy)]
+    bwrap = ["bwrap", "--dev-bind", "/", "/"]
+    for mounted in ((str(policy), str(placed)), (str(policy.parent), f"{placed.parent}/a folder")):
+        command = [*bwrap, "--bind", *mounted, *run]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "see the policy, as" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["/", "/tmp", "/proc/1", "/dev/shm", "/sys", "/etc", "/nowhere"])
+def test_places_of_the_sandbox_and_places_that_are_not_there_are_refused(name: str) -> None:
+    with pytest.raises(SandboxMissing, match="--sandbox-data"):
+        view_of(Settings(data=(name,)), {})
+
+
+@pytest.mark.parametrize("kind", ["socket", "pipe"])
+def test_data_through_which_something_could_be_sent_is_refused(kind: str, tmp_path: Path) -> None:
+    place = tmp_path / "data" / "deep"
+    place.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as one:
+        if kind == "socket":
+            one.bind(str(place / "it"))
+        else:
+            os.mkfifo(place / "it")
+        with pytest.raises(SandboxMissing, match="socket, a pipe"):
+            view_of(Settings(data=(str(tmp_path / "data"),)), {})
+
+
+@pytest.mark.parametrize("name", ["/dev/nowhere", "/dev", "/etc/passwd"])
+def test_devices_must_be_devices(name: str) -> None:
+    with pytest.raises(SandboxMissing, match="--sandbox-device"):
+        view_of(Settings(devices=(name,)), {})
+    found = view_of(Settings(devices=("/dev/null",)), {})
+    assert found.devices == (Path("/dev/null"),)
+    assert "/sys/devices/system" in found.shown
+
+
+def fake_kernel(folder: Path, mounts: str, own: str) -> Path:
+    process = folder / "self"
+    process.mkdir()
+    lines = [line.format(folder=folder) for line in mounts.strip().splitlines()]
+    (process / "mountinfo").write_text("".join(f"{line}\n" for line in lines))
+    (process / "cgroup").write_text(own)
+    return process
+
+
+def test_a_group_of_the_second_version(tmp_path: Path) -> None:
+    own = tmp_path / "cg" / "unit"
+    own.mkdir(parents=True)
+    (own / "cgroup.controllers").write_text("cpu memory pids\n")
+    (own / "cgroup.subtree_control").write_text("")
+    left, of_another = own / "flower-ldp-apps-999999999", own / f"flower-ldp-apps-{os.getppid()}"
+    left.mkdir()
+    of_another.mkdir()
+    mounts = "30 24 0:26 / {folder}/cg rw - cgroup2 cgroup2 rw,nsdelegate"
+    group = make_group(1 << 30, 99, fake_kernel(tmp_path, mounts, "0::/unit\n"))
+    assert (own / "cgroup.subtree_control").read_text() == "+memory +pids"
+    (folder,) = group.folders
+    assert not left.exists()
+    assert of_another.exists()
+    assert folder.parent == own
+    assert group.limits() == {"memory.max": str(1 << 30), "pids.max": "99"}
+    assert group.doors == (folder / "cgroup.procs",)
+
+
+def test_a_group_of_the_first_version_below_a_container(tmp_path: Path) -> None:
+    for name in ("memory", "pids"):
+        (tmp_path / "cg" / name / "x").mkdir(parents=True)
+    mounts = """
+30 24 0:26 /docker/1 {folder}/cg/memory rw - cgroup cgroup rw,memory
+31 24 0:27 /docker/1 {folder}/cg/pids rw - cgroup cgroup rw,pids
+32 24 0:28 / {folder}/cg rw - cgroup2 cgroup2 rw"""
+    (tmp_path / "cg" / "cgroup.controllers").write_text("hugetlb\n")
+    own = "9:pids:/docker/1/x\n8:memory:/docker/1/x\n0::/\n"
+    group = make_group(1 << 30, 99, fake_kernel(tmp_path, mounts, own))
+    assert [folder.parent for folder in group.folders] == [
+        tmp_path / "cg" / "memory" / "x",
+        tmp_path / "cg" / "pids" / "x",
+    ]
+    assert group.limits() == {"memory.limit_in_bytes": str(1 << 30), "pids.max": "99"}
+
+
+@pytest.mark.parametrize("mounts", ["", "32 24 0:28 / {folder}/cg rw - cgroup2 cgroup2 rw"])
+def test_without_a_control_group_the_flag_is_named(mounts: str, tmp_path: Path) -> None:
+    (tmp_path / "cg").mkdir()
+    (tmp_path / "cg" / "cgroup.controllers").write_text("cpu memory\n")
+    with pytest.raises(SandboxMissing, match="--sandbox-no-memory-limit"):
+        make_group(1 << 30, 99, fake_kernel(tmp_path, mounts, "0::/\n"))
+
+
+@pytest.mark.parametrize("said", [None, "bubblewrap 0.6.1", "nonsense"])
+def test_a_bubblewrap_that_is_missing_or_old_is_named(
+    said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if said is not None:
+        (tmp_path / "bwrap").write_text(f"#!/bin/sh\necho {said}\n")
+        (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxMissing, match="not installed" if said is None else said):
+        find_bubblewrap()
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        (b"plain\n", b"[app] plain\n"),
+        (b"\x1b[92mINFO\x1b[0m: a\ttab\n", b"[app] INFO: a\ttab\n"),
+        (b"\x1b]0;title\x07\n", b"[app] \\x1b]0;title\\x07\n"),
+        (b"over\rwritten\x08\r\n", b"[app] over\\rwritten\\x08\n"),
+        (
+            "\u00fc \u009b31m".encode(),
+            "[app] \u00fc ".encode() + b"\\xc2\\x9b31m\n",
+        ),
+    ],
+)
+def test_an_apps_output_is_marked_and_steers_no_terminal(line: bytes, written: bytes) -> None:
+    assert harmless(line) == written
+
+
+def test_a_long_line_becomes_several_and_each_is_marked(tmp_path: Path) -> None:
+    (tmp_path / "said").write_bytes(b"x" * (2 * LONGEST + 5) + b"\nlast")
+    with (tmp_path / "log").open("wb") as log:
+        copy_output((tmp_path / "said").open("rb"), log).join(10)
+    lines = (tmp_path / "log").read_bytes().splitlines()
+    assert [len(line) for line in lines] == [LONGEST + 6, LONGEST + 6, 11, 10]
+    assert all(line.startswith(b"[app] ") for line in lines)
+
+
+def test_an_app_cannot_fill_the_log(tmp_path: Path) -> None:
+    (tmp_path / "said").write_bytes(b"123456789\n" * 100_000)
+    with (tmp_path / "log").open("wb") as log:
+        copy_output((tmp_path / "said").open("rb"), log, largest=25).join(20)
+    assert (tmp_path / "log").read_bytes().splitlines() == [
+        *[b"[app] 123456789"] * 3,
+        b"[app] (what it writes from here on is dropped)",
+    ]

@@ -1,0 +1,538 @@
+"""The data owner's policy: what loads, what is refused and why, and which budgets it states."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flower_ldp.accounting.ledger.types import Limit, NumberLimit
+from flower_ldp.errors import ConfigError, RefusalError
+from flower_ldp.policy import (
+    ENVIRONMENT_VARIABLE,
+    NODE_CONFIG_KEY,
+    REFUSED_POLICY,
+    Policy,
+    find_policy,
+    load_policy,
+    parse_policy,
+)
+from flower_ldp.policy.sections import (
+    Allowance,
+    AnchorPlace,
+    Budget,
+    Releases,
+    ReleaseWindow,
+    Total,
+    Window,
+)
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+SAMPLE = Path(__file__).parents[3] / "configs" / "client_policy.yaml"
+
+TEXT = """\
+data_id: ward-7
+ledger: spent.sqlite
+mode: deployment
+messages:
+  train:
+    signds: {epsilon: 8.0}
+    magrr: {epsilon: 1}
+    gauss: {epsilon: 2.0, delta: 1.0e-6, unit: example}
+  evaluate:
+    laplace: {epsilon: 4.0}
+budgets:
+  client:
+    run: {epsilon: 90.0}
+    window: {epsilon: 180.0, days: 30}
+    life: {epsilon: 900.0}
+  example:
+    life: {epsilon: 10.0, delta: 1.0e-4}
+"""
+
+SIGNDS = PrivacyEvent("signds", 8.0)
+MAGRR = PrivacyEvent("magrr", 1.0)
+GAUSS = PrivacyEvent("gauss", 2.0, 1e-6, Unit.EXAMPLE)
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return parse_policy(TEXT)
+
+
+def refusal(text: str) -> str:
+    """Return the text of the error that ``text`` must cause."""
+    with pytest.raises(ConfigError) as caught:
+        parse_policy(text, source="owner.yaml")
+    return str(caught.value)
+
+
+def changed(old: str, new: str) -> str:
+    """Return the file with one piece replaced."""
+    assert TEXT.count(old) == 1
+    return TEXT.replace(old, new)
+
+
+def refused(policy: Policy, message_type: str, *events: PrivacyEvent) -> str:
+    """Return the detail of the refusal that a release must cause."""
+    with pytest.raises(RefusalError) as caught:
+        policy.check(message_type, events)
+    assert caught.value.code == REFUSED_POLICY == "ldp:refused:policy"
+    return caught.value.detail
+
+
+# What loads.
+
+
+def test_sample_loads_and_says_what_its_comments_say() -> None:
+    policy = load_policy(SAMPLE)
+    assert policy.data_id == "ward-7-images"
+    assert policy.ledger == SAMPLE.parent / "privacy-ledger.sqlite"
+    assert (policy.mode, policy.is_simulation) == ("deployment", False)
+    assert policy.unlisted_messages == "refuse"
+    assert policy.limits() == (
+        Limit(Unit.CLIENT, "run", 450.0, 0.0, None),
+        Limit(Unit.CLIENT, "window", 450.0, 0.0, 30 * 86_400.0),
+        Limit(Unit.CLIENT, "life", 900.0, 0.0, None),
+    )
+    policy.check("train", [SIGNDS, MAGRR])
+    for message_type in ("evaluate", "query"):
+        refused(policy, message_type, SIGNDS)
+
+
+def test_sample_names_every_field() -> None:
+    text = SAMPLE.read_text(encoding="utf-8")
+    assert {*yaml.safe_load(text), "anchor"} == set(Policy.model_fields)
+    for section in (Allowance, Total, Window, Budget, Releases, ReleaseWindow, AnchorPlace):
+        for name in section.model_fields:
+            assert name in text
+    assert f"{NODE_CONFIG_KEY}=" in text
+    assert f"{ENVIRONMENT_VARIABLE}=" in text
+
+
+def test_budgets_are_the_limits_of_a_ledger(policy: Policy) -> None:
+    assert policy.limits() == (
+        Limit(Unit.CLIENT, "run", 90.0),
+        Limit(Unit.CLIENT, "window", 180.0, 0.0, 2_592_000.0),
+        Limit(Unit.CLIENT, "life", 900.0),
+        Limit(Unit.EXAMPLE, "life", 10.0, 1e-4),
+    )
+
+
+def test_a_window_may_be_a_fraction_of_a_day() -> None:
+    policy = parse_policy(changed("days: 30", "days: 0.5"))
+    assert policy.limits()[1].window_seconds == 43_200.0
+
+
+def test_unlisted_messages_are_refused_by_default(policy: Policy) -> None:
+    assert policy.unlisted_messages == "refuse"
+
+
+def test_a_policy_cannot_be_changed(policy: Policy) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        policy.mode = "simulation"
+    with pytest.raises(ValueError, match="frozen"):
+        policy.budgets["client"].life.epsilon = 1e5
+
+
+def test_simulation_says_so() -> None:
+    assert parse_policy(changed("deployment", "simulation")).is_simulation
+
+
+# The ledger's path.
+
+
+def test_ledger_is_found_from_the_folder_of_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    (folder / "owner.yaml").write_text(TEXT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load_policy("etc/owner.yaml").ledger == folder / "spent.sqlite"
+    monkeypatch.chdir(folder)
+    assert load_policy("owner.yaml").ledger == folder / "spent.sqlite"
+
+
+def test_an_absolute_ledger_stays_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "owner.yaml"
+    path.write_text(changed("spent.sqlite", "/var/lib/ldp/spent.sqlite"), encoding="utf-8")
+    assert load_policy(path).ledger == Path("/var/lib/ldp/spent.sqlite")
+
+
+@pytest.mark.parametrize("value", ["", "''", "' '", "~/spent.sqlite", "3", "[a]", "true"])
+def test_a_ledger_that_is_no_path_is_refused(value: str) -> None:
+    message = refusal(changed("ledger: spent.sqlite", f"ledger: {value}"))
+    assert message.startswith("owner.yaml, line 2: ledger must be a path as text")
+
+
+# Errors of the file.
+
+ERRORS = [
+    ("data_id: ward-7\n", "", 1, "data_id is missing"),
+    ("ledger: spent.sqlite\n", "", 1, "ledger is missing"),
+    ("mode: deployment\n", "", 1, "mode is missing"),
+    ("data_id: ward-7", "data_id: ''", 1, "data_id must be printable text of 1 to 200"),
+    ("data_id: ward-7", "data_id: ' a'", 1, "data_id must be printable text"),
+    ("data_id: ward-7", 'data_id: "a\\n"', 1, "data_id must be printable text"),
+    ("data_id: ward-7", f"data_id: {'x' * 201}", 1, "data_id must be printable text"),
+    ("data_id: ward-7", "data_id: 7", 1, "data_id must be text, got 7"),
+    ("mode: deployment", "mode: test", 3, "mode must be 'deployment' or 'simulation', got test"),
+    ("mode: deployment", "mode: deployment\nmood: 1", 4, "mood is not a known field"),
+    (
+        "mode: deployment",
+        "mode: deployment\nunlisted_messages: yes",
+        4,
+        "unlisted_messages must be 'refuse' or 'answer', got yes",
+    ),
+    (
+        "  evaluate:",
+        "  evaluation:",
+        9,
+        "messages.evaluation: this name must be 'train', 'evaluate' or 'query'",
+    ),
+    ("    laplace: {epsilon: 4.0}", "    - laplace", 9, "messages.evaluate must be a section"),
+    ("    laplace: {epsilon: 4.0}\n", "", 9, "messages.evaluate must be a section of fields"),
+    ("{epsilon: 4.0}", "4.0", 10, "messages.evaluate.laplace must be a section of fields, got 4.0"),
+    ("{epsilon: 4.0}", "", 10, "messages.evaluate.laplace must be a section of fields, got noth"),
+    ("{epsilon: 4.0}", "{}", 10, "messages.evaluate.laplace.epsilon is missing"),
+    ("    laplace:", "    ' laplace':", 10, "messages.evaluate. laplace: this name must be print"),
+    ("    laplace:", "    7:", 10, "messages.evaluate.7: this name must be text"),
+    ("epsilon: 4.0", "eps: 4.0", 10, "messages.evaluate.laplace.eps is not a known field"),
+    ("{epsilon: 8.0}", "{epsilon: 8, unit: row}", 6, "messages.train.signds.unit must be 'client'"),
+    (
+        "{epsilon: 8.0}",
+        "{epsilon: 8.0, unit: label}",
+        6,
+        "messages.train.signds.unit must be a unit with a budget, got label",
+    ),
+    ("    life: {epsilon: 900.0}\n", "", 12, "budgets.client.life is missing"),
+    ("    life: {epsilon: 900.0}", "    life:", 15, "budgets.client.life must be a section of fie"),
+    (
+        "    run: {epsilon: 90.0}",
+        "    run:",
+        13,
+        "budgets.client.run must be filled in or left out",
+    ),
+    (
+        "    window: {epsilon: 180.0, days: 30}",
+        "    window:",
+        14,
+        "budgets.client.window must be filled in or left out, got nothing",
+    ),
+    (", days: 30", "", 14, "budgets.client.window.days is missing"),
+    ("run: {epsilon: 90.0}", "run: {epsilon: 90.0, days: 1}", 13, "budgets.client.run.days is not"),
+    ("  client:", "  node:", 12, "budgets.node: this name must be 'client', 'example' or 'label'"),
+    ("    magrr:", "    signds:", 7, "signds is given twice"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "line", "complaint"), ERRORS)
+def test_errors_name_file_line_and_field(old: str, new: str, line: int, complaint: str) -> None:
+    messages = refusal(changed(old, new)).splitlines()
+    assert any(text.startswith(f"owner.yaml, line {line}: {complaint}") for text in messages)
+
+
+FIELDS = [
+    ("epsilon: 4.0", "messages.evaluate.laplace.epsilon", "(0, 1000000]", [0, -1, 1000001]),
+    ("epsilon: 900.0", "budgets.client.life.epsilon", "(0, 1000000]", [0, -1, 1000001]),
+    ("delta: 1.0e-6", "messages.train.gauss.delta", "[0, 1)", [-0.1, 1, 2]),
+    ("delta: 1.0e-4", "budgets.example.life.delta", "[0, 1)", [-0.1, 1, 2]),
+    ("days: 30", "budgets.client.window.days", "(0, 36500]", [0, -1, 36501]),
+]
+
+
+@pytest.mark.parametrize(("piece", "name", "ends", "outside"), FIELDS)
+def test_numbers_outside_their_intervals_are_refused(
+    piece: str, name: str, ends: str, outside: list[float]
+) -> None:
+    field = piece.split(":")[0]
+    for value in [*outside, ".nan", ".inf", "true", "'1'", "1e-3", "[1]"]:
+        message = refusal(changed(piece, f"{field}: {value}"))
+        assert f": {name} must be a number in {ends}" in message
+        assert message.endswith(f"got {value}")
+        assert "\n" not in message
+
+
+def test_all_errors_are_told_at_once() -> None:
+    text = changed("mode: deployment", "mode: test").replace("epsilon: 8.0", "epsilon: 0")
+    assert [line.split(": ")[0] for line in refusal(text).splitlines()] == [
+        "owner.yaml, line 3",
+        "owner.yaml, line 6",
+    ]
+
+
+def test_policies_built_in_code_are_checked_too() -> None:
+    with pytest.raises(ValueError, match="unit with a budget"):
+        Policy(
+            data_id="x",
+            ledger=Path("x.sqlite"),
+            mode="simulation",
+            messages={"train": {"m": Allowance(epsilon=1.0, unit="label")}},
+            budgets={"client": Budget(life=Total(epsilon=1.0))},
+        )
+
+
+# Judging a release.
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (SIGNDS,),
+        (SIGNDS, MAGRR),
+        (SIGNDS, MAGRR, GAUSS),
+        (replace(SIGNDS, epsilon=0.001),),
+        (replace(SIGNDS, epsilon=2.0, count=4),),
+        (replace(SIGNDS, epsilon=3.0), replace(SIGNDS, epsilon=5.0)),
+        (replace(GAUSS, epsilon=0.5, delta=2.5e-7, count=4),),
+        (replace(GAUSS, delta=0.0),),
+    ],
+)
+def test_releases_within_all_limits_are_allowed(
+    policy: Policy, events: tuple[PrivacyEvent, ...]
+) -> None:
+    policy.check("train", events)
+    policy.check("train", iter(events))
+
+
+OVER = [
+    ((replace(SIGNDS, epsilon=math.nextafter(8.0, 9.0)),), "signds in a 'train' message: epsilon"),
+    ((SIGNDS, replace(MAGRR, epsilon=1.5)), "magrr in a 'train' message: epsilon 1.5 per client"),
+    ((SIGNDS, SIGNDS), "epsilon 16 per client asked for, at most 8 allowed"),
+    ((replace(SIGNDS, epsilon=2.0, count=5),), "epsilon 10 per client asked for"),
+    ((replace(SIGNDS, epsilon=8e-9, count=10**9 + 1),), "at most 8 allowed"),
+    ((replace(SIGNDS, delta=1e-300),), "delta 1e-300 per client asked for, at most 0 allowed"),
+    ((replace(GAUSS, delta=1.1e-6),), "delta 1.1e-06 per example asked for, at most 1e-06"),
+    ((replace(GAUSS, epsilon=1.0, count=2, delta=0.6e-6),), "delta 1.2e-06"),
+    ((PrivacyEvent("laplace", 1.0),), "laplace may not answer a 'train' message"),
+    ((SIGNDS, PrivacyEvent("Signds", 1.0)), "Signds may not answer"),
+    ((replace(SIGNDS, unit=Unit.EXAMPLE),), "signds is allowed per client, asked for per example"),
+    ((replace(GAUSS, unit=Unit.CLIENT),), "gauss is allowed per example, asked for per client"),
+    ((SIGNDS, replace(SIGNDS, epsilon=1.0, unit=Unit.EXAMPLE)), "per client, example"),
+    ((replace(SIGNDS, unit=Unit.LABEL),), "there is no budget per label, for signds"),
+    ((), "the release states no cost"),
+]
+
+
+@pytest.mark.parametrize(("events", "why"), OVER)
+def test_anything_over_a_limit_is_refused_and_not_lowered(
+    policy: Policy, events: tuple[PrivacyEvent, ...], why: str
+) -> None:
+    assert why in refused(policy, "train", *events)
+
+
+def test_each_type_of_message_has_its_own_list(policy: Policy) -> None:
+    policy.check("evaluate", [PrivacyEvent("laplace", 4.0)])
+    assert "signds may not answer a 'evaluate' message" in refused(policy, "evaluate", SIGNDS)
+
+
+def test_costs_add_up_as_the_decimals_that_people_write() -> None:
+    policy = parse_policy(changed("epsilon: 8.0", "epsilon: 0.3"))
+    policy.check("train", [PrivacyEvent("signds", 0.1, count=3)])
+    assert 3 * 0.1 > 0.3  # what doubles would say
+    refused(policy, "train", PrivacyEvent("signds", 0.1, count=3), PrivacyEvent("signds", 1e-17))
+
+
+@pytest.mark.parametrize("message_type", ["query", "train.other", "TRAIN", "", "get_properties"])
+def test_unlisted_messages(policy: Policy, message_type: str) -> None:
+    why = f"no mechanism may answer a {message_type!r} message"
+    assert refused(policy, message_type, SIGNDS) == why
+    open_policy = parse_policy(TEXT + "unlisted_messages: answer\n")
+    open_policy.check(message_type, [PrivacyEvent("anything", 800.0)])
+    # Open is not boundless: what no budget counts is refused, and so is a cost left unsaid.
+    assert "no budget per label" in refused(
+        open_policy, message_type, replace(SIGNDS, unit=Unit.LABEL)
+    )
+    assert "no cost" in refused(open_policy, message_type)
+
+
+def test_answering_unlisted_messages_leaves_the_listed_ones_as_they_are() -> None:
+    policy = parse_policy(TEXT + "unlisted_messages: answer\n")
+    assert "laplace may not" in refused(policy, "train", PrivacyEvent("laplace", 1.0))
+
+
+def test_listed_without_mechanisms_allows_nothing() -> None:
+    text = changed("  evaluate:\n    laplace: {epsilon: 4.0}\n", "  evaluate: {}\n")
+    policy = parse_policy(text + "unlisted_messages: answer\n")
+    refused(policy, "evaluate", PrivacyEvent("laplace", 1.0))
+
+
+# A least price, largest numbers, and what else is stated beside budgets.
+
+
+def test_a_release_below_the_least_price_is_refused(policy: Policy) -> None:
+    assert policy.least_epsilon == 0.001
+    for cheap in (replace(SIGNDS, epsilon=5e-324), replace(SIGNDS, epsilon=1e-6, count=999)):
+        why = refused(policy, "train", cheap)
+        assert "must cost an epsilon of at least 0.001 per client, this one costs" in why
+    for enough in (replace(SIGNDS, epsilon=0.001), replace(SIGNDS, epsilon=1e-6, count=1000)):
+        policy.check("train", [enough])
+    policy.check("train", [replace(SIGNDS, epsilon=1e-6), MAGRR])  # the whole release counts
+    own = parse_policy(TEXT + "least_epsilon: 4\n")
+    own.check("evaluate", [PrivacyEvent("laplace", 4.0)])
+    assert "at least 4 per client" in refused(own, "evaluate", PrivacyEvent("laplace", 3.999))
+
+
+def test_each_unit_that_a_release_is_about_has_its_price(policy: Policy) -> None:
+    # A large cost per example buys no answer about the client.
+    why = refused(policy, "train", GAUSS, replace(SIGNDS, epsilon=1e-9))
+    assert "at least 0.001 per client" in why
+
+
+def test_an_open_policy_has_a_least_price_too() -> None:
+    policy = parse_policy(TEXT + "unlisted_messages: answer\n")
+    assert "at least 0.001" in refused(policy, "query", PrivacyEvent("x", 1e-12))
+
+
+def test_what_a_release_rests_on_pays_for_no_answer(policy: Policy) -> None:
+    cheap = replace(SIGNDS, epsilon=1e-9)
+    with pytest.raises(RefusalError, match=r"at least 0\.001"):
+        policy.check("train", [cheap], basis=[GAUSS])
+    policy.check("train", [SIGNDS], basis=[replace(GAUSS, epsilon=1e-9)])
+    with pytest.raises(RefusalError, match="laplace may not answer"):
+        policy.check("train", [SIGNDS], basis=[PrivacyEvent("laplace", 1.0)])
+    with pytest.raises(RefusalError, match="states no cost"):
+        policy.check("train", [], basis=[GAUSS])
+
+
+def test_a_part_of_what_was_charged_as_a_whole_has_no_price_of_its_own(policy: Policy) -> None:
+    policy.check("train", [replace(SIGNDS, epsilon=1e-9)], whole=False)
+
+
+def test_largest_numbers_are_stated_in_plain_values(policy: Policy) -> None:
+    assert policy.numbers() == (NumberLimit(10_000),)
+    assert policy.repeats == 100_000
+    own = parse_policy(TEXT + "releases: {life: 50, window: {number: 7, days: 0.5}}\nrepeats: 3\n")
+    assert own.numbers() == (NumberLimit(50), NumberLimit(7, 43_200.0))
+    assert own.repeats == 3
+    assert parse_policy(TEXT + "releases: {window: {number: 7, days: 1}}\n").numbers() == (
+        NumberLimit(10_000),
+        NumberLimit(7, 86_400.0),
+    )
+
+
+def test_a_moment_to_answer_and_an_anchor_are_stated(tmp_path: Path) -> None:
+    plain = parse_policy(TEXT)
+    assert (dict(plain.answer_after), plain.anchor) == ({}, None)
+    own = parse_policy(TEXT + "answer_after: {train: 30, train.forward: 0.5}\n")
+    assert own.answer_after == {"train": 30, "train.forward": 0.5}
+    path = tmp_path / "owner.yaml"
+    path.write_text(TEXT + "anchor: {file: mark}\n")
+    anchor = load_policy(path).anchor
+    assert anchor is not None
+    assert (anchor.file, anchor.command) == (tmp_path / "mark", None)
+    anchor = parse_policy(TEXT + "anchor: {command: [/bin/keep, it]}\n").anchor
+    assert anchor is not None
+    assert (anchor.file, anchor.command) == (None, ["/bin/keep", "it"])
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("least_epsilon: 0", "least_epsilon must be a number in (0, 1000000], got 0"),
+        ("least_epsilon: '1'", "least_epsilon must be a number in (0, 1000000], not text"),
+        ("releases: 10", "releases must be a section of fields, got 10"),
+        ("releases: {life: 0}", "releases.life must be an integer in [1, 1000000000000], got 0"),
+        ("releases: {life: 1.5}", "releases.life must be an integer in"),
+        ("releases: {life: }", "releases.life must be an integer in"),
+        ("releases: {window: {number: 1}}", "releases.window.days is missing"),
+        ("releases: {window: }", "releases.window must be filled in or left out"),
+        ("repeats: true", "repeats must be an integer in"),
+        ("answer_after: {train: 0}", "answer_after.train must be a number in (0, 86400], got 0"),
+        ("answer_after: {fit: 1}", "answer_after.fit: this name must be 'train'"),
+        ("answer_after: 5", "answer_after must be a section of fields"),
+        ("anchor:", "anchor must be filled in or left out"),
+        ("anchor: {}", "anchor must name either a file or a command"),
+        ("anchor: {file: a, command: [/b]}", "anchor must name either a file or a command"),
+        ("anchor: {file: ~}", "anchor.file must be filled in or left out"),
+        ("anchor: {file: '~/x'}", "anchor.file must be a path as text"),
+        ('anchor: {file: "a\\0b"}', "anchor.file must be a path as text"),
+        ("anchor: {command: []}", "anchor.command must begin with a program by its absolute path"),
+        ("anchor: {command: [keep]}", "anchor.command must begin with a program"),
+        ("anchor: {command: [/bin/keep, '']}", "anchor.command.1 must be text, and not empty"),
+        ("anchor: {command: /bin/keep}", "anchor.command must be a list, got /bin/keep"),
+    ],
+)
+def test_errors_in_what_stands_beside_budgets_name_the_field(line: str, complaint: str) -> None:
+    number = TEXT.count("\n") + 1
+    assert refusal(TEXT + line + "\n").startswith(f"owner.yaml, line {number}: {complaint}")
+
+
+# Which file.
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(TEXT, encoding="utf-8")
+    second.write_text(changed("ward-7", "ward-8"), encoding="utf-8")
+    return first, second
+
+
+def test_the_operator_names_the_policy(files: tuple[Path, Path]) -> None:
+    first, second = map(str, files)
+    by_node = find_policy({NODE_CONFIG_KEY: first, "partition-id": 0}, {"HOME": "/"})
+    by_variable = find_policy({"partition-id": 0}, {ENVIRONMENT_VARIABLE: second})
+    assert by_node is not None
+    assert by_variable is not None
+    assert (by_node.data_id, by_variable.data_id) == ("ward-7", "ward-8")
+
+
+def test_no_name_is_no_policy() -> None:
+    assert find_policy({"partition-id": 0}, {"HOME": "/"}) is None
+
+
+def test_the_process_has_an_environment(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOWER_LDP_POLICY", str(files[1]))
+    found = find_policy({})
+    assert found is not None
+    assert found.data_id == "ward-8"
+    monkeypatch.delenv("FLOWER_LDP_POLICY")
+    assert find_policy({}) is None
+
+
+def test_two_different_files_are_refused(files: tuple[Path, Path]) -> None:
+    first, second = map(str, files)
+    with pytest.raises(ConfigError, match="two policies") as caught:
+        find_policy({NODE_CONFIG_KEY: first}, {ENVIRONMENT_VARIABLE: second})
+    assert first in str(caught.value)
+    assert second in str(caught.value)
+
+
+def test_the_same_file_named_twice_is_one(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    found = find_policy({NODE_CONFIG_KEY: str(files[0])}, {ENVIRONMENT_VARIABLE: "first.yaml"})
+    assert found is not None
+    assert found.ledger == files[0].parent / "spent.sqlite"
+
+
+@pytest.mark.parametrize("value", ["", " ", 3, True, None])
+def test_a_name_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match="ldp-policy must name a policy file"):
+        find_policy({NODE_CONFIG_KEY: value}, {})
+
+
+def test_an_empty_variable_is_refused() -> None:
+    with pytest.raises(ConfigError, match="FLOWER_LDP_POLICY must name a policy file, got ''"):
+        find_policy({}, {ENVIRONMENT_VARIABLE: ""})
+
+
+def test_a_named_file_that_is_absent_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        find_policy({NODE_CONFIG_KEY: str(tmp_path / "absent.yaml")}, {})
+
+
+def test_a_file_with_an_error_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "owner.yaml"
+    path.write_text(changed("epsilon: 8.0", "epsilon: 0"), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        find_policy({}, {ENVIRONMENT_VARIABLE: str(path)})
+    assert str(caught.value).startswith(f"{path}, line 6: messages.train.signds.epsilon must be")

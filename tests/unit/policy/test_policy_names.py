@@ -1,0 +1,76 @@
+"""A policy that names a mechanism nearly right is an error that gives the right name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.errors import ConfigError
+from flower_ldp.mechanisms import MECHANISMS
+from flower_ldp.policy import Policy, parse_policy
+
+ROOT = Path(__file__).parents[3]
+
+
+def policy(name: str) -> Policy:
+    return parse_policy(
+        "data_id: ward\nledger: l.sqlite\nmode: deployment\n"
+        f"messages:\n  train:\n    {name}: {{epsilon: 1.0}}\n"
+        "budgets: {client: {life: {epsilon: 1.0}}}\n",
+        source="site.yaml",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("sign_ds", "signds"),
+        ("SignDS", "signds"),
+        ("SignDSRelease", "signds"),
+        ("signdds", "signds"),
+        ("mag-rr", "magrr"),
+        ("Gaussian", "gaussian"),
+        ("dp_encrypt", "gaussian"),
+        ("laplace_eval", "laplace"),
+        ("codebook", "codebook_response"),
+        ("dp_sgd", "dpsgd"),
+        ("helth", "health"),
+        ("embeddingdp:conditional", "embedding_dp:conditional"),
+    ],
+)
+def test_a_near_miss_is_refused_with_the_right_name(given: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy(given)
+    assert f"site.yaml, line 6: messages.train.{given}" in str(caught.value)
+    assert f"must be {meant!r}: no mechanism is called {given!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", [*MECHANISMS, "embedding_dp:conditional", "privunit", "our_own", "laplace_2", "x"]
+)
+def test_known_names_and_those_of_other_mechanisms_are_taken(name: str) -> None:
+    assert list(policy(name).messages["train"]) == [name]
+
+
+def test_the_names_are_those_that_the_documentation_lists() -> None:
+    text = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+    table = text.partition("| name | what it releases |")[2].partition("\n\n")[0]
+    cells = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", table, flags=re.MULTILINE)
+    listed = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert len(listed) > 10
+    assert listed <= set(MECHANISMS)
+
+
+def test_no_event_of_the_package_has_a_name_that_is_not_known() -> None:
+    named = set()
+    for path in (ROOT / "flower_ldp").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if path.relative_to(ROOT).parts[1] not in ("mechanisms", "labels", "training", "wire"):
+            continue
+        named |= set(re.findall(r'PrivacyEvent\(\s*"(\w+)"', text))
+        named |= set(re.findall(r'name: str = "(\w+)"', text))
+        named |= set(re.findall(r'BinaryResponse\([^)]*name="(\w+)"', text))
+    assert {"signds", "magrr", "laplace", "dpsgd"} <= named
+    assert named - {"central_histograms"} <= set(MECHANISMS)

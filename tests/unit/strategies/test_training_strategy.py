@@ -1,0 +1,201 @@
+"""What strategies of training share, by a mechanism made up here: its tally and two lines."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg
+
+from flower_ldp.errors import WireError
+from flower_ldp.mechanisms import SignDS
+from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.strategies import FixedStep, Health, Momentum, RunStopped
+from flower_ldp.strategies.health import HealthWatch
+from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.signds import SignDSTally
+from flower_ldp.strategies.step_size import StepSize
+from flower_ldp.strategies.tally import Tally, read_reports
+from flower_ldp.strategies.training import TrainingStrategy
+from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.health import health_events, health_length, health_response
+from flower_ldp.wire.signds import SignDSProposal, encode_report
+from tests.messages import error_reply, message, record
+
+MODEL = {"w": np.ones((2, 2), dtype=np.float32), "steps": np.array(3, dtype=np.int64)}
+DIMENSION = 4
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A mechanism that is none: a report is a step of one byte an entry."""
+
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class StepsProposal:
+    mechanism: Steps
+    health_epsilon: float | None
+
+    @property
+    def health(self) -> BinaryResponse | None:
+        return health_response(self.health_epsilon)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        own = PrivacyEvent("steps", self.mechanism.epsilon)
+        return (own, *health_events(self.health_epsilon))
+
+    def to_fields(self) -> dict[str, int | float | str]:
+        return {"version": 1, "mechanism": "steps"}
+
+    def report_bytes(self, dimension: int) -> int:
+        return dimension + health_length(self.health_epsilon)
+
+    def decode(self, data: bytes, dimension: int) -> Any:
+        if len(data) != dimension:
+            raise WireError("length", f"{len(data)} bytes")
+        return np.frombuffer(data, dtype=np.int8)
+
+
+class StepsTally:
+    def __init__(self, proposal: StepsProposal, dimension: int) -> None:
+        self.proposal = proposal
+        self.total = np.zeros(dimension)
+
+    def decode(self, payload: bytes) -> Any:
+        return self.proposal.decode(payload, len(self.total))
+
+    def add(self, report: Any) -> None:
+        self.total += report
+
+    def close(self, reports: int) -> dict[str, int | float]:
+        return {"largest": float(self.total.max())}
+
+    def step(self, reports: int) -> Any:
+        return self.total / reports
+
+
+class StepsStrategy(TrainingStrategy[Steps]):
+    """All that a strategy for a new mechanism has to say."""
+
+    _mechanism_type = Steps
+    _mechanism_example = "a Steps, as Steps(1.0)"
+    shares: tuple[float, ...] = ()
+
+    def _tally(self, dimension: int, participation: float) -> Tally[Any]:
+        self.shares += (participation,)
+        return StepsTally(StepsProposal(self.mechanism, self._health.epsilon), dimension)
+
+    def _description(self) -> Iterator[str]:
+        yield f"Steps at 100 % of {self.mechanism.epsilon:g}"
+
+
+class FakeGrid:
+    def get_node_ids(self) -> list[int]:
+        return list(range(100, 108))
+
+
+@pytest.fixture(autouse=True)
+def _messages_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
+        return [
+            message(content, node=node, kind=kind, message_id=f"t-{next(_numbers)}")
+            for node in nodes
+        ]
+
+    monkeypatch.setattr(FedAvg, "_construct_messages", make)
+
+
+def ask(strategy: StepsStrategy, server_round: int = 1) -> list[int]:
+    sent = list(
+        strategy.configure_train(server_round, record(MODEL), ConfigRecord(), FakeGrid())  # type: ignore[arg-type]
+    )
+    stated = [dict(one.content.config_records[PROPOSAL_KEY]) for one in sent]
+    assert stated == [{"version": 1, "mechanism": "steps"}] * len(sent)
+    return [one.metadata.dst_node_id for one in sent]
+
+
+def reply(payload: bytes, node: int) -> Message:
+    content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
+    return message(content, node=node, reply=True)
+
+
+def test_a_round_of_any_mechanism_is_asked_for_added_up_and_paid_for() -> None:
+    strategy = StepsStrategy(Steps(2.0), fraction_train=0.5, server_optimizer=Momentum(0.0, 10.0))
+    nodes = ask(strategy)
+    assert (len(nodes), strategy.shares) == (4, (0.5,))
+    replies = [reply(bytes([1, 2, 3, 4]), nodes[0]), reply(bytes([3, 2, 1, 0]), nodes[1])]
+    replies += [reply(b"short", nodes[2]), error_reply("ldp:refused:budget", nodes[3])]
+    arrays, metrics = strategy.aggregate_train(1, replies)
+    assert arrays is not None
+    assert metrics is not None
+    np.testing.assert_allclose(arrays["w"].numpy().ravel(), 1.0 + 10.0 * np.full(4, 2.0))
+    assert arrays["steps"].numpy() == 3
+    assert dict(metrics) == {
+        "accepted": 2,
+        "rejected": 2,
+        "rejected-ldp:refused:budget": 1,
+        "rejected-length": 1,
+        "bytes-up": 4.0,
+        "largest": 4.0,
+        "epsilon-round": 2.0,
+        "epsilon-total": 2.0,
+    }
+    clients = strategy.privacy_spent().clients
+    assert [bool(clients[node]) for node in nodes] == [True, True, True, False]
+    assert clients[nodes[2]][Unit.CLIENT].epsilon == 2.0
+
+
+def test_the_health_bit_is_the_bases_and_no_mechanisms() -> None:
+    strategy = StepsStrategy(Steps(2.0), health=Health(100.0, stop_above=0.5))
+    nodes = ask(strategy)
+    _, metrics = strategy.aggregate_train(
+        1, [reply(bytes([0, 0, 0, 0, node % 2]), node) for node in nodes]
+    )
+    assert metrics is not None
+    assert metrics["failing-share"] == pytest.approx(0.5)
+    assert (metrics["bytes-up"], metrics["epsilon-round"]) == (5.0, 102.0)
+    nodes = ask(strategy, 2)
+    with pytest.raises(RunStopped, match="the app fails in 100%"):
+        strategy.aggregate_train(2, [reply(bytes([0, 0, 0, 0, 1]), node) for node in nodes])
+    with pytest.raises(RuntimeError, match="round 2 was not configured"):
+        strategy.aggregate_train(2, [])
+
+
+def test_what_describes_a_mechanism_is_logged_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("flwr").propagate = True
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        StepsStrategy(Steps(2.0)).summary()
+    assert "Steps at 100 % of 2" in caplog.messages
+
+
+def test_a_mechanism_of_another_type_is_refused_with_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"mechanism must be a Steps, as Steps\(1.0\)"):
+        StepsStrategy(SignDS(8.0))  # type: ignore[arg-type]
+
+
+def test_a_tally_is_right_as_soon_as_its_reports_are_read() -> None:
+    """Nothing has to be taken from it first, and what is rejected leaves no trace in it."""
+    proposal = SignDSProposal(SignDS(20.0, 0.2, dim_out=2), 1.0, 0.5)
+    tally = SignDSTally(proposal, 40, StepSize(FixedStep(1.0)))
+    good = [
+        encode_report(np.array(at), sign, bit, dimension=40)
+        for at, sign, bit in (([0, 3], 1, 1), ([3, 9], -1, 0), ([3, 4], -1, 1))
+    ]
+    judge = ReplyFilter(range(5))
+    payloads = [*good, good[0] + b"\0", b""]
+    replies = [reply(payload, node) for node, payload in enumerate(payloads)]
+    read_reports(replies, judge, HealthWatch(None), tally)
+    assert (tally.ones, judge.accepted, judge.rejected["length"]) == (2, 3, 2)
+    expected = np.zeros(40, dtype=np.int32)
+    expected[[0, 3, 4, 9]] = (1, -1, -1, -1)
+    np.testing.assert_array_equal(tally.total, expected)

@@ -1,0 +1,87 @@
+"""Refusal codes: each stands once, and what is said of it elsewhere is said of the same codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import flower_ldp
+from flower_ldp import refusals
+from flower_ldp.errors import BudgetExhausted
+from flower_ldp.refusals import MEANINGS
+from flower_ldp.strategies.replies import HINTS, UNCHARGED
+from flower_ldp.strategies.split.exchange import PartyError
+
+PACKAGE = Path(flower_ldp.__file__).parent
+WIRE = (PACKAGE.parent / "docs" / "wire.md").read_text(encoding="utf-8")
+LITERAL = re.compile(r"ldp:(refused|failed)")
+
+
+def section(title: str) -> str:
+    """Return one section of docs/wire.md, in one line."""
+    return " ".join(WIRE.split(f"\n## {title}\n")[1].split("\n## ")[0].split())
+
+
+def test_a_code_is_written_in_one_file_only() -> None:
+    written = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.suffix in (".py", ".yaml") and LITERAL.search(path.read_text(encoding="utf-8"))
+    }
+    assert written == {"refusals.py"}
+
+
+def test_every_code_has_one_row() -> None:
+    own = [
+        getattr(refusals, name)
+        for name in refusals.__all__
+        if name == "FAILED" or name.startswith("REFUSED_")
+    ]
+    assert sorted(own) == sorted(MEANINGS)
+    assert all(code == one.code for code, one in MEANINGS.items())
+    assert all(one.meaning and one.remedy for one in MEANINGS.values())
+    assert all(refusals.is_code(code) for code in MEANINGS)
+    assert not refusals.is_code("record")
+
+
+def test_the_documentation_has_the_same_rows() -> None:
+    told = re.findall(
+        r"- `(ldp:[a-z:]+?)(?:: <text>)?`: .*?\*Charge\*: (\w+)\.",
+        section("When the client does not answer"),
+    )
+    assert sorted(told) == sorted((code, one.stage) for code, one in MEANINGS.items())
+
+
+def test_the_documentation_counts_what_a_gate_sends() -> None:
+    counted = section("What the server rejects, and how it is counted")
+    assert set(re.findall(r"`(ldp:[a-z:]+)`", counted)) == {
+        code for code, one in MEANINGS.items() if not one.party
+    }
+
+
+def test_what_the_server_leaves_out_of_its_account_was_never_charged() -> None:
+    expected = {
+        "ldp:refused:budget",
+        "ldp:refused:message",
+        "ldp:refused:policy",
+        "ldp:refused:proposal",
+        "ldp:refused:rehearsal",
+    }
+    assert expected == UNCHARGED
+    assert HINTS.keys() < MEANINGS.keys()
+
+
+def test_a_party_that_refuses_is_explained() -> None:
+    unexplained = {code for code in MEANINGS if "(" not in str(PartyError("bank", code))}
+    # Parties hold no rehearsal.
+    assert unexplained == {refusals.REFUSED_REHEARSAL}
+
+
+def test_the_names_that_were_there_before_are_the_same_codes() -> None:
+    from flower_ldp.accounting.ledger import REFUSED_REPEAT
+    from flower_ldp.clients.ldp_mod import FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
+    from flower_ldp.clients.rehearsal import REFUSED_REHEARSAL
+    from flower_ldp.policy import REFUSED_POLICY
+
+    named = (FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL, REFUSED_POLICY, REFUSED_REHEARSAL)
+    assert {*named, REFUSED_REPEAT, BudgetExhausted.CODE} < MEANINGS.keys()

@@ -1,0 +1,231 @@
+"""Evaluation on the wire: proposals and reports, strict both ways."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+
+from flower_ldp.errors import WireError
+from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, RandomSource
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.evaluation import (
+    EvalProposal,
+    decode_eval_report,
+    encode_eval_report,
+    entry_bytes,
+    eval_report_length,
+)
+
+METRICS = {"loss": BoundedMean(0.5, 0.0, 4.0), "accuracy": BoundedMean(0.25, 0.0, 1.0)}
+CODES = np.random.default_rng(0).dirichlet(np.ones(3), 300)
+LAPLACE = EvalProposal(Laplace(4.0, classes=3, rows=2), METRICS)
+CODEBOOK = EvalProposal(CodebookResponse(CODES, 2.0, rows=5), METRICS)
+PLAIN = EvalProposal(Laplace(0.7, classes=10), {})
+every_proposal = pytest.mark.parametrize(
+    "proposal", [LAPLACE, CODEBOOK, PLAIN], ids=["laplace", "codebook", "plain"]
+)
+
+
+def reason(fields: dict[str, Any]) -> str:
+    with pytest.raises(WireError) as caught:
+        EvalProposal.from_fields(fields)
+    return caught.value.reason
+
+
+# Proposals.
+
+
+@every_proposal
+def test_a_proposal_survives_a_record_and_costs_the_same(proposal: EvalProposal) -> None:
+    record = ConfigRecord({**proposal.to_fields()})
+    found = EvalProposal.from_fields(record)
+    assert found.events() == proposal.events()
+    assert list(found.metrics) == list(proposal.metrics)
+    assert found.to_fields() == proposal.to_fields()
+    assert eval_report_length(found) == eval_report_length(proposal)
+    if isinstance(proposal.mechanism, CodebookResponse):
+        assert found.mechanism == proposal.mechanism
+    else:
+        assert isinstance(found.mechanism, Laplace)
+        assert found.mechanism.noise == proposal.mechanism.noise
+
+
+def test_fields_are_these() -> None:
+    assert LAPLACE.to_fields() == {
+        "version": 1,
+        "mechanism": "laplace",
+        "epsilon": 4.0,
+        "classes": 3,
+        "rows": 2,
+        "grid-bits": 11,
+        "metric-names": ["loss", "accuracy"],
+        "metric-epsilons": [0.5, 0.25],
+        "metric-lowers": [0.0, 0.0],
+        "metric-uppers": [4.0, 1.0],
+        "metric-grid-bits": [20, 20],
+    }
+
+
+def test_all_rows_and_each_metric_are_paid_for() -> None:
+    assert LAPLACE.events() == (
+        PrivacyEvent("laplace", 4.0, count=2),
+        PrivacyEvent("bounded_mean", 0.5),
+        PrivacyEvent("bounded_mean", 0.25),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"version": 2}, "version"),
+        ({"version": True}, "version"),
+        ({"version": None}, "version"),
+        ({"mechanism": "signds"}, "fields"),
+        ({"mechanism": 3}, "fields"),
+        ({"mechanism": "codebook"}, "fields"),
+        ({"extra": 1}, "fields"),
+        ({"epsilon": 4}, "fields"),
+        ({"epsilon": [4.0]}, "fields"),
+        ({"classes": True}, "fields"),
+        ({"rows": 2.0}, "fields"),
+        ({"metric-names": "loss"}, "fields"),
+        ({"metric-names": ["loss"]}, "fields"),
+        ({"metric-names": ["loss", "loss"]}, "fields"),
+        ({"metric-names": []}, "fields"),
+        ({"metric-names": ["loss", 1]}, "fields"),
+        ({"metric-epsilons": [1, 1]}, "fields"),
+        ({"metric-lowers": [0.0]}, "fields"),
+        ({"metric-names": ["loss", ""]}, "domain"),
+        ({"metric-names": ["loss", "a\nb"]}, "domain"),
+        ({"metric-uppers": [-1.0, 1.0]}, "domain"),
+        ({"metric-epsilons": [math.nan, 1.0]}, "domain"),
+        ({"epsilon": 0.0}, "domain"),
+        ({"epsilon": math.inf}, "domain"),
+        ({"classes": 1}, "domain"),
+        ({"rows": 0}, "domain"),
+        ({"rows": 1 << 21}, "domain"),
+        ({"rows": 1 << 20, "classes": 65}, "domain"),
+        ({"grid-bits": 41}, "domain"),
+    ],
+)
+def test_malformed_proposals_are_refused(change: dict[str, Any], expected: str) -> None:
+    assert reason({**LAPLACE.to_fields(), **change}) == expected
+
+
+@pytest.mark.parametrize("name", LAPLACE.to_fields())
+def test_no_field_may_be_missing(name: str) -> None:
+    fields = LAPLACE.to_fields()
+    del fields[name]
+    assert reason(fields) == ("version" if name == "version" else "fields")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"codebook": b""}, "fields"),
+        ({"codebook": bytes(24 * 300 - 1)}, "fields"),
+        ({"codebook": "text"}, "fields"),
+        ({"classes": 0}, "fields"),
+        ({"codebook": bytes(24 * 300)}, "domain"),
+        ({"codebook": np.full((2, 3), np.nan).tobytes()}, "domain"),
+        ({"codebook": np.eye(3)[:1].tobytes()}, "domain"),
+        ({"epsilon": 101.0}, "domain"),
+    ],
+)
+def test_malformed_codebooks_are_refused(change: dict[str, Any], expected: str) -> None:
+    assert reason({**CODEBOOK.to_fields(), **change}) == expected
+
+
+# Reports.
+
+
+def make_report(proposal: EvalProposal, seed: int) -> tuple[np.ndarray, list[int]]:
+    rng = RandomSource.seeded(seed)
+    mechanism = proposal.mechanism
+    rows = np.random.default_rng(seed).dirichlet(np.ones(mechanism.classes), mechanism.rows)
+    metrics = [metric.randomize(0.5, rng) for metric in proposal.metrics.values()]
+    return mechanism.randomize(rows, rng), metrics
+
+
+@every_proposal
+def test_a_report_survives_and_has_the_one_length(proposal: EvalProposal) -> None:
+    for seed in range(50):
+        rows, metrics = make_report(proposal, seed)
+        data = encode_eval_report(proposal, rows, metrics)
+        assert len(data) == eval_report_length(proposal)
+        found, numbers = decode_eval_report(data, proposal)
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, rows)
+        assert numbers.tolist() == metrics
+
+
+def test_bytes_are_these() -> None:
+    rows = np.array([[1, -1, 258], [0, -256, 65536]])
+    data = encode_eval_report(LAPLACE, rows, [5, -2])
+    assert data.hex(" ", 1) == (
+        "01 01 01 00 00 ff ff ff 02 01 00 00 00 00 00 ff ff 00 00 01 "
+        "05 00 00 00 00 00 00 00 fe ff ff ff ff ff ff ff"
+    )
+
+
+def test_what_does_not_fit_becomes_the_nearest_that_does() -> None:
+    limit = 1 << (8 * entry_bytes(PLAIN.mechanism) - 1)
+    rows = np.array([[limit, -limit - 1, 1 << 60, -(1 << 60), 0, limit - 1, -limit, 1, 2, 3]])
+    found, _ = decode_eval_report(encode_eval_report(PLAIN, rows, []), PLAIN)
+    assert found.tolist() == [[limit - 1, -limit, limit - 1, -limit, 0, limit - 1, -limit, 1, 2, 3]]
+    assert isinstance(PLAIN.mechanism, Laplace)
+    # more than 60 scales of the noise away, from any row
+    assert limit > PLAIN.mechanism.steps + 60 / PLAIN.mechanism.noise.rate
+
+
+@every_proposal
+def test_other_bytes_are_refused(proposal: EvalProposal) -> None:
+    data = encode_eval_report(proposal, *make_report(proposal, 1))
+
+    def refused(data: bytes) -> str:
+        with pytest.raises(WireError) as caught:
+            decode_eval_report(data, proposal)
+        return caught.value.reason
+
+    assert refused(b"") == "length"
+    assert refused(data[:-1]) == "length"
+    assert refused(data + b"\0") == "length"
+    assert refused(b"\2" + data[1:]) == "version"
+    other = 2 if data[1] == 1 else 1
+    assert refused(data[:1] + bytes([other]) + data[2:]) == "kind"
+
+
+@pytest.mark.parametrize("code", [300, -1, 32767])
+def test_codes_that_do_not_exist_are_refused(code: int) -> None:
+    data = bytearray(encode_eval_report(CODEBOOK, *make_report(CODEBOOK, 1)))
+    data[4:6] = code.to_bytes(2, "little", signed=True)
+    with pytest.raises(WireError, match="range"):
+        decode_eval_report(bytes(data), CODEBOOK)
+
+
+@every_proposal
+def test_accepted_bytes_are_the_encoding_of_what_they_say(proposal: EvalProposal) -> None:
+    rng, accepted = np.random.default_rng(2), 0
+    for _ in range(300):
+        body = rng.integers(0, 256, eval_report_length(proposal) - 2, dtype=np.uint8)
+        if proposal is CODEBOOK:
+            body[1:10:2] = rng.random() < 0.5
+        data = encode_eval_report(proposal, *make_report(proposal, 1))[:2] + body.tobytes()
+        try:
+            rows, metrics = decode_eval_report(data, proposal)
+        except WireError:
+            continue  # codes outside their range
+        accepted += 1
+        assert encode_eval_report(proposal, rows, metrics.tolist()) == data
+    assert accepted > 30
+
+
+def test_reports_of_another_shape_are_not_encoded() -> None:
+    with pytest.raises(ValueError, match="shape"):
+        encode_eval_report(LAPLACE, np.zeros((1, 3), dtype=np.int64), [0, 0])
+    with pytest.raises(ValueError, match="2 metrics"):
+        encode_eval_report(LAPLACE, np.zeros((2, 3), dtype=np.int64), [0])

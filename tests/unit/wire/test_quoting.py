@@ -1,0 +1,129 @@
+"""What comes from the other side is quoted in few characters and little time, whatever its size."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import pytest
+
+from flower_ldp.errors import (
+    MOST_TEXT,
+    BudgetExhausted,
+    ConfigError,
+    LdpError,
+    LedgerError,
+    RefusalError,
+    WireError,
+    quoted,
+)
+from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
+from flower_ldp.wire.evaluation import EvalProposal
+from flower_ldp.wire.gaussian import GaussianProposal
+from flower_ldp.wire.signds import SignDSProposal
+
+LONG = "\x00" * (32 << 20)  # four characters each in a representation
+MANY = ["\x00" * 1_000] * 100_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        LONG,
+        LONG.encode(),
+        bytearray(LONG.encode()),
+        MANY,
+        tuple(MANY),
+        [MANY, MANY, [MANY, [MANY]]],
+        {"a": LONG, LONG[:-1]: MANY},
+        MappingProxyType({LONG: LONG}),
+        set(range(10**6)),
+        frozenset(range(10**6)),
+        dict.fromkeys(range(10**5), LONG),
+        1 << (1 << 20),
+        [-1 << 20_000],
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_large_values_take_little_room(value: object) -> None:
+    tracemalloc.start()
+    try:
+        text = quoted(value)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(text) < 450
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "text",
+        b"bytes",
+        7,
+        -0.5,
+        None,
+        True,
+        ["a", 1],
+        ("a",),
+        {"a": 1},
+        {3},
+        [],
+        {},
+        2**64,
+        "x" * 80,
+    ],
+)
+def test_small_values_stand_as_they_are(value: object) -> None:
+    assert quoted(value) == repr(value)
+
+
+def test_what_is_left_out_is_said() -> None:
+    assert quoted("ab" * 50, 4) == "'abab'... (100 characters)"
+    assert quoted(b"ab" * 50, 4) == "b'abab'... (100 bytes)"
+    assert quoted(list(range(9))) == "[0, 1, 2, 3, 4, 5, 6, 7, ...]"
+    assert quoted(10**5_000) == "an integer of 16,610 bits"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        LdpError,
+        ConfigError,
+        LedgerError,
+        BudgetExhausted,
+        lambda text: RefusalError("ldp:refused:policy", text),
+        lambda text: WireError("fields", text),
+    ],
+)
+def test_every_text_is_cut(make: Callable[[str], LdpError]) -> None:
+    error = make(LONG)
+    assert MOST_TEXT <= len(str(error)) < MOST_TEXT + 100
+    assert str(error).endswith("characters)")
+    assert len(getattr(error, "detail", "")) < MOST_TEXT + 100
+    assert str(make("short")).endswith("short")
+
+
+FIELDS: dict[str, object] = dict(SignDSProposal(SignDS(8.0, 0.1, 0.5, 3)).to_fields())
+PARSERS: list[Callable[[Mapping[str, object]], object]] = [
+    SignDSProposal.from_fields,
+    GaussianProposal.from_fields,
+    EvalProposal.from_fields,
+    EmbeddingProposal.from_fields,
+    TableTerms.from_fields,
+]
+
+
+@pytest.mark.parametrize("parse", PARSERS)
+@pytest.mark.parametrize("name", ["version", "mechanism", "epsilon", "dim-out", "new", LONG])
+@pytest.mark.parametrize("value", [LONG, MANY, 1 << 20_000], ids=["text", "list", "integer"])
+def test_malformed_fields_of_proposals(
+    parse: Callable[[Mapping[str, object]], object], name: str, value: object
+) -> None:
+    for fields in ({**FIELDS, name: value}, {name: value}, {"version": 1, name: value}):
+        with pytest.raises(WireError) as refused:
+            parse(fields)
+        assert len(str(refused.value)) < 600
