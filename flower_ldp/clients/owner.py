@@ -216,10 +216,19 @@ class LedgerPermit:
         LedgerError
             If it cannot be stored. The report must not leave.
         """
-        kept = self.ledger
-        # Opening it is a third of what a message costs.
-        opened = ledger_of(self.handling.policy) if kept is None or kept.closed else kept
-        with opened as ledger:
+        kept = self.ledger  # opening it is a third of what a message costs
+        if kept is not None and not kept.closed:
+            try:
+                # Closed before it is opened again, which may get the same descriptor.
+                with kept as ledger:
+                    ledger.look_again()  # the app took its time
+                    ledger.seal(self.receipt, report)
+                return
+            except (LedgerError, ValueError) as error:
+                # The app may have closed all files, or have come back in another process, and
+                # that must not be seen. What is wrong with the file itself is wrong again below.
+                say(_log, logging.DEBUG, "the ledger is opened again for the report: %s", error)
+        with ledger_of(self.handling.policy) as ledger:
             ledger.seal(self.receipt, report)
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.cli import flower_supernode
 
 from flower_ldp.node.waiting import WaitingFactory
@@ -215,6 +216,8 @@ def check_flower() -> None:
         if name not in parameters:
             raise FlowerChanged(f"start_client_internal has no parameter {name}")
     _fetch_name()
+    if not hasattr(ObjectStoreFactory().store(), "lock_store"):
+        raise FlowerChanged("the store of objects has no lock_store")
     if "create_app" not in _command._start_supernode_http_api.__code__.co_names:
         raise FlowerChanged("the runtime API is not made by create_app")
     if "_init_connection" not in worker.start_client_internal.__code__.co_names:

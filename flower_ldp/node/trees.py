@@ -3,6 +3,10 @@
 Flower keeps what is below each object once, as it was first said, and writes a tree out whole. A
 short tree that names an object with much below it, twice below the next, and so on, would be longer
 there than any memory. So each object has the same below it wherever it stands.
+
+Flower takes a tree in object by object. If it drops what is below an object between two of them, as
+an app can have it do, the tree is left without its lower part: it is never freed, and to drop it
+ends the node. So a tree is taken in as one.
 """
 
 from __future__ import annotations
@@ -40,6 +44,24 @@ def is_sound(tree: Any, known: Below) -> bool:
         if not _NAME.fullmatch(one.object_id) or found.setdefault(one.object_id, names) != names:
             return False
     return True
+
+
+def register_as_one(store: Any) -> None:
+    """Have a store drop nothing while it takes a tree in.
+
+    Parameters
+    ----------
+    store : InMemoryObjectStore
+        Flower's.
+    """
+    plain, lock = store.preregister, store.lock_store
+
+    def preregister(run_id: int, object_tree: Any) -> list[str]:
+        with lock:
+            missing: list[str] = plain(run_id, object_tree)
+            return missing
+
+    vars(store)["preregister"] = preregister
 
 
 def _names(tree: Any) -> tuple[str, ...]:

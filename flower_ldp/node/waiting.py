@@ -24,6 +24,8 @@ from typing import Any
 from flwr.app import Message
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 
+from flower_ldp.node.trees import register_as_one
+
 _log = logging.getLogger("flower_ldp")
 
 #: Seconds without an object of an announced reply; Flower itself takes none after as many.
@@ -176,6 +178,7 @@ class WaitingFactory:
     def __init__(self, factory: Any, fetch: str) -> None:
         state = factory.state()
         self.objectstore_factory = factory.objectstore_factory
+        register_as_one(self.objectstore_factory.store())
         self.waiting = WaitingState(state, getattr(state, fetch))
         vars(self.waiting)[fetch] = self.waiting.replies
 

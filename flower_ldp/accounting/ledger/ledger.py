@@ -157,6 +157,16 @@ class Ledger:
         """Whether it was closed."""
         return self._session.closed
 
+    def look_again(self) -> None:
+        """Judge the file as :meth:`open` does: for a ledger that was open for long.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be used.
+        """
+        self._session.look_again()
+
     def charge(
         self,
         charge: Charge,

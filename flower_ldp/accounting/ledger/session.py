@@ -61,8 +61,9 @@ class Session:
         self._process = os.getpid()
         self.closed = False
         self._lock = threading.RLock()
+        self._check = partial(file.check_file, path, read_only=read_only, durable=durable)
         with file.understandable(path):
-            file.check_file(path, read_only=read_only, durable=durable)
+            self._check()
             self._file = file.identity(path)
             self.db = file.connect(path, timeout=timeout, read_only=read_only, durable=durable)
             try:
@@ -91,6 +92,16 @@ class Session:
         with self._lock:
             self.closed = True
             self.db.close()
+
+    def look_again(self) -> None:
+        """Judge the file as when it was opened, and forget what was read of it.
+
+        SQLite takes what it read for what is there as long as a number in the file is the same,
+        which an older copy comes to have again.
+        """
+        with self._lock, file.understandable(self._path):
+            self._check()
+            self.db.execute("PRAGMA shrink_memory")
 
     @contextmanager
     def transaction(self, begin: str) -> Iterator[sqlite3.Connection]:

@@ -225,6 +225,75 @@ def test_an_app_that_uses_up_all_open_files_leaves_a_report_as_any(
     assert counts(tmp_path) == ({"failed": 1} if fails else {})
 
 
+def of_the_ledger(tmp_path: Path) -> list[int]:
+    """Return the descriptors under which this process has the ledger open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the folder's own
+            if os.path.samestat(os.fstat(int(name)), (tmp_path / "ledger.sqlite").stat()):
+                found.append(int(name))
+    return found
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no list of descriptors")
+@pytest.mark.parametrize("then", ["nothing", "another file"])
+@EVERY_KIND
+def test_an_app_that_closes_all_files_leaves_a_report_as_any(
+    kind: Kind, then: str, site: Context, tmp_path: Path
+) -> None:
+    """As what becomes a daemon does: the ledger's descriptor too, and its number is used again."""
+    taken: list[int] = []
+
+    def app(one: Message, context: Context) -> Message:
+        found = of_the_ledger(tmp_path)
+        assert found  # it stays open for the report
+        for number in found:
+            os.close(number)
+            if then == "another file":
+                other = os.open(tmp_path / f"own-{number}", os.O_RDWR | os.O_CREAT)
+                if other != number:
+                    os.dup2(other, number)
+                    os.close(other)
+                taken.append(number)
+        return raw_app(kind)(one, context)
+
+    found = gate()(asked(kind), site, app)
+    assert len(payload(found)) == kind.length
+    assert payload(gate()(asked(kind), site, never)) == payload(found)  # it is in the ledger
+    assert counts(tmp_path) == {"again": 1}
+    for number in taken:
+        assert (tmp_path / f"own-{number}").read_bytes() == b""
+        with suppress(OSError):
+            os.close(number)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_an_app_that_comes_back_in_another_process_leaves_a_report(
+    site: Context, tmp_path: Path
+) -> None:
+    kind, parent = KINDS["signds"], os.getpid()
+
+    def app(one: Message, context: Context) -> Message:
+        child = os.fork()
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+            os._exit(0)
+        return raw_app(kind)(one, context)
+
+    outer = os.fork()
+    if not outer:
+        code = 1
+        try:
+            found = gate()(asked(kind), site, app)
+            code = 0 if len(payload(found)) == kind.length else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(outer, 0)[1] == 0
+    assert os.getpid() == parent
+    assert len(payload(gate()(asked(kind), site, never))) == kind.length
+    assert counts(tmp_path) == {"again": 1}
+
+
 @EVERY_KIND
 def test_what_an_app_writes_into_its_message_changes_nothing_that_leaves(
     kind: Kind, site: Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -19,6 +19,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
+    iterate_object_tree,
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
@@ -91,14 +92,17 @@ class Node:
     def pull(self) -> Any:
         return self.post("pull-messages", runtime_pb2.PullAppMessagesRequest())
 
-    def push(self, change: Callable[[message_pb2.Message], None] = lambda one: None) -> Any:
+    def push(
+        self, change: Callable[[message_pb2.Message], None] = lambda one: None, tree: Any = None
+    ) -> Any:
         """Push the reply, changed as an app may change it."""
         assert self.message is not None
         if self.reply is None:
             self.reply = Message(RecordDict({"r": ConfigRecord({"n": 2})}), reply_to=self.message)
             self.reply.metadata.__dict__["_message_id"] = self.reply.object_id
-        with no_object_id_recompute():
-            tree = get_object_tree(self.reply)
+        if tree is None:
+            with no_object_id_recompute():
+                tree = get_object_tree(self.reply)
         sent = message_to_proto(self.reply)
         change(sent)
         asked = runtime_pb2.PushAppMessagesRequest(messages_list=[sent])
@@ -243,6 +247,62 @@ def test_a_second_reply_is_refused(node: Node) -> None:
     node.reply = None  # another
     assert node.push().status_code == 404
     assert len(node.replies()) == 1
+
+
+def test_a_call_that_is_held_back_makes_no_room_for_a_second_reply(node: Node) -> None:
+    node.receive()
+
+    async def late() -> AsyncIterator[bytes]:
+        assert (await asyncio.to_thread(node.pull)).is_success
+        assert (await asyncio.to_thread(node.push)).is_success
+        yield b""
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(node.client.app)
+        headers = {"content-type": "application/protobuf", TASK_TOKEN_HEADER: node.token}
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as one:
+            path = "/v1/runtime/pull-messages"
+            assert (await one.post(path, headers=headers, content=late())).is_success
+
+    asyncio.run(ask())
+    node.reply = None  # another
+    assert node.push().status_code == 404
+    assert len(node.replies()) == 1
+
+
+def test_an_object_of_the_message_is_no_reply(pair: tuple[Node, bool]) -> None:
+    """It goes with the message, when the app says: the node would look for it and end."""
+    node, guarded = pair
+    node.receive()
+    node.pull()
+    assert node.message is not None
+    with no_object_id_recompute():
+        trees = list(iterate_object_tree(get_object_tree(node.message)))
+    for tree in trees:
+        name = tree.object_id
+
+        def change(sent: message_pb2.Message, name: str = name) -> None:
+            sent.metadata.message_id = name
+
+        assert node.push(change, tree).status_code == (404 if guarded else 200)
+    assert len(node.replies()) == (0 if guarded else len(trees) - 1)  # one is the message's name
+
+
+def test_a_reply_of_very_many_objects_is_refused_before_it_is_read(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.receive()
+    node.pull()
+    tree = message_pb2.ObjectTree(object_id="f" * 64)
+    tree.children.extend(message_pb2.ObjectTree(object_id=f"{n:064x}") for n in range(125_000))
+
+    def change(sent: message_pb2.Message) -> None:
+        sent.metadata.message_id = tree.object_id
+
+    with caplog.at_level(logging.WARNING, "flower_ldp"):
+        assert node.push(change, tree).status_code == 404
+    assert "too many bytes" in caplog.text
+    assert node.push().is_success
 
 
 def test_a_replys_metadata_are_the_messages_own(pair: tuple[Node, bool]) -> None:

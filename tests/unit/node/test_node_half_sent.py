@@ -8,15 +8,16 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import flwr.supercore.object_store.in_memory_object_store as store
 import pytest
 import uvicorn
 from flwr.app import Message
-from flwr.proto import runtime_pb2
+from flwr.proto import message_pb2, runtime_pb2
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 
 from flower_ldp.node import waiting
@@ -285,6 +286,48 @@ def test_calls_that_never_end_hold_up_nobody(
             one.close()
         server.should_exit = True
         thread.join(20)
+    assert counted(tmp_path) == {"failed": 1}
+
+
+def test_a_tree_is_taken_in_whole_while_the_app_drops_its_message(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what is below an object of the reply is gone, and the node ends when it frees that."""
+
+    def shared(tree: Any) -> None:
+        """Say that two new objects have the same one of the message's below them."""
+        for upper in "ab":
+            tree.children.add(object_id=upper * 64).children.add(object_id=leaf)
+
+    def slowly(tree: Any) -> Iterator[Any]:
+        for one in iterate_object_tree(tree):
+            if one.object_id == "a" * 64 and not dropping:
+                dropping.append(threading.Thread(target=drop))
+                dropping[0].start()
+                dropping[0].join(0.5)
+            yield one
+
+    def drop() -> None:
+        done = message_pb2.ConfirmMessageReceivedRequest(message_object_id=name)
+        assert app.post("confirm-message-received", done).is_success
+
+    dropping: list[threading.Thread] = []
+    site.link.waiting += [ask(1), ask(2)]
+    with running(site, monkeypatch):
+        app = site.start()
+        app.pull(confirm=False)
+        assert app.message is not None
+        name = app.message.metadata.message_id
+        leaf = next(iterate_object_tree(site.state.object_store.get_object_tree(name))).object_id
+        monkeypatch.setattr(store, "iterate_object_tree", slowly)
+        app.announce(shared)
+        app.again()
+        dropping[0].join()
+        assert app.end().is_success
+        until(lambda: len(site.link.sent) == 1)
+        site.start().answer()
+        until(lambda: len(site.link.sent) == 2)
+        until(site.is_empty)
     assert counted(tmp_path) == {"failed": 1}
 
 

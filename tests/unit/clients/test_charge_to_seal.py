@@ -1,0 +1,98 @@
+"""The ledger stays open while the app works: its file is judged again before the report is sealed.
+
+An app may take hours. What would have the ledger refused when it is opened has the report refused.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from flwr.app import Context, Message, RecordDict
+
+from flower_ldp.accounting.ledger import Ledger
+from tests.unit.clients.test_one_form import gate
+from tests.unit.node.test_node_reports import KINDS, POLICY, asked, payload, raw_app
+
+KIND = KINDS["signds"]
+
+
+def linked(ledger: Path) -> None:
+    os.link(ledger, ledger.with_name("second"))
+
+
+def writable_by_all(ledger: Path) -> None:
+    ledger.chmod(0o666)
+
+
+def set_back(ledger: Path) -> None:
+    """Write over it: the file stays, and so does all that tells it from others."""
+    shutil.copyfile(ledger.with_name("older"), ledger)
+
+
+def damaged(ledger: Path) -> None:
+    with ledger.open("r+b") as file:
+        file.seek(8_192)
+        file.write(bytes(range(256)) * 16)
+
+
+def cut_off(ledger: Path) -> None:
+    os.truncate(ledger, 4_096)
+
+
+def gone(ledger: Path) -> None:
+    ledger.unlink()
+
+
+def copied(ledger: Path) -> None:
+    """What a backup does. Closing the file drops the locks that this process has on it."""
+    shutil.copyfile(ledger, ledger.with_name("backup"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Context:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
+    return Context(3, 7, {"ldp-policy": str(tmp_path / "policy.yaml")}, RecordDict(), {})
+
+
+def answer(site: Context, ledger: Path, change: Callable[[Path], None], fails: bool) -> Message:
+    """Have the app of a second message change the file."""
+    gate()(asked(KIND), site, raw_app(KIND))
+    shutil.copyfile(ledger, ledger.with_name("older"))
+
+    def app(one: Message, context: Context) -> Message:
+        change(ledger)
+        if fails:
+            raise ValueError("no")
+        return raw_app(KIND)(one, context)
+
+    second = asked(KIND)
+    second.metadata.__dict__["_message_id"] = "m-2"
+    return gate()(second, site, app)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("change", [linked, writable_by_all, set_back, damaged, cut_off, gone])
+def test_a_ledger_that_would_be_refused_takes_no_report(
+    change: Callable[[Path], None], fails: bool, site: Context, tmp_path: Path
+) -> None:
+    found = answer(site, tmp_path / "ledger.sqlite", change, fails)
+    assert found.has_error()
+    assert found.error.reason == "ldp:failed"
+    if change is set_back:  # and stays what was put there, with the failure that was counted
+        with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+            assert ledger.verify().entries == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_ledger_that_was_read_meanwhile_takes_the_report(
+    fails: bool, site: Context, tmp_path: Path
+) -> None:
+    found = answer(site, tmp_path / "ledger.sqlite", copied, fails)
+    assert len(payload(found)) == KIND.length
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.verify().sealed == 2
