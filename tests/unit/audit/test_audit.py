@@ -370,6 +370,7 @@ def test_a_refuted_claim_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch
 def test_what_all_leaves_out_and_what_no_audit_shows_are_warnings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    pytest.importorskip("scipy")
     monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
     monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd": PATHS["dpsgd"]})
     found = json.loads(run("all", "--epsilon", "100", "--draws", "100", "--json").stdout)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 from flwr.app import Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
