@@ -19,7 +19,8 @@ from tests.messages import context, message, proposal
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
 
-SELECTION = SignDS(epsilon=100.0, k=0.2, dim_out=10)
+#: Of 315 entries the 15 largest: at this epsilon a report names ten of them but once in e^100.
+SELECTION = SignDS(epsilon=100.0, k=0.0477, dim_out=10)
 MODEL = {
     "layer.weight": np.zeros((20, 15), dtype=np.float32),
     "norm.count": np.array(3, dtype=np.int64),
@@ -65,9 +66,9 @@ def test_an_untouched_numpy_client_trains_and_its_report_is_about_its_update() -
     payload = reply.content.config_records[REPORT_KEY][PAYLOAD_KEY]
     assert isinstance(payload, bytes)
     indices, sign, _ = decode_report(payload, dimension=315, dim_out=10, has_bit=False)
-    grown = set(range(0, 300, 16))  # the diagonal
+    grown = set(range(0, 240, 16))  # the diagonal
     if sign == 1:
-        assert len(grown & set(indices.tolist())) >= 1
+        assert set(indices.tolist()) < grown
     assert Quickstart.seen == {
         "config": {"server-round": 3, "lr": 0.1},
         "shapes": [(20, 15), (), (15,)],
