@@ -84,6 +84,21 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
         return (yield)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Start a process for each core; four at least where engines and networks mostly wait."""
+    cores = os.cpu_count() or 2
+    engines = "not engine" not in config.option.markexpr and any(
+        _holds_engines(Path(one.partition("::")[0])) for one in config.args
+    )
+    return max(4, cores) if engines else cores
+
+
+def _holds_engines(path: Path) -> bool:
+    folders = (*ENGINES, "hostile")
+    inside = any(name in folders for name in path.parts)
+    return inside or any((path / name).is_dir() for name in folders)
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
     """Give each file to one process, what waits to two of them, and engines to two at once."""
     return _TwoEngines(config, log)

@@ -13,6 +13,8 @@ import torch
 from tests.split_world import Side, local
 from tests.unit.split.test_split import CONDITIONAL, strategy
 
+pytestmark = pytest.mark.usefixtures("simulation_policy")
+
 
 def test_two_parties_learn_what_neither_has_alone(tmp_path: Path) -> None:
     sides = {
