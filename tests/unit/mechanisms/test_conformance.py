@@ -116,7 +116,7 @@ class GivenDimension:
 
 
 def lattice(dimension: int, reach: int) -> list[np.ndarray]:
-    """Return the integer rows that hold all but a probability below 1e-15."""
+    """Return the integer rows that hold all but a probability below 1e-13."""
     return [
         np.array([row]) for row in itertools.product(range(-reach, reach + 1), repeat=dimension)
     ]
@@ -192,9 +192,9 @@ ROWS = [
     *(
         Row(Laplace(epsilon, 2, grid_bits=bits), SIMPLEX_ROWS, lattice(2, reach), mixture)
         for epsilon, bits, reach, mixture in (
-            (4.0, 1, 40, [np.full((1, 2), 0.5)]),
-            (20.0, 1, 12, [np.full((1, 2), 0.5)]),
-            (8.0, 0, 12, SIMPLEX_ROWS[:2]),
+            (6.0, 1, 22, [np.full((1, 2), 0.5)]),
+            (20.0, 1, 8, [np.full((1, 2), 0.5)]),
+            (8.0, 0, 8, SIMPLEX_ROWS[:2]),
         )
     ),
     Row(BoundedMean(6.0, -1.0, 1.0, grid_bits=3), (-1.0, 0.3, 1.0), range(-60, 60), (0.0,)),
