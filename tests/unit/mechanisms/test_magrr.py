@@ -166,7 +166,7 @@ def test_small_rounds_do_not_let_a_large_one_off_its_own_noise() -> None:
     assert rule.answer(state, alone, 10_000) == 1
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=60)
 @given(
     st.lists(st.integers(1, 10_000), min_size=1, max_size=8),
     st.sampled_from([0.01, 0.1, 1.0, 8.0]),
@@ -377,7 +377,7 @@ def test_an_estimate_that_became_too_small_recovers() -> None:
     assert state.value == 1.0
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(
     start=st.floats(math.log(SMALLEST), math.log(LARGEST)),
     truth=st.floats(math.log(SMALLEST), math.log(LARGEST)),

@@ -107,7 +107,7 @@ def test_round_trip_and_size_of_every_shape(d: int, h: int) -> None:
         assert encode(indices.astype(np.uint32), d) == data
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(drawn_subsets())
 def test_round_trip_of_drawn_subsets(case: tuple[int, NDArray[np.int64]]) -> None:
     d, indices = case
@@ -183,7 +183,7 @@ def test_ranks_are_a_bijection(n: int, h: int) -> None:
     assert subsets == list(itertools.combinations(range(n), h))
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.data())
 def test_arbitrary_bytes(data: st.DataObject) -> None:
     d, h = data.draw(st.sampled_from(SIZES))
