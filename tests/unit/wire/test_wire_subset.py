@@ -132,9 +132,9 @@ def test_size_bound_on_a_grid() -> None:
         near = [h, h + 1, h + 2, h + 10, h + 50]
         far = [h * 2**i + i for i in range(12, 20)] + [MAX_DIMENSION]
         for d in near + [math.ceil(h * ratio) for ratio in ratios] + far:
-            length = encoded_length(d, h)
-            assert length <= 1.05 * log2_subsets(d, h) / 8 + 12, (d, h)
-            assert length >= math.floor(log2_subsets(d, h) / 8), (d, h)
+            length, entropy = encoded_length(d, h), log2_subsets(d, h)
+            assert length <= 1.05 * entropy / 8 + 12, (d, h)
+            assert length >= math.floor(entropy / 8), (d, h)
             ranked += subset._layout(d, h).ranked
     assert ranked > 50
 
