@@ -281,7 +281,7 @@ def key(report: Any) -> Any:
 
 @every_row
 def test_what_cannot_be_read_is_sampled_by_the_neutral_law(row: Row) -> None:
-    """An output of two that is 11 parts in 100 too likely is seen, with probability 0.95."""
+    """Of two outputs with a half each, one that has 0.61 is seen with a probability of 0.95."""
     rng, draws = RandomSource.seeded(2), 1_000
     counts = Counter(key(row.mechanism.randomize(None, rng)) for _ in range(draws))
     law = dict(zip(map(key, row.outputs), np.exp(neutral_law(row)).tolist(), strict=True))
