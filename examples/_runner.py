@@ -1,5 +1,7 @@
 """What all examples' ``run.py`` share: a private SuperLink, ``flwr run``, policy and ledger.
 
+:mod:`_engines` and :mod:`_parties` choose between these and a run in one process.
+
 Not part of the package. A simulation's clients obey the policy that is named when the
 SuperLink starts, so each call of :func:`local_superlink` is told of one.
 """
@@ -119,7 +121,7 @@ def submit(
     app: Path,
     environment: dict[str, str],
     clients: int,
-    config: dict[str, str],
+    config: Mapping[str, str],
     *,
     verbose: bool = False,
     last_line: str = "wrote ",

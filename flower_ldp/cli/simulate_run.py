@@ -1,0 +1,163 @@
+"""What ``flower-ldp simulate`` does: read the settings, run the app, say what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from flower_ldp.cli.output import Report, number
+from flower_ldp.errors import ConfigError
+from flower_ldp.policy import load_policy
+from flower_ldp.policy.files import ENVIRONMENT_VARIABLE
+from flower_ldp.simulation import (
+    Federation,
+    find_federation,
+    load_folder,
+    read_settings,
+    run_in_process,
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command's arguments; see its help."""
+
+    folder: Path
+    connection: str | None
+    nodes: int | None
+    run_config: tuple[str, ...]
+    federation_config: tuple[str, ...]
+    node_config: tuple[str, ...]
+    policy: Path | None
+    workers: int
+    strict: bool
+    contexts: str
+
+
+def run(asked: Asked, report: Report, *, as_json: bool) -> None:
+    """Run the app that was asked for.
+
+    Raises
+    ------
+    ConfigError
+        If the folder, a setting or the policy cannot be used.
+    """
+    federation = _federation(asked, report)
+    settings = read_settings(asked.run_config)
+    own = _node_config(asked.node_config)
+    with _obeying(asked.policy, report), _printing_to_stderr(as_json), _logging(federation):
+        try:
+            loaded = load_folder(asked.folder, settings)
+        except ConfigError:
+            raise
+        except Exception as error:
+            return _failed("the app cannot be loaded", error, report)
+        report.facts.update(
+            app=str(asked.folder),
+            nodes=federation.nodes,
+            nodes_from=federation.source,
+            run_config=dict(loaded.run_config),
+            strict=asked.strict,
+            workers=asked.workers,
+        )
+        replies, begun = _Count(), time.monotonic()
+        try:
+            run_in_process(
+                loaded.server,
+                loaded.client,
+                federation.nodes,
+                run_config=loaded.run_config,
+                node_config=own,
+                strict=asked.strict,
+                done=replies,
+            )
+        except Exception as error:
+            return _failed("the server app failed", error, report)
+        seconds = time.monotonic() - begun
+        report.facts.update(replies=replies.count, seconds=round(seconds, 3))
+    report.line(
+        f"finished: {federation.nodes:,} nodes ({federation.source}), {replies.count:,} replies, "
+        f"{number(round(seconds, 1))} s"
+    )
+
+
+class _Count:
+    """Counts the replies."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, waiting: int) -> None:
+        self.count += 1
+
+
+def _federation(asked: Asked, report: Report) -> Federation:
+    found = find_federation(asked.folder, asked.connection, asked.federation_config)
+    if found.unused:
+        names = ", ".join(found.unused)
+        report.warn(f"{found.source}: {names}: about Flower's engine, and not used here")
+    if asked.nodes is not None:
+        return Federation(asked.nodes, "--nodes", found.verbose)
+    if found.source == "Flower's default":
+        report.warn(f"nothing says how many nodes: {found.nodes}, as flwr run; --nodes says it")
+    return found
+
+
+def _node_config(items: tuple[str, ...]) -> dict[str, bool | float | int | str]:
+    found = read_settings(items)
+    for name in ("partition-id", "num-partitions"):
+        if name in found:
+            raise ConfigError(f"{name} is given to each node and cannot be set for all")
+    return found
+
+
+@contextlib.contextmanager
+def _obeying(policy: Path | None, report: Report) -> Iterator[None]:
+    """Name the policy to the clients, as the environment of the engine would."""
+    if policy is None:
+        yield
+        return
+    if not load_policy(policy).is_simulation:
+        report.warn(f"{policy}: its mode is deployment: all nodes are one owner, with one budget")
+    before = os.environ.get(ENVIRONMENT_VARIABLE)
+    os.environ[ENVIRONMENT_VARIABLE] = str(policy.resolve())
+    try:
+        yield
+    finally:
+        del os.environ[ENVIRONMENT_VARIABLE]
+        if before is not None:
+            os.environ[ENVIRONMENT_VARIABLE] = before
+
+
+@contextlib.contextmanager
+def _printing_to_stderr(wanted: bool) -> Iterator[None]:
+    """Keep what the app prints off stdout, which is for one JSON object."""
+    with contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def _logging(federation: Federation) -> Iterator[None]:
+    """Let Flower's log show details if the federation is set so."""
+    log = logging.getLogger("flwr")
+    before = log.level
+    if federation.verbose:
+        log.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _failed(what: str, error: Exception, report: Report) -> None:
+    """Print the traceback, from the app's own frames on, and state the problem."""
+    own = error.__traceback__ and error.__traceback__.tb_next  # without the frame of this file
+    traceback.print_exception(type(error), error, own, file=sys.stderr)
+    report.problem(f"{what}: {type(error).__name__}: {error}")
