@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import Context, Error, Message, Metadata, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.common.serde import (
     context_from_proto,
@@ -58,6 +58,13 @@ def server_identity(run_id: int) -> Iterator[None]:
 def name_message(message: Message, name: str) -> None:
     """Give a message its identity, which the SuperLink does."""
     message.metadata.__dict__["_message_id"] = name
+
+
+def error_reply(metadata: Metadata, code: int, reason: str) -> Message:
+    """Return Flower's error as the reply to the message that has this metadata."""
+    message = Message(RecordDict(), metadata.dst_node_id, metadata.message_type)
+    message.__dict__["_metadata"] = metadata
+    return Message(Error(code=code, reason=reason), reply_to=message)
 
 
 def over_the_wire(message: Message) -> Message:

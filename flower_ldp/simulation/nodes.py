@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
 
@@ -68,6 +69,8 @@ class Nodes:
         node = message.metadata.dst_node_id
         if node not in self.ids:
             return _error(flower.NODE_GONE, f"there is no node {node}", message)
+        if message.metadata.created_at + message.metadata.ttl <= time.time():
+            return _error(flower.TOO_LATE, "the message's time to live has passed", message)
         first = self.strict and self._is_first(node, message.metadata.message_type)
         received = self._sent(message, first=first)
         context = self._context(node)
@@ -75,6 +78,8 @@ class Nodes:
             reply = self.app(received, context)
             if not isinstance(reply, Message):
                 raise TypeError(f"a client app returns a Message, got {type(reply).__name__}")
+            if reply.metadata.reply_to_message_id != message.metadata.message_id:
+                raise ValueError("a client app's message is no reply to the one it got")
             reply = self._sent(reply, first=first)
             self._keep(node, context)
         except Exception as error:
@@ -118,4 +123,4 @@ class Nodes:
 
 
 def _error(code: int, reason: str, message: Message) -> Message:
-    return Message(Error(code=code, reason=reason), reply_to=message)
+    return flower.error_reply(message.metadata, code, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 
@@ -10,6 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
+from flower_ldp.simulation.answering import Inline
 from flower_ldp.simulation.grid import InProcessGrid
 from flower_ldp.simulation.nodes import Nodes
 
@@ -80,6 +82,7 @@ def run_in_process(
         state=RecordDict(),
         run_config=dict(config),
     )
-    with flower.server_identity(run_id):
-        server_app(InProcessGrid(nodes, done), context)
+    answering = Inline(nodes.answer)
+    with flower.server_identity(run_id), contextlib.closing(answering):
+        server_app(InProcessGrid(answering, run_id, lambda: nodes.ids, done=done), context)
     return context
