@@ -17,6 +17,9 @@ from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering
 from flower_ldp.simulation.expiry import Expiry
 
+#: No wait is longer at a time: on Windows a wait does not end when the user asks it to.
+SLICE_SECONDS = 1.0
+
 
 @dataclass(eq=False)
 class _Pull:
@@ -41,6 +44,9 @@ class InProcessGrid(Grid):
         Of the run.
     node_ids : callable
         Returns the identities of the nodes that are there now.
+    seal : bool
+        Whether contents go into protobuf when they are sent, once where messages share them. So
+        what the server app does to a record afterwards changes no message.
     pull_seconds : float, optional
         How long :meth:`pull_messages` waits at most. None waits as long as replies are to come,
         which is what makes a run in one thread happen in one order.
@@ -54,12 +60,14 @@ class InProcessGrid(Grid):
         run_id: int,
         node_ids: Callable[[], Iterable[int]],
         *,
+        seal: bool = True,
         pull_seconds: float | None = None,
         done: Callable[[int], None] | None = None,
     ) -> None:
         self._answering = answering
         self._run = flower.make_run(run_id)
         self._node_ids = node_ids
+        self._sealer = flower.Sealer() if seal else None
         self._pull_seconds = pull_seconds
         self._done = done
         self._numbers = itertools.count(1)
@@ -108,21 +116,31 @@ class InProcessGrid(Grid):
         Raises
         ------
         ValueError
-            For what no SuperLink takes: a reply, or a message without time to live.
+            For what no SuperLink takes: a reply, a message without time to live, another run's.
+        TypeError
+            If there is a value in a record that Flower does not send.
         """
+        messages = list(messages)
+        sealed: dict[int, flower.Parts] = {}  # by a content's address: none changes meanwhile
         names = []
         for message in messages:
-            where = message.metadata
-            if where.reply_to_message_id or not where.ttl > 0 or where.run_id != self.run.run_id:
-                raise ValueError(f"no message of this run's server: {where}")
             name = f"{next(self._numbers):032x}"
-            flower.name_message(message, name)
+            letter = flower.letter(message, name, self.run.run_id, self._parts(message, sealed))
+            where = letter.metadata
             with self._lock:
                 self._open[name] = where
                 self._expiry.add(name, where.created_at + where.ttl)
-                self._answering.submit(message)
+                self._answering.submit(letter)
             names.append(name)
         return names
+
+    def _parts(self, message: Message, sealed: dict[int, flower.Parts]) -> flower.Parts | None:
+        if self._sealer is None:
+            return None
+        known = sealed.get(id(message.content))
+        if known is None:
+            known = sealed[id(message.content)] = self._sealer.parts(message.content)
+        return known
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there once all are, or nothing more comes for now."""
@@ -155,7 +173,7 @@ class InProcessGrid(Grid):
             self._pulls.append(pull)
             try:
                 while pull.missing and (left := end - time.monotonic()) > 0:
-                    left = min(left, self._expiry.seconds_left(), threading.TIMEOUT_MAX)
+                    left = min(left, self._expiry.seconds_left(), SLICE_SECONDS)
                     if self._asking:
                         pull.woken.wait(max(left, 0))
                     elif self._answering.pending:
