@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable
 
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
+from flower_ldp.simulation.answering import Inline
+from flower_ldp.simulation.contexts import Keeping
 from flower_ldp.simulation.grid import InProcessGrid
-from flower_ldp.simulation.nodes import Nodes
-
-Config = Mapping[str, bool | float | int | str]
+from flower_ldp.simulation.plan import Config, Plan
 
 
 def run_in_process(
@@ -24,7 +26,7 @@ def run_in_process(
     run_config: Config | None = None,
     node_config: Config | None = None,
     strict: bool = True,
-    keep_contexts: bool = True,
+    contexts: Keeping = "memory",
     done: Callable[[int], None] | None = None,
 ) -> Context:
     """Run an unmodified Flower app without an engine, in this process and thread.
@@ -49,8 +51,10 @@ def run_in_process(
     strict : bool
         Whether messages and contexts go through Flower's own bytes, as over a network, and the
         first of each type to each node through the network's objects too.
-    keep_contexts : bool
-        Whether a node's ``context.state`` is kept for its next message.
+    contexts : {"memory", "disk", "drop"}
+        Where a node's context is between two messages: in memory, in a temporary folder that
+        goes with the run, or nowhere, for nodes that are asked once. It takes room if the app
+        left something in it.
     done : callable, optional
         Is called after each answer with the number of messages that wait.
 
@@ -68,11 +72,10 @@ def run_in_process(
     """
     if not isinstance(server_app, ServerApp):
         raise TypeError(f"server_app must be a ServerApp, got {type(server_app).__name__}")
+    if not isinstance(client_app, ClientApp):
+        raise TypeError(f"client_app must be a ClientApp, got {type(client_app).__name__}")
     run_id = int.from_bytes(os.urandom(8), "big") >> 1 | 1  # Flower's are random too
     config = dict(run_config or {})
-    nodes = Nodes(
-        client_app, num_nodes, run_id, config, dict(node_config or {}), strict, keep_contexts
-    )
     context = Context(
         run_id=run_id,
         node_id=flower.SERVER,
@@ -80,6 +83,14 @@ def run_in_process(
         state=RecordDict(),
         run_config=dict(config),
     )
-    with flower.server_identity(run_id):
-        server_app(InProcessGrid(nodes, done), context)
+    with contextlib.ExitStack() as stack:
+        folder = None
+        if contexts == "disk":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="flower-ldp-"))
+        plan = Plan(run_id, num_nodes, config, dict(node_config or {}), strict, contexts, folder)
+        answering = stack.enter_context(contextlib.closing(Inline(plan.nodes(client_app).answer)))
+        stack.enter_context(flower.server_identity(run_id))
+        server_app(
+            InProcessGrid(answering, run_id, lambda: plan.ids, seal=strict, done=done), context
+        )
     return context
