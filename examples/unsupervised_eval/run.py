@@ -1,10 +1,11 @@
 """Train a clustering in private, score it in private, and compare with the truth.
 
-For each protection of the predictions (Laplace noise, codebook) the app runs once, in this process
-or (``--engine simulation``) through ``flwr run`` on a private local SuperLink, with SignDS training
-and protected evaluation under one ledger. Afterwards, and outside of the app, this script computes score and loss **without
-protection** from the models of all rounds and the simulated clients' images. No server of a real
-federation can do that; nothing in the app can either, since its gate refuses raw predictions.
+For each protection of the predictions (Laplace noise, codebook) the app runs once, with SignDS
+training and protected evaluation under one ledger: in this process or, with ``--engine
+simulation``, through ``flwr run`` on a private local SuperLink. Afterwards, and outside of the app,
+this script computes score and loss **without protection** from the models of all rounds and the
+simulated clients' images. No server of a real federation can do that; nothing in the app can
+either, since its gate refuses raw predictions.
 """
 
 from __future__ import annotations

@@ -8,21 +8,25 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flower_ldp.cli.output import Report, number
+from flower_ldp.cli.output import Report
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy import load_policy
 from flower_ldp.policy.files import ENVIRONMENT_VARIABLE
 from flower_ldp.simulation import (
     Federation,
+    FolderApp,
     find_federation,
     load_folder,
     read_settings,
     run_in_process,
 )
+from flower_ldp.simulation.contexts import Keeping
+
+Settings = Mapping[str, bool | float | int | str]
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Asked:
     policy: Path | None
     workers: int
     strict: bool
-    contexts: str
+    contexts: Keeping
 
 
 def run(asked: Asked, report: Report, *, as_json: bool) -> None:
@@ -54,7 +58,7 @@ def run(asked: Asked, report: Report, *, as_json: bool) -> None:
     own = _node_config(asked.node_config)
     with _obeying(asked.policy, report), _printing_to_stderr(as_json), _logging(federation):
         try:
-            loaded = load_folder(asked.folder, settings)
+            app = load_folder(asked.folder, settings)
         except ConfigError:
             raise
         except Exception as error:
@@ -63,29 +67,38 @@ def run(asked: Asked, report: Report, *, as_json: bool) -> None:
             app=str(asked.folder),
             nodes=federation.nodes,
             nodes_from=federation.source,
-            run_config=dict(loaded.run_config),
+            run_config=dict(app.run_config),
             strict=asked.strict,
             workers=asked.workers,
         )
-        replies, begun = _Count(), time.monotonic()
-        try:
-            run_in_process(
-                loaded.server,
-                loaded.client,
-                federation.nodes,
-                run_config=loaded.run_config,
-                node_config=own,
-                strict=asked.strict,
-                done=replies,
-            )
-        except Exception as error:
-            return _failed("the server app failed", error, report)
-        seconds = time.monotonic() - begun
-        report.facts.update(replies=replies.count, seconds=round(seconds, 3))
-    report.line(
-        f"finished: {federation.nodes:,} nodes ({federation.source}), {replies.count:,} replies, "
-        f"{number(round(seconds, 1))} s"
-    )
+        replies, seconds = _run(app, federation.nodes, own, asked, report)
+    report.facts.update(replies=replies, seconds=round(seconds, 3))
+    who = f"{federation.nodes:,} nodes ({federation.source})"
+    report.line(f"ran {seconds:.1f} s: {who}, {replies:,} replies")
+
+
+def _run(
+    app: FolderApp, nodes: int, own: Settings, asked: Asked, report: Report
+) -> tuple[int, float]:
+    """Run an app to its end, whichever; return the number of replies and of seconds."""
+    replies, begun = _Count(), time.monotonic()
+    try:
+        run_in_process(
+            app.server,
+            app.client,
+            nodes,
+            run_config=app.run_config,
+            node_config=own,
+            strict=asked.strict,
+            contexts=asked.contexts,
+            done=replies,
+        )
+    except SystemExit as error:
+        if error.code:
+            report.problem(f"the app ended the run: {error.code}")
+    except Exception as error:
+        _failed("the server app failed", error, report)
+    return replies.count, time.monotonic() - begun
 
 
 class _Count:
@@ -110,7 +123,7 @@ def _federation(asked: Asked, report: Report) -> Federation:
     return found
 
 
-def _node_config(items: tuple[str, ...]) -> dict[str, bool | float | int | str]:
+def _node_config(items: tuple[str, ...]) -> Settings:
     found = read_settings(items)
     for name in ("partition-id", "num-partitions"):
         if name in found:
@@ -148,8 +161,7 @@ def _logging(federation: Federation) -> Iterator[None]:
     """Let Flower's log show details if the federation is set so."""
     log = logging.getLogger("flwr")
     before = log.level
-    if federation.verbose:
-        log.setLevel(logging.DEBUG)
+    log.setLevel(logging.DEBUG if federation.verbose else before)
     try:
         yield
     finally:

@@ -35,7 +35,7 @@ def test_training_and_private_evaluation_run_in_one_app(
             runner.submit(app, environment, 10, config)
         capfd.readouterr()
     else:
-        in_process(app, 10, "\n".join(f"{key} = {value}" for key, value in config.items()))
+        in_process(app, 10, *(f"{key}={value}" for key, value in config.items()))
     found = json.loads(received.read_text())
     text = "\n".join(found["transcript"])
     assert len(found["transcript"]) == 8 * ROUNDS
