@@ -173,15 +173,15 @@ class InProcessGrid(Grid):
             self._pulls.append(pull)
             try:
                 while pull.missing and (left := end - time.monotonic()) > 0:
-                    left = min(left, self._expiry.seconds_left(), SLICE_SECONDS)
+                    left = min(left, self._expiry.seconds_left(), threading.TIMEOUT_MAX)
                     if self._asking:
-                        pull.woken.wait(max(left, 0))
+                        pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
                     elif self._answering.pending:
                         self._ask(max(left, 0))
                     elif idle():
                         break
                     else:
-                        pull.woken.wait(max(left, 0))
+                        pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
                     self._expire()
             finally:
                 self._pulls.remove(pull)
