@@ -119,10 +119,10 @@ def wait_until_listening(port: int, process: subprocess.Popen[bytes], log: Path)
 
 def submit(
     app: Path,
-    environment: dict[str, str],
     clients: int,
     config: Mapping[str, str],
     *,
+    environment: dict[str, str],
     verbose: bool = False,
     last_line: str = "wrote ",
 ) -> None:

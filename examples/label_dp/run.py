@@ -12,6 +12,9 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +23,14 @@ import typer
 APP = Path(__file__).resolve().parent
 sys.path[:0] = [str(APP.parent), str(APP)]
 
-from _engines import Engine, EngineOption, engine_for  # noqa: E402
+from _engines import Engine, EngineOption, Submit, WorkersOption, engine_for  # noqa: E402
 from _runner import policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
 from label_dp_example import report  # noqa: E402
 
 METHODS = ("no-privacy", "plain", "forward", "local-priors", "lp-2st")
 POLICY = APP / "label_policy.yaml"
+#: From a folder for files of its own and a policy to what runs apps.
+Start = Callable[[Path, Path], AbstractContextManager[Submit]]
 
 
 def _unprotected_copy(folder: Path) -> Path:
@@ -49,14 +54,14 @@ def _compare(
     clients: int,
     config: dict[str, str],
     *,
-    engine: Engine,
+    start: Start,
     verbose: bool,
 ) -> None:
     """Run each method once on the same data, and on the same randomized labels."""
     config = {**config, "output-dir": f'"{policy.parent}"'}
     with (
         tempfile.TemporaryDirectory(prefix="label-dp-") as scratch,
-        engine_for(engine, Path(scratch) / "flower", policy) as submit,
+        start(Path(scratch) / "flower", policy) as submit,
     ):
         for name in chosen:
             print(f"{name}, seed {config['seed']}", flush=True)
@@ -89,6 +94,7 @@ def main(
         ),
     ] = None,
     engine: EngineOption = Engine.PROCESS,
+    workers: WorkersOption = None,
     verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
 ) -> None:
     """Train by each method; print a table, write a history, draw a plot.
@@ -115,7 +121,8 @@ def main(
             folder = output / f"seed-{seed}" / ("lp-2st" if "lp-2st" in group else "")
             own_policy = policy_in(folder, policy)
             own = {**config, "seed": str(seed)}
-            _compare(group, own_policy, clients, own, engine=engine, verbose=verbose)
+            start = partial(engine_for, engine, workers=workers)
+            _compare(group, own_policy, clients, own, start=start, verbose=verbose)
             policies |= {(name, seed): own_policy for name in group}
     report.publish(output, chosen, policies)
 

@@ -19,7 +19,7 @@ import typer
 APP = Path(__file__).resolve().parent
 sys.path.insert(0, str(APP.parent))
 
-from _engines import Engine, EngineOption, engine_for  # noqa: E402
+from _engines import Engine, EngineOption, WorkersOption, engine_for  # noqa: E402
 from _runner import policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
 
 POLICY = APP / "simulation_policy.yaml"
@@ -62,6 +62,7 @@ def main(
         ),
     ] = None,
     engine: EngineOption = Engine.PROCESS,
+    workers: WorkersOption = None,
     verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
 ) -> None:
     """Train with SignDS, and with baselines to compare; print tables, draw a plot.
@@ -80,7 +81,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="signds-") as scratch:
         folder = Path(scratch)
         policy = policy_in(output, POLICY)
-        with engine_for(engine, folder / "flower", policy) as submit:
+        with engine_for(engine, folder / "flower", policy, workers) as submit:
             if baseline:
                 print("FedAvg without protection", flush=True)
                 copy = _copy_with("unprotected_client_app", folder)

@@ -20,7 +20,7 @@ import typer
 APP = Path(__file__).resolve().parent
 sys.path[:0] = [str(APP.parent), str(APP)]
 
-from _engines import Engine, EngineOption, engine_for  # noqa: E402
+from _engines import Engine, EngineOption, WorkersOption, engine_for  # noqa: E402
 from _runner import policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
 
 from flower_ldp.config import load_config  # noqa: E402
@@ -53,6 +53,7 @@ def main(
         ),
     ] = None,
     engine: EngineOption = Engine.PROCESS,
+    workers: WorkersOption = None,
     verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
 ) -> None:
     """Train and score in private; compare with the truth in a table and a plot.
@@ -82,7 +83,7 @@ def main(
         own = {"protection": f'"{name}"', "output-dir": f'"{folder}"'}
         with (
             tempfile.TemporaryDirectory(prefix="unsupervised-") as scratch,
-            engine_for(engine, Path(scratch), policy) as submit,
+            engine_for(engine, Path(scratch), policy, workers) as submit,
         ):
             submit(APP, clients, config | own, verbose=verbose)
         print_ledger(policy)

@@ -91,6 +91,7 @@ def _run(
             node_config=own,
             strict=asked.strict,
             contexts=asked.contexts,
+            workers=asked.workers,
             done=replies,
         )
     except SystemExit as error:

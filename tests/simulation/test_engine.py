@@ -22,7 +22,8 @@ EXAMPLE = ROOT / "examples" / "signds"
 
 
 def load_runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("signds_run", EXAMPLE / "run.py")
+    path = ROOT / "examples" / "_runner.py"
+    spec = importlib.util.spec_from_file_location("examples_runner", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -118,7 +119,8 @@ def test_the_existing_app_trains_in_the_engine_as_in_one_process(
 ) -> None:
     app, runner = ROOT / "examples" / "existing_app" / "plain", load_runner()
     with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
-        runner.submit(app, environment, 10, {"num-server-rounds": "4"}, last_line="final accuracy")
+        settings = {"num-server-rounds": "4"}
+        runner.submit(app, 10, settings, environment=environment, last_line="final accuracy")
     accuracy = accuracy_of(capfd.readouterr().out)
     assert accuracy > 0.8
     alike = accuracy_of(in_process(app, 10, "num-server-rounds=4"))
