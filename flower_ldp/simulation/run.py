@@ -11,9 +11,12 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import Inline
+from flower_ldp.simulation.answering import Answering, Inline
+from flower_ldp.simulation.faults import Faults
 from flower_ldp.simulation.grid import InProcessGrid
+from flower_ldp.simulation.link import Steady
 from flower_ldp.simulation.nodes import Nodes
+from flower_ldp.simulation.unreliable import PULL_SECONDS, Unreliable
 
 Config = Mapping[str, bool | float | int | str]
 
@@ -27,6 +30,7 @@ def run_in_process(
     node_config: Config | None = None,
     strict: bool = True,
     keep_contexts: bool = True,
+    faults: Faults | None = None,
     done: Callable[[int], None] | None = None,
 ) -> Context:
     """Run an unmodified Flower app without an engine, in this process and thread.
@@ -53,6 +57,10 @@ def run_in_process(
         first of each type to each node through the network's objects too.
     keep_contexts : bool
         Whether a node's ``context.state`` is kept for its next message.
+    faults : Faults, optional
+        Nodes that go and come, slow nodes and lost replies. Time limits and times to live then
+        pass by a clock that jumps over waiting, see
+        :class:`~flower_ldp.simulation.unreliable.Unreliable`.
     done : callable, optional
         Is called after each answer with the number of messages that wait.
 
@@ -84,5 +92,14 @@ def run_in_process(
     )
     answering = Inline(nodes.answer)
     with flower.server_identity(run_id), contextlib.closing(answering):
-        server_app(InProcessGrid(answering, run_id, lambda: nodes.ids, done=done), context)
+        server_app(_grid(answering, nodes, faults, done), context)
     return context
+
+
+def _grid(
+    answering: Answering, nodes: Nodes, faults: Faults | None, done: Callable[[int], None] | None
+) -> InProcessGrid:
+    if faults is None:
+        return InProcessGrid(answering, nodes.run_id, Steady(nodes.ids), done=done)
+    link = Unreliable(answering, nodes.ids, faults)
+    return InProcessGrid(link, nodes.run_id, link, pull_seconds=PULL_SECONDS, done=done)
