@@ -49,9 +49,10 @@ class Fate:
 class Faults:
     """What goes wrong in a run, for the test of a strategy.
 
-    A *turn* begins each time that the strategy asks for the nodes, and with each push of messages
-    for which it did not ask. Turns are counted from 0: in a FedAvg without evaluation, turn ``r``
-    is round ``r + 1`` as long as enough nodes are there. Who is there holds for a turn.
+    Who is there holds for a *turn*. One begins when the strategy first asks for the nodes after it
+    has sent messages, and with messages for which it did not ask. Turns are counted from 0: for a
+    FedAvg without evaluation, turn ``r`` is round ``r + 1`` as long as enough nodes are there.
+    Who waits for more nodes asks again and again: from the fourth question on, each begins a turn.
 
     Parameters
     ----------

@@ -52,6 +52,10 @@ class InProcessGrid(Grid):
         Is called after each answer with the number of messages that wait for one.
     """
 
+    #: That send_and_receive returns at its time limit, whatever is on its way: strategies need no
+    #: watch of their own, which would not show this grid's time.
+    keeps_time_limits = True
+
     def __init__(
         self,
         answering: Answering,

@@ -26,6 +26,9 @@ from flower_ldp.simulation.faults import Faults
 HEARTBEAT_PATIENCE_SECONDS = 60.0
 #: How long one pull lets the clock run at most: as long as Flower's own loop sleeps between two.
 PULL_SECONDS = 3.0
+#: How often a strategy asks for the nodes before it sends a round's messages: Flower's ask twice,
+#: this package's a third time. Who asks more often waits for others.
+LOOKS = 3
 
 
 @dataclass
@@ -63,7 +66,7 @@ class Unreliable:
         self._lock = threading.Lock()
         self._now = 0.0
         self._turn = -1
-        self._looked = False
+        self._looks = 0
         self._away: frozenset[int] = frozenset()
         self._numbers: Counter[int] = Counter()
         self._open: dict[str, _Sent] = {}
@@ -77,18 +80,19 @@ class Unreliable:
         return self._now
 
     def node_ids(self) -> Iterable[int]:
-        """Begin a turn, and return the nodes that are there."""
+        """Return the nodes that are there; begin a turn, unless messages are to follow in this."""
         with self._lock:
-            self._begin_turn()
-            self._looked = True
+            self._looks += 1
+            if self._looks == 1 or self._looks > LOOKS:
+                self._begin_turn()
             return [node for part, node in enumerate(self._nodes) if part not in self._away]
 
     def begin_push(self) -> None:
         """Begin a turn, unless somebody has asked for the nodes since messages were sent."""
         with self._lock:
-            if not self._looked:
+            if self._looks == 0:
                 self._begin_turn()
-            self._looked = False
+            self._looks = 0
 
     def unreachable(self, waiting: Mapping[str, Metadata]) -> Collection[str]:
         """Return the messages whose nodes are away, and forget them: a SuperLink does so too."""

@@ -71,17 +71,30 @@ def no_time_passes() -> Iterator[None]:
 
 def test_who_is_away_is_not_among_the_nodes_and_is_back_in_its_turn() -> None:
     def ask(grid: Grid) -> list[list[int]]:
-        return [[node - 1_000_000 for node in grid.get_node_ids()] for _ in range(3)]
+        found = []
+        for _ in range(3):
+            found.append([node - 1_000_000 for node in grid.get_node_ids()])
+            grid.push_messages(to(FIRST))
+        return found
 
     assert asked(Faults(schedule={1: {2}}.get), ask) == [[0, 1, 2], [2], [0, 1, 2]]
 
 
-def test_a_push_belongs_to_the_look_before_it_and_is_a_turn_without_one() -> None:
+def test_who_waits_for_nodes_gets_others() -> None:
+    def ask(grid: Grid) -> list[list[int]]:
+        return [[node - 1_000_000 for node in grid.get_node_ids()] for _ in range(5)]
+
+    schedule = {0: {0}, 1: {1}}.get
+    assert asked(Faults(schedule=schedule), ask) == [[0], [0], [0], [1], [0, 1, 2]]
+
+
+def test_a_push_belongs_to_the_looks_before_it_and_is_a_turn_without_one() -> None:
     turns: list[int] = []
 
     def ask(grid: Grid) -> None:
         for _ in range(2):
-            grid.get_node_ids()
+            for _ in range(3):
+                grid.get_node_ids()
             assert list(grid.send_and_receive([])) == []
             grid.send_and_receive(to(FIRST))
         grid.send_and_receive(to(FIRST))
@@ -157,9 +170,7 @@ def test_one_pull_lets_no_more_time_pass_than_flowers_own_pause() -> None:
 
 def test_a_slow_node_works_on_one_message_after_another() -> None:
     def ask(grid: Grid) -> list[object]:
-        found = []
-        for _ in range(2):
-            found.append(seen(grid.send_and_receive(to(FIRST), timeout=40.0)))
+        found = [seen(grid.send_and_receive(to(FIRST), timeout=40.0)) for _ in range(2)]
         names = grid.push_messages(to(FIRST))  # at 80 s; the node has had two, is free at 120 s
         while not (replies := list(grid.pull_messages(names))):
             pass
@@ -185,9 +196,7 @@ def test_a_node_that_leaves_is_missed_after_a_minute() -> None:
 
     def ask(grid: Grid) -> list[object]:
         limits = (59.0, 61.0)
-        return [
-            seen(grid.send_and_receive(to(FIRST, SECOND), timeout=limit)) for limit in limits
-        ]
+        return [seen(grid.send_and_receive(to(FIRST, SECOND), timeout=limit)) for limit in limits]
 
     faults = Faults(plan=lambda part, _: Fate(leaves=part == FIRST))
     assert asked(faults, ask, worked=worked) == [[(1, 1)], [GONE, (1, 2)]]
