@@ -16,7 +16,7 @@ from flwr.supercore.run import Run
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering
 from flower_ldp.simulation.expiry import Expiry
-from flower_ldp.simulation.link import Link
+from flower_ldp.simulation.link import SLICE_SECONDS, Link
 
 _OVER = "the message's time to live has passed"
 
@@ -45,6 +45,9 @@ class InProcessGrid(Grid):
         Of the run.
     link : Link
         Who is there, and the clock by which time limits and times to live pass.
+    seal : bool
+        Whether contents go into protobuf when they are sent, once where messages share them. So
+        what the server app does to a record afterwards changes no message.
     pull_seconds : float, optional
         How long :meth:`pull_messages` waits at most. None waits as long as replies are to come,
         which is what makes a run in one thread happen in one order.
@@ -62,12 +65,14 @@ class InProcessGrid(Grid):
         run_id: int,
         link: Link,
         *,
+        seal: bool = True,
         pull_seconds: float | None = None,
         done: Callable[[int], None] | None = None,
     ) -> None:
         self._answering = answering
         self._run = flower.make_run(run_id)
         self._link = link
+        self._sealer = flower.Sealer() if seal else None
         self._pull_seconds = pull_seconds
         self._done = done
         self._numbers = itertools.count(1)
@@ -121,24 +126,34 @@ class InProcessGrid(Grid):
         Raises
         ------
         ValueError
-            For what no SuperLink takes: a reply, or a message without time to live.
+            For what no SuperLink takes: a reply, a message without time to live, another run's.
+        TypeError
+            If there is a value in a record that Flower does not send.
         """
-        names: list[str] = []
+        messages = list(messages)
+        sealed: dict[int, flower.Parts] = {}  # by a content's address: none changes meanwhile
+        names = []
+        if messages:
+            self._link.begin_push()
         for message in messages:
-            if not names:
-                self._link.begin_push()
-            where = message.metadata
-            if where.reply_to_message_id or not where.ttl > 0 or where.run_id != self.run.run_id:
-                raise ValueError(f"no message of this run's server: {where}")
             name = f"{next(self._numbers):032x}"
-            flower.name_message(message, name)
+            letter = flower.letter(message, name, self.run.run_id, self._parts(message, sealed))
+            where = letter.metadata
             with self._lock:
                 self._open[name] = where
                 left = where.created_at + where.ttl - time.time()
                 self._expiry.add(name, self._link.now() + left)
-                self._answering.submit(message)
+                self._answering.submit(letter)
             names.append(name)
         return names
+
+    def _parts(self, message: Message, sealed: dict[int, flower.Parts]) -> flower.Parts | None:
+        if self._sealer is None:
+            return None
+        known = sealed.get(id(message.content))
+        if known is None:
+            known = sealed[id(message.content)] = self._sealer.parts(message.content)
+        return known
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there once all are, or nothing more comes for now."""
@@ -175,15 +190,15 @@ class InProcessGrid(Grid):
                     self._give_up(name, flower.NODE_GONE, "the node is not there")
                 while pull.missing and end > self._link.now():
                     left = min(one.end for one in self._pulls) - self._link.now()
-                    left = min(left, self._expiry.seconds_left(), threading.TIMEOUT_MAX)
+                    left = min(left, self._expiry.seconds_left())
                     if self._asking:
-                        pull.woken.wait(max(left, 0))
+                        pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
                     elif self._answering.pending:
-                        self._ask(max(left, 0))
+                        self._ask(max(min(left, self._link.longest_wait), 0))
                     elif idle():
                         break
                     else:
-                        pull.woken.wait(max(left, 0))
+                        pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
                     self._expire()
             finally:
                 self._pulls.remove(pull)

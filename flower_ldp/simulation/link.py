@@ -8,9 +8,15 @@ from typing import Protocol
 
 from flwr.app import Metadata
 
+#: No wait is longer at a time: on Windows a wait does not end when the user asks it to.
+SLICE_SECONDS = 1.0
+
 
 class Link(Protocol):
     """What stands between the server and its nodes."""
+
+    #: For how many seconds replies are waited for at a time.
+    longest_wait: float
 
     def node_ids(self) -> Iterable[int]:
         """Return the identities of the nodes that are there now."""
@@ -33,6 +39,8 @@ class Steady:
     nodes : sequence of int
         Their identities.
     """
+
+    longest_wait = SLICE_SECONDS
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self._nodes = nodes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable
 
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
@@ -12,13 +13,12 @@ from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering, Inline
+from flower_ldp.simulation.contexts import Keeping
 from flower_ldp.simulation.faults import Faults
 from flower_ldp.simulation.grid import InProcessGrid
 from flower_ldp.simulation.link import Steady
-from flower_ldp.simulation.nodes import Nodes
+from flower_ldp.simulation.plan import Config, Plan
 from flower_ldp.simulation.unreliable import PULL_SECONDS, Unreliable
-
-Config = Mapping[str, bool | float | int | str]
 
 
 def run_in_process(
@@ -29,7 +29,7 @@ def run_in_process(
     run_config: Config | None = None,
     node_config: Config | None = None,
     strict: bool = True,
-    keep_contexts: bool = True,
+    contexts: Keeping = "memory",
     faults: Faults | None = None,
     done: Callable[[int], None] | None = None,
 ) -> Context:
@@ -55,8 +55,10 @@ def run_in_process(
     strict : bool
         Whether messages and contexts go through Flower's own bytes, as over a network, and the
         first of each type to each node through the network's objects too.
-    keep_contexts : bool
-        Whether a node's ``context.state`` is kept for its next message.
+    contexts : {"memory", "disk", "drop"}
+        Where a node's context is between two messages: in memory, in a temporary folder that
+        goes with the run, or nowhere, for nodes that are asked once. It takes room if the app
+        left something in it.
     faults : Faults, optional
         Nodes that go and come, slow nodes and lost replies. Time limits and times to live then
         pass by a clock that jumps over waiting, see
@@ -78,11 +80,10 @@ def run_in_process(
     """
     if not isinstance(server_app, ServerApp):
         raise TypeError(f"server_app must be a ServerApp, got {type(server_app).__name__}")
+    if not isinstance(client_app, ClientApp):
+        raise TypeError(f"client_app must be a ClientApp, got {type(client_app).__name__}")
     run_id = int.from_bytes(os.urandom(8), "big") >> 1 | 1  # Flower's are random too
     config = dict(run_config or {})
-    nodes = Nodes(
-        client_app, num_nodes, run_id, config, dict(node_config or {}), strict, keep_contexts
-    )
     context = Context(
         run_id=run_id,
         node_id=flower.SERVER,
@@ -90,16 +91,24 @@ def run_in_process(
         state=RecordDict(),
         run_config=dict(config),
     )
-    answering = Inline(nodes.answer)
-    with flower.server_identity(run_id), contextlib.closing(answering):
-        server_app(_grid(answering, nodes, faults, done), context)
+    with contextlib.ExitStack() as stack:
+        folder = None
+        if contexts == "disk":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="flower-ldp-"))
+        plan = Plan(run_id, num_nodes, config, dict(node_config or {}), strict, contexts, folder)
+        answering = stack.enter_context(contextlib.closing(Inline(plan.nodes(client_app).answer)))
+        stack.enter_context(flower.server_identity(run_id))
+        server_app(_grid(answering, plan, faults, done), context)
     return context
 
 
 def _grid(
-    answering: Answering, nodes: Nodes, faults: Faults | None, done: Callable[[int], None] | None
+    answering: Answering, plan: Plan, faults: Faults | None, done: Callable[[int], None] | None
 ) -> InProcessGrid:
     if faults is None:
-        return InProcessGrid(answering, nodes.run_id, Steady(nodes.ids), done=done)
-    link = Unreliable(answering, nodes.ids, faults)
-    return InProcessGrid(link, nodes.run_id, link, pull_seconds=PULL_SECONDS, done=done)
+        link = Steady(plan.ids)
+        return InProcessGrid(answering, plan.run_id, link, seal=plan.strict, done=done)
+    faulty = Unreliable(answering, plan.ids, faults)
+    return InProcessGrid(
+        faulty, plan.run_id, faulty, seal=plan.strict, pull_seconds=PULL_SECONDS, done=done
+    )

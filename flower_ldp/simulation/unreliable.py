@@ -21,6 +21,7 @@ from flwr.app import Message, Metadata
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering
 from flower_ldp.simulation.faults import Faults
+from flower_ldp.simulation.link import SLICE_SECONDS
 
 #: How long Flower takes a node for there after its last heartbeat: twice their interval.
 HEARTBEAT_PATIENCE_SECONDS = 60.0
@@ -58,6 +59,8 @@ class Unreliable:
     faults : Faults
         What goes wrong.
     """
+
+    longest_wait = math.inf  # it is over at once
 
     def __init__(self, answering: Answering, nodes: Sequence[int], faults: Faults) -> None:
         self._answering = answering
@@ -120,14 +123,14 @@ class Unreliable:
             else:
                 self._deliver(message, sent)
 
-    def answers(self, timeout: float | None) -> list[Message]:
+    def answers(self, timeout: float) -> list[Message]:
         """Return replies that are due; if nobody works on one, let so many seconds pass at most."""
         while self._answering.pending:
-            due = self._pass_on(self._answering.answers(None))
+            due = self._pass_on(self._answering.answers(SLICE_SECONDS))
             if due:
                 return due
         with self._lock:
-            self._jump(math.inf if timeout is None else timeout)
+            self._jump(timeout)
             self._forget_what_is_over()
             return self._due()
 
