@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable
 
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
@@ -13,11 +12,13 @@ from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering, Inline
+from flower_ldp.simulation.bar import watching
 from flower_ldp.simulation.contexts import Keeping
 from flower_ldp.simulation.faults import Faults
 from flower_ldp.simulation.grid import InProcessGrid
 from flower_ldp.simulation.link import Steady
 from flower_ldp.simulation.plan import Config, Plan
+from flower_ldp.simulation.progress import Watcher
 from flower_ldp.simulation.unreliable import PULL_SECONDS, Unreliable
 
 
@@ -31,7 +32,7 @@ def run_in_process(
     strict: bool = True,
     contexts: Keeping = "memory",
     faults: Faults | None = None,
-    done: Callable[[int], None] | None = None,
+    progress: bool | Watcher | None = None,
 ) -> Context:
     """Run an unmodified Flower app without an engine, in this process and thread.
 
@@ -63,8 +64,10 @@ def run_in_process(
         Nodes that go and come, slow nodes and lost replies. Time limits and times to live then
         pass by a clock that jumps over waiting, see
         :class:`~flower_ldp.simulation.unreliable.Unreliable`.
-    done : callable, optional
-        Is called after each answer with the number of messages that wait.
+    progress : bool or Watcher, optional
+        Whether a bar shows rounds, clients that have answered and the seconds left: by default if
+        the error output is a terminal. True prints lines where it is none. Or somebody else to be
+        told of messages and replies.
 
     Returns
     -------
@@ -98,17 +101,24 @@ def run_in_process(
         plan = Plan(run_id, num_nodes, config, dict(node_config or {}), strict, contexts, folder)
         answering = stack.enter_context(contextlib.closing(Inline(plan.nodes(client_app).answer)))
         stack.enter_context(flower.server_identity(run_id))
-        server_app(_grid(answering, plan, faults, done), context)
+        watcher = stack.enter_context(watching(progress, _rounds(config)))
+        server_app(_grid(answering, plan, faults, watcher), context)
     return context
 
 
 def _grid(
-    answering: Answering, plan: Plan, faults: Faults | None, done: Callable[[int], None] | None
+    answering: Answering, plan: Plan, faults: Faults | None, watcher: Watcher | None
 ) -> InProcessGrid:
     if faults is None:
         link = Steady(plan.ids)
-        return InProcessGrid(answering, plan.run_id, link, seal=plan.strict, done=done)
+        return InProcessGrid(answering, plan.run_id, link, seal=plan.strict, watcher=watcher)
     faulty = Unreliable(answering, plan.ids, faults)
     return InProcessGrid(
-        faulty, plan.run_id, faulty, seal=plan.strict, pull_seconds=PULL_SECONDS, done=done
+        faulty, plan.run_id, faulty, seal=plan.strict, pull_seconds=PULL_SECONDS, watcher=watcher
     )
+
+
+def _rounds(run_config: Config) -> int | None:
+    """Return the number of rounds, where the app has it under the name of Flower's templates."""
+    rounds = run_config.get("num-server-rounds")
+    return rounds if isinstance(rounds, int) and rounds > 0 else None
