@@ -25,7 +25,7 @@ class Answering(Protocol):
         Parameters
         ----------
         timeout : float
-            How many seconds to wait for a first reply at most.
+            How many seconds to wait for a first reply at most; it may be infinite.
 
         Returns
         -------
