@@ -71,17 +71,15 @@ def run(asked: Asked, report: Report, *, as_json: bool) -> None:
             strict=asked.strict,
             workers=asked.workers,
         )
-        replies, seconds = _run(app, federation.nodes, own, asked, report)
-    report.facts.update(replies=replies, seconds=round(seconds, 3))
-    who = f"{federation.nodes:,} nodes ({federation.source})"
-    report.line(f"ran {seconds:.1f} s: {who}, {replies:,} replies")
+        begun = time.monotonic()
+        _run(app, federation.nodes, own, asked, report)
+        seconds = time.monotonic() - begun
+    report.facts["seconds"] = round(seconds, 3)
+    report.line(f"ran {seconds:.1f} s, {federation.nodes:,} nodes ({federation.source})")
 
 
-def _run(
-    app: FolderApp, nodes: int, own: Settings, asked: Asked, report: Report
-) -> tuple[int, float]:
-    """Run an app to its end, whichever; return the number of replies and of seconds."""
-    replies, begun = _Count(), time.monotonic()
+def _run(app: FolderApp, nodes: int, own: Settings, asked: Asked, report: Report) -> None:
+    """Run an app to its end, whichever."""
     try:
         run_in_process(
             app.server,
@@ -92,24 +90,12 @@ def _run(
             strict=asked.strict,
             contexts=asked.contexts,
             workers=asked.workers,
-            done=replies,
         )
     except SystemExit as error:
         if error.code:
             report.problem(f"the app ended the run: {error.code}")
     except Exception as error:
         _failed("the server app failed", error, report)
-    return replies.count, time.monotonic() - begun
-
-
-class _Count:
-    """Counts the replies."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, waiting: int) -> None:
-        self.count += 1
 
 
 def _federation(asked: Asked, report: Report) -> Federation:

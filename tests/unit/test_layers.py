@@ -88,6 +88,7 @@ EXCEPTIONS = {
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd": frozenset({"torch"}),
     f"{PACKAGE}.node.sandbox.check": frozenset({"rich"}),
+    f"{PACKAGE}.simulation.bar": frozenset({"rich"}),
     f"{PACKAGE}.simulation.federation": frozenset({"click"}),  # errors of Flower's parsers
 }
 #: Generators that can be predicted or repeated, or that bypass RandomSource.
