@@ -81,6 +81,13 @@ def simulate(
     contexts: Annotated[
         Contexts, typer.Option(help="Where a node's state is between two messages.")
     ] = Contexts.MEMORY,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What goes wrong, KEY=VALUE: probabilities away, slow, lost and leaving; "
+            "slow-seconds; seed."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a Flower app in this process: no SuperLink, no Ray, no copy of the app.
@@ -104,6 +111,7 @@ def simulate(
         workers=workers,
         strict=strict,
         contexts=contexts.value,
+        faults=tuple(faults or ()),
     )
     try:
         with reporting(as_json) as report:

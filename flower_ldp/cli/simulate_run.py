@@ -9,16 +9,17 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy import load_policy
 from flower_ldp.policy.files import ENVIRONMENT_VARIABLE
 from flower_ldp.simulation import (
+    Faults,
     Federation,
-    FolderApp,
     find_federation,
     load_folder,
     read_settings,
@@ -43,6 +44,7 @@ class Asked:
     workers: int
     strict: bool
     contexts: Keeping
+    faults: tuple[str, ...]
 
 
 def run(asked: Asked, report: Report, *, as_json: bool) -> None:
@@ -55,7 +57,7 @@ def run(asked: Asked, report: Report, *, as_json: bool) -> None:
     """
     federation = _federation(asked, report)
     settings = read_settings(asked.run_config)
-    own = _node_config(asked.node_config)
+    own, faults = _node_config(asked.node_config), _faults(asked.faults)
     with _obeying(asked.policy, report), _printing_to_stderr(as_json), _logging(federation):
         try:
             app = load_folder(asked.folder, settings)
@@ -72,25 +74,28 @@ def run(asked: Asked, report: Report, *, as_json: bool) -> None:
             workers=asked.workers,
         )
         begun = time.monotonic()
-        _run(app, federation.nodes, own, asked, report)
+        with _ending(report):
+            run_in_process(
+                app.server,
+                app.client,
+                federation.nodes,
+                run_config=app.run_config,
+                node_config=own,
+                strict=asked.strict,
+                contexts=asked.contexts,
+                workers=asked.workers,
+                faults=faults,
+            )
         seconds = time.monotonic() - begun
     report.facts["seconds"] = round(seconds, 3)
     report.line(f"ran {seconds:.1f} s, {federation.nodes:,} nodes ({federation.source})")
 
 
-def _run(app: FolderApp, nodes: int, own: Settings, asked: Asked, report: Report) -> None:
-    """Run an app to its end, whichever."""
+@contextlib.contextmanager
+def _ending(report: Report) -> Iterator[None]:
+    """State how the server app ended, if it did so otherwise than by returning."""
     try:
-        run_in_process(
-            app.server,
-            app.client,
-            nodes,
-            run_config=app.run_config,
-            node_config=own,
-            strict=asked.strict,
-            contexts=asked.contexts,
-            workers=asked.workers,
-        )
+        yield
     except SystemExit as error:
         if error.code:
             report.problem(f"the app ended the run: {error.code}")
@@ -116,6 +121,18 @@ def _node_config(items: tuple[str, ...]) -> Settings:
         if name in found:
             raise ConfigError(f"{name} is given to each node and cannot be set for all")
     return found
+
+
+def _faults(items: tuple[str, ...]) -> Faults | None:
+    found = read_settings(items)
+    names = {one.name.replace("_", "-") for one in fields(Faults)} - {"schedule", "plan"}
+    if unknown := found.keys() - names:
+        raise ConfigError(f"--faults has {', '.join(sorted(names))}, got {', '.join(unknown)}")
+    try:
+        given: Any = {name.replace("-", "_"): value for name, value in found.items()}
+        return replace(Faults(), **given) if found else None
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"--faults: {error}") from error
 
 
 @contextlib.contextmanager
@@ -157,6 +174,8 @@ def _logging(federation: Federation) -> Iterator[None]:
 
 def _failed(what: str, error: Exception, report: Report) -> None:
     """Print the traceback, from the app's own frames on, and state the problem."""
-    own = error.__traceback__ and error.__traceback__.tb_next  # without the frame of this file
+    own = error.__traceback__
+    while own is not None and own.tb_frame.f_code.co_filename == __file__:
+        own = own.tb_next
     traceback.print_exception(type(error), error, own, file=sys.stderr)
     report.problem(f"{what}: {type(error).__name__}: {error}")

@@ -43,6 +43,7 @@ def train(message, context):
     state = context.state.config_records.setdefault("calls", ConfigRecord({"n": 0}))
     state["n"] += 1
     found = {**context.node_config, "calls": state["n"]}
+    found["process"] = os.getpid()
     found["policy"] = os.environ.get("FLOWER_LDP_POLICY", "")
     return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
 
@@ -119,6 +120,27 @@ def test_settings_reach_the_nodes(app: Path) -> None:
     assert facts["warnings"] == []
 
 
+def test_faults_come_from_a_seed(app: Path) -> None:
+    """So two runs lack the same nodes, and another seed others."""
+    lists = []
+    for seed in (1, 1, 2):
+        faults = ("--faults", f"away=0.5 seed={seed}")
+        assert flower_ldp("simulate", app, "--nodes", 30, *faults).code == 0
+        lists.append([one["partition-id"] for one in found(app)])
+    assert lists[0] == lists[1]
+    assert lists[1] != lists[2]
+    assert 0 < len(lists[0]) < 30
+
+
+def test_workers_are_other_processes(app: Path) -> None:
+    done = flower_ldp("simulate", app, "--nodes", 4, "--workers", 2, "--json")
+    assert done.code == 0
+    assert sorted(one["partition-id"] for one in found(app)) == [0, 1, 2, 3]
+    processes = {one["process"] for one in found(app)}
+    assert len(processes) == done.json["workers"] == 2
+    assert os.getpid() not in processes
+
+
 def test_the_federation_is_that_of_flwr_run(app: Path) -> None:
     both = ("--federation-config", "num-supernodes=4 client-resources-num-cpus=1")
     done = flower_ldp("simulate", app, *both, "--json").json
@@ -139,6 +161,9 @@ def test_the_federation_is_that_of_flwr_run(app: Path) -> None:
         (("elsewhere",), "no connection 'elsewhere'"),
         (("--node-config", "partition-id=1"), "partition-id is given to each node"),
         (("--policy", "/nowhere.yaml"), "/nowhere.yaml"),
+        (("--faults", "asleep=0.5"), "--faults has away, leaving, lost, seed, slow, slow-seconds"),
+        (("--faults", "lost=2"), "lost must be a probability"),
+        (("--faults", "lost='often'"), "--faults: "),
     ],
 )
 def test_what_cannot_be_used_is_one_line(words: tuple[str, ...], complaint: str, app: Path) -> None:
