@@ -118,6 +118,8 @@ def test_settings_reach_the_nodes(app: Path) -> None:
     assert (facts["strict"], facts["run_config"]["rounds"]) == (False, 3)
     assert "round 3: 1 replies" in done.err
     assert facts["warnings"] == []
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [key for key in facts if f"`{key}`" not in page] == []
 
 
 def test_faults_come_from_a_seed(app: Path) -> None:
