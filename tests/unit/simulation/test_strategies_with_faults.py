@@ -160,3 +160,9 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
     assert history(1) == history(1)
     assert history(1)[:ROUNDS] != history(2)[:ROUNDS]
+
+
+def test_the_same_seed_gives_the_same_history_whatever_the_number_of_workers() -> None:
+    faults = Faults(seed=1, away=0.2, slow=0.2, lost=0.2, leaving=0.1)
+    one, two = (fedavg(faults, workers=workers) for workers in (1, 2))
+    assert one == two

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -217,3 +218,42 @@ def test_a_reply_that_comes_after_the_message_expired_is_dropped() -> None:
         return [seen(grid.pull_messages(names)), seen(grid.pull_messages(names))]
 
     assert asked(Faults(slow=1.0), ask) == [[EXPIRED], []]
+
+
+def test_threads_that_wait_at_the_same_time_all_end() -> None:
+    def ask(grid: Grid) -> list[object]:
+        names = [list(grid.push_messages(to(part))) for part in (FIRST, SECOND, THIRD)]
+        found: dict[str, list[object]] = {}
+
+        def wait(name: str) -> None:
+            found[name] = []
+            while not found[name]:
+                found[name] = seen(grid.pull_messages([name]))
+
+        threads = [threading.Thread(target=wait, args=name) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10.0)
+        return [found[name] for (name,) in names]
+
+    late = {FIRST: 60.0, SECOND: 20.0, THIRD: 0.0}
+    faults = Faults(plan=lambda part, _: Fate(late=late[part]))
+    assert asked(faults, ask) == [[(0, 1)], [(1, 1)], [(2, 1)]]
+
+
+def test_nobody_keeps_a_message_that_was_given_up() -> None:
+    """A run of many rounds would grow."""
+
+    def plan(part: int, number: int) -> Fate:
+        del number
+        return (Fate(lost=True), Fate(late=600.0), Fate(leaves=True))[part]
+
+    def ask(grid: Grid) -> list[int]:
+        for _ in range(3):
+            messages = to(FIRST, SECOND, THIRD, ttl=30.0)
+            assert seen(grid.send_and_receive(messages)) == [EXPIRED] * 3
+        link = grid._link  # type: ignore[attr-defined]
+        return [len(link._open), len(link._under_way), len(grid._open)]  # type: ignore[attr-defined]
+
+    assert asked(Faults(plan=plan), ask) == [0, 0, 0]
