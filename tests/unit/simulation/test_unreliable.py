@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.server.superlink.linkstate.utils import (
+    check_node_availability_for_in_message,
+    verify_message_ids,
+)
 from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.simulation import Fate, Faults, run_in_process
 
-EXPIRED, GONE = 4, 5
+EXPIRED, GONE = 3, 5
 FIRST, SECOND, THIRD = 0, 1, 2
 
 
@@ -209,6 +213,22 @@ def test_a_node_that_does_not_exist_is_gone_as_ever() -> None:
         return seen(grid.send_and_receive(to(FIRST, 7)))
 
     assert asked(Faults(lost=0.0), ask) == [(0, 1), GONE]
+
+
+def test_errors_are_those_of_flowers_superlink() -> None:
+    def ask(grid: Grid) -> list[object]:
+        (sent,) = to(FIRST)
+        (name,) = grid.push_messages([sent])
+        over = sent.metadata.created_at + sent.metadata.ttl + 1.0
+        known = {name: sent}
+        return seen(
+            [
+                *verify_message_ids({name}, known, sent.metadata.run_id, over).values(),
+                *check_node_availability_for_in_message({name}, known, {}).values(),
+            ]
+        )
+
+    assert asked(Faults(), ask) == [EXPIRED, GONE]
 
 
 def test_a_reply_that_comes_after_the_message_expired_is_dropped() -> None:
