@@ -4,6 +4,7 @@ from flower_ldp.simulation.apps import FolderApp, load_folder
 from flower_ldp.simulation.faults import Fate, Faults
 from flower_ldp.simulation.federation import Federation, find_federation, read_settings
 from flower_ldp.simulation.grid import InProcessGrid
+from flower_ldp.simulation.progress import Watcher
 from flower_ldp.simulation.run import run_in_process
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Federation",
     "FolderApp",
     "InProcessGrid",
+    "Watcher",
     "find_federation",
     "load_folder",
     "read_settings",
