@@ -17,6 +17,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -74,6 +75,11 @@ def superlink(
     port: int, control: int, environment: dict[str, str], log: Path, *, simulation: bool
 ) -> Iterator[None]:
     """Keep a SuperLink of this machine's own running; with virtual nodes, or for SuperNodes."""
+    if simulation and find_spec("ray") is None:
+        raise SystemExit(
+            "Flower's simulation engine needs Ray, which the extra 'simulation' brings: "
+            "pip install 'flower-ldp[simulation]'; --engine process does without"
+        )
     command = ["flower-superlink", "--insecure", "--isolation", "subprocess"]
     command += ["--disable-runtime-dependency-installation", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--control-api-address", f"127.0.0.1:{control}"]

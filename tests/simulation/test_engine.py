@@ -134,6 +134,15 @@ def test_the_existing_app_trains_after_the_change(simulation_policy: Path) -> No
     assert accuracy_of(in_process(app, 40, "num-server-rounds=8")) > 0.25
 
 
+def test_where_there_is_no_ray_the_engine_names_its_extra(
+    tmp_path: Path, simulation_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    link = load_runner().local_superlink(tmp_path / "flower", simulation_policy)
+    with pytest.raises(SystemExit, match="extra 'simulation'"), link:
+        pass
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
