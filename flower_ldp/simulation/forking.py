@@ -30,6 +30,9 @@ from flwr.clientapp import ClientApp
 from flower_ldp.simulation.plan import Plan
 from flower_ldp.simulation.serving import serve
 
+if sys.platform == "win32":
+    raise ImportError("there is no fork on Windows")
+
 #: How long a worker that has nothing to do may take to end.
 GRACE_SECONDS = 1.0
 #: How often the nursery looks for workers that have ended.

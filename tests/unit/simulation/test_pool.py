@@ -18,7 +18,10 @@ import pytest
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from flower_ldp.simulation import run_in_process
+from flower_ldp.simulation import flower, run_in_process
+from flower_ldp.simulation.plan import Plan
+from flower_ldp.simulation.pool import Pool
+from flower_ldp.simulation.spawning import Spawning
 from tests.unit.simulation.apps import (
     asked,
     client,
@@ -191,12 +194,32 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
 
 
 def test_workers_that_are_spawned_find_the_app_by_its_name() -> None:
+    plan = Plan(7, 3, {}, {})
+    with flower.server_identity(7), contextlib.closing(Pool(1, Spawning(counting, plan))) as pool:
+        for number, sent in enumerate(messages(plan.ids)):
+            parts = flower.Sealer().parts(sent.content)
+            pool.submit(flower.letter(sent, str(number), 7, parts))
+        found: dict[int, float | str] = {}
+        while pool.pending:
+            found |= numbers(pool.answers(10.0))
+    assert found == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_worker_that_is_spawned_needs_an_app_with_a_name() -> None:
+    with pytest.raises(ValueError, match="top level of a module"):
+        asked(client(count_calls), lambda grid: None, 1, workers=2, start="spawn")
+
+
+def test_a_run_goes_on_where_no_worker_can_be_started_any_more() -> None:
+    def die(_: Message, __: Context) -> int:
+        os.kill(os.getppid(), signal.SIGKILL)  # what starts workers, and so ends with them
+        time.sleep(60)
+        return 0
+
     def ask(grid: Grid) -> dict[int, float | str]:
         return numbers(grid.send_and_receive(messages(grid.get_node_ids())))
 
-    assert asked(counting, ask, 3, workers=2, start="spawn") == {0: 1, 1: 1, 2: 1}
-    with pytest.raises(ValueError, match="top level of a module"):
-        asked(client(count_calls), ask, 1, workers=2, start="spawn")
+    assert asked(client(die), ask, 4, workers=2) == dict.fromkeys(range(4), "error 8")
 
 
 def test_an_app_cannot_draw_the_same_numbers_in_two_workers() -> None:
