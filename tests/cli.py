@@ -37,10 +37,13 @@ def command() -> Command:
     return typer.main.get_command(app)
 
 
-def flower_ldp(*words: object) -> Done:
-    """Run a command; errors that are not the user's escape as they are."""
+def flower_ldp(*words: object, traceback: bool = False) -> Done:
+    """Run a command; errors that are not the user's escape as they are.
+
+    With ``traceback`` one of an app's is expected, and otherwise none.
+    """
     result = CliRunner().invoke(command(), [str(word) for word in words], prog_name="flower-ldp")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    assert "Traceback" not in result.output
+    assert ("Traceback" in result.output) is traceback, result.output
     return Done(result.exit_code, result.stdout, result.stderr, result.output)

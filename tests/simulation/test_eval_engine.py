@@ -32,10 +32,10 @@ def test_training_and_private_evaluation_run_in_one_app(
     if engine == "ray":
         runner = load_runner()
         with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
-            runner.submit(app, environment, 10, config)
+            runner.submit(app, 10, config, environment=environment)
         capfd.readouterr()
     else:
-        in_process(app, 10, "\n".join(f"{key} = {value}" for key, value in config.items()))
+        in_process(app, 10, *(f"{key}={value}" for key, value in config.items()))
     found = json.loads(received.read_text())
     text = "\n".join(found["transcript"])
     assert len(found["transcript"]) == 8 * ROUNDS
