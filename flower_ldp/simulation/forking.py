@@ -35,8 +35,8 @@ if sys.platform == "win32":
 
 #: How long a worker that has nothing to do may take to end.
 GRACE_SECONDS = 1.0
-#: How often the nursery looks for workers that have ended.
-_LOOK_SECONDS = 0.5
+#: How often the nursery looks for workers that have ended, and whether the run has.
+_LOOK_SECONDS = 0.2
 _START, _END, _KILL = b"start", b"end", b"kill"
 _PR_SET_PDEATHSIG = 1
 
@@ -94,14 +94,15 @@ def _nurse(
     """Fork a worker for each request; end them all when the run ends, or its process does."""
     others.close()
     signal.signal(signal.SIGINT, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
     workers: set[int] = set()
     grace = 0.0
     try:
         # A program that the server app started may hold the other end of the connection, which
         # is then not seen to close.
         _end_with(parent, signal.SIGTERM)
-        while True:
+        while not over.is_set():
             if control.poll(_LOOK_SECONDS):
                 order = control.recv_bytes()
                 if order != _START:
