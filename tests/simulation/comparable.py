@@ -87,7 +87,7 @@ def seeded_server(app: ServerApp, config: Config, seed: int, nodes: int, notes: 
         for told in _asked(grid).values():
             notes[f"kept by {told['partition']}"] = told["kept"]
         for name, arrays in context.state.array_records.items():
-            notes[f"left: {name}"] = _arrays(arrays)
+            notes[f"left: {name}"] = [_arrays(arrays)]
 
     return outer
 

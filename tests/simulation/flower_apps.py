@@ -14,23 +14,37 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from flower_ldp.simulation import load_folder, run_in_process
 from tests.simulation.comparable import Config, Notes, seeded_client, seeded_server
 from tests.simulation.ray_once import in_ray, one_ray
 
 HERE = Path(__file__).parent
-#: Ways to run in one process.
-OURS = ("strict",)
+#: Ways to run without Flower's engine, and what they ask for.
+OURS: dict[str, dict[str, Any]] = {
+    "strict": {},
+    "not strict": {"strict": False},
+    "two workers": {"workers": 2},
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Compared:
-    """An app's folder, how many nodes it has, and what its configuration is told."""
+    """An app's folder, how many nodes it has, and what its configuration is told.
+
+    One that changes the records that it is sent needs to be run as over a network.
+    """
 
     folder: str
     nodes: int
     config: Config = field(default_factory=dict)
+    changes_what_is_sent: bool = False
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """The ways in which it is run."""
+        return tuple(one for one in OURS if one != "not strict" or not self.changes_what_is_sent)
 
 
 APPS = (
@@ -39,7 +53,7 @@ APPS = (
     Compared("quickstart-pytorch", 5, {"num-server-rounds": 2, "fraction-evaluate": 1.0}),
     # Flower's server for such an app keeps replies in a set, so only two have one sum.
     Compared("my-awesome-app", 2, {"num-server-rounds": 2, "fraction-fit": 1.0}),
-    Compared("fl-dp-sa", 4, {"num-shares": 3, "reconstruction-threshold": 2}),
+    Compared("fl-dp-sa", 4, {"num-shares": 3, "reconstruction-threshold": 2}, True),
 )
 
 
@@ -51,9 +65,8 @@ def run(app: Compared, engine: str, seed: int = 0) -> Notes:
     if engine == "ray":
         in_ray(server, client, app.nodes)
     else:
-        run_in_process(
-            server, client, app.nodes, run_config=loaded.run_config, strict=engine == "strict"
-        )
+        config = loaded.run_config
+        run_in_process(server, client, app.nodes, run_config=config, **OURS[engine])
     return notes
 
 
@@ -73,17 +86,20 @@ def main(names: list[str]) -> None:
     """Print a line for each app: the engines' differences from Flower's, and what was compared."""
     chosen = [app for app in APPS if not names or app.folder in names]
     sys.path[:0] = [str(HERE / "standins"), *(str(HERE / "apps" / app.folder) for app in chosen)]
-    with tempfile.TemporaryDirectory() as folder, one_ray():
+    with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # the apps leave their models where they run
-        for app in chosen:
-            theirs = run(app, "ray")
-            found = {
-                "app": app.folder,
-                "models": models(theirs),
-                "compared": sorted(theirs),
-                "different": {one: differences(theirs, run(app, one)) for one in OURS},
-            }
-            print(json.dumps(found), flush=True)
+        # Before Ray, whose threads a worker should not be a copy of.
+        ours = {app: {way: run(app, way) for way in app.ours} for app in chosen}
+        with one_ray():
+            theirs = {app: run(app, "ray") for app in chosen}
+    for app in chosen:
+        found = {
+            "app": app.folder,
+            "models": models(theirs[app]),
+            "compared": sorted(theirs[app]),
+            "different": {way: differences(theirs[app], one) for way, one in ours[app].items()},
+        }
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
