@@ -19,13 +19,13 @@ class Answering(Protocol):
     def submit(self, message: Message) -> None:
         """Take a message, which has its identity; return at once."""
 
-    def answers(self, timeout: float | None) -> list[Message]:
+    def answers(self, timeout: float) -> list[Message]:
         """Return replies that are there, each once.
 
         Parameters
         ----------
-        timeout : float or None
-            How many seconds to wait for a first reply at most. None: as long as one may come.
+        timeout : float
+            How many seconds to wait for a first reply at most; it may be infinite.
 
         Returns
         -------
@@ -65,7 +65,7 @@ class Inline:
         """Take a message; it is worked on when its turn comes."""
         self._waiting.append(message)
 
-    def answers(self, timeout: float | None) -> list[Message]:
+    def answers(self, timeout: float) -> list[Message]:
         """Work on the first message that waits; return its reply."""
         del timeout  # what is begun is finished
         return [self._answer(self._waiting.popleft())] if self._waiting else []

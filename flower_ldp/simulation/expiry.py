@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 
 class Expiry:
-    """The ends of messages' times to live, the next one first."""
+    """The ends of messages' times to live, the next one first.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._ends: list[tuple[float, str]] = []
 
     def add(self, name: str, end: float) -> None:
-        """Note when a message ends, in seconds since 1970."""
+        """Note when a message ends, by the clock."""
         heapq.heappush(self._ends, (end, name))
 
     def seconds_left(self) -> float:
         """Return the seconds until the next end, which may have passed."""
-        return self._ends[0][0] - time.time() if self._ends else math.inf
+        return self._ends[0][0] - self._clock() if self._ends else math.inf
 
     def passed(self, waiting: Collection[str]) -> list[str]:
         """Return the messages of those that wait whose time has passed, each once."""
         found = []
-        now = time.time()
+        now = self._clock()
         while self._ends and self._ends[0][0] <= now:
             name = heapq.heappop(self._ends)[1]
             if name in waiting:

@@ -16,9 +16,9 @@ from flwr.supercore.run import Run
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering
 from flower_ldp.simulation.expiry import Expiry
+from flower_ldp.simulation.link import SLICE_SECONDS, Link
 
-#: No wait is longer at a time: on Windows a wait does not end when the user asks it to.
-SLICE_SECONDS = 1.0
+_OVER = "the message's time to live has passed"
 
 
 @dataclass(eq=False)
@@ -26,6 +26,7 @@ class _Pull:
     """A thread that waits for replies."""
 
     missing: set[str]
+    end: float
     woken: threading.Condition
 
 
@@ -42,8 +43,8 @@ class InProcessGrid(Grid):
         Where messages go and replies come from.
     run_id : int
         Of the run.
-    node_ids : callable
-        Returns the identities of the nodes that are there now.
+    link : Link
+        Who is there, and the clock by which time limits and times to live pass.
     seal : bool
         Whether contents go into protobuf when they are sent, once where messages share them. So
         what the server app does to a record afterwards changes no message.
@@ -54,11 +55,15 @@ class InProcessGrid(Grid):
         Is called after each answer with the number of messages that wait for one.
     """
 
+    #: That send_and_receive returns at its time limit, whatever is on its way: strategies need no
+    #: watch of their own, which would not show this grid's time.
+    keeps_time_limits = True
+
     def __init__(
         self,
         answering: Answering,
         run_id: int,
-        node_ids: Callable[[], Iterable[int]],
+        link: Link,
         *,
         seal: bool = True,
         pull_seconds: float | None = None,
@@ -66,14 +71,14 @@ class InProcessGrid(Grid):
     ) -> None:
         self._answering = answering
         self._run = flower.make_run(run_id)
-        self._node_ids = node_ids
+        self._link = link
         self._sealer = flower.Sealer() if seal else None
         self._pull_seconds = pull_seconds
         self._done = done
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._open: dict[str, Metadata] = {}  # of messages without a reply
-        self._expiry = Expiry()
+        self._expiry = Expiry(link.now)
         self._replies: dict[str, Message] = {}
         self._pulls: list[_Pull] = []
         self._asking = False  # whether one of the pulls asks for replies
@@ -95,6 +100,11 @@ class InProcessGrid(Grid):
         """The run."""
         return self._run
 
+    @property
+    def now(self) -> float:
+        """The time in seconds by which time limits pass; only differences mean something."""
+        return self._link.now()
+
     def create_message(
         self,
         content: RecordDict,
@@ -108,7 +118,7 @@ class InProcessGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the identities of the nodes that are there."""
-        return list(self._node_ids())
+        return list(self._link.node_ids())
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; return their identities.
@@ -123,13 +133,16 @@ class InProcessGrid(Grid):
         messages = list(messages)
         sealed: dict[int, flower.Parts] = {}  # by a content's address: none changes meanwhile
         names = []
+        if messages:
+            self._link.begin_push()
         for message in messages:
             name = f"{next(self._numbers):032x}"
             letter = flower.letter(message, name, self.run.run_id, self._parts(message, sealed))
             where = letter.metadata
             with self._lock:
                 self._open[name] = where
-                self._expiry.add(name, where.created_at + where.ttl)
+                left = where.created_at + where.ttl - time.time()
+                self._expiry.add(name, self._link.now() + left)
                 self._answering.submit(letter)
             names.append(name)
         return names
@@ -145,7 +158,7 @@ class InProcessGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there once all are, or nothing more comes for now."""
         names = list(dict.fromkeys(message_ids))
-        return self._pull(names, _end(self._pull_seconds), lambda: True)
+        return self._pull(names, self._end(self._pull_seconds), lambda: True)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -156,12 +169,12 @@ class InProcessGrid(Grid):
         which a network would give when the message's time to live has passed.
         """
         names = list(self.push_messages(messages))
-        end = _end(timeout)
+        end = self._end(timeout)
 
         def idle() -> bool:
             if timeout is None:
                 for name in names:
-                    self._give_up(name)
+                    self._give_up(name, flower.TOO_LATE, _OVER)
             return timeout is None
 
         return self._pull(names, end, idle)
@@ -169,15 +182,19 @@ class InProcessGrid(Grid):
     def _pull(self, names: list[str], end: float, idle: Callable[[], bool]) -> list[Message]:
         """Wait for replies; ``idle`` says whether to stop where none is to come by itself."""
         with self._lock:
-            pull = _Pull({n for n in names if n in self._open}, threading.Condition(self._lock))
+            waiting = {name: self._open[name] for name in names if name in self._open}
+            pull = _Pull(set(waiting), end, threading.Condition(self._lock))
             self._pulls.append(pull)
             try:
-                while pull.missing and (left := end - time.monotonic()) > 0:
-                    left = min(left, self._expiry.seconds_left(), threading.TIMEOUT_MAX)
+                for name in self._link.unreachable(waiting):
+                    self._give_up(name, flower.NODE_GONE, "the node is not there")
+                while pull.missing and end > self._link.now():
+                    left = min(one.end for one in self._pulls) - self._link.now()
+                    left = min(left, self._expiry.seconds_left())
                     if self._asking:
                         pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
                     elif self._answering.pending:
-                        self._ask(max(left, 0))
+                        self._ask(max(min(left, self._link.longest_wait), 0))
                     elif idle():
                         break
                     else:
@@ -199,6 +216,9 @@ class InProcessGrid(Grid):
             self._asking = False
         for reply in replies:
             self._arrived(reply)
+        for pull in self._pulls:
+            if pull.end <= self._link.now():
+                pull.woken.notify()
 
     def _arrived(self, reply: Message) -> None:
         """Keep a reply for who asks for it; one that comes too late is dropped."""
@@ -216,13 +236,12 @@ class InProcessGrid(Grid):
 
     def _expire(self) -> None:
         for name in self._expiry.passed(self._open):
-            self._give_up(name)
+            self._give_up(name, flower.TOO_LATE, _OVER)
 
-    def _give_up(self, name: str) -> None:
+    def _give_up(self, name: str, code: int, reason: str) -> None:
         where = self._open.get(name)
         if where is not None:
-            reason = "the message's time to live has passed"
-            self._arrived(flower.error_reply(where, flower.TOO_LATE, reason))
+            self._arrived(flower.error_reply(where, code, reason))
 
     def _wake_another(self) -> None:
         """Let another pull ask, which slept while this one did."""
@@ -231,6 +250,5 @@ class InProcessGrid(Grid):
                 pull.woken.notify()
                 return
 
-
-def _end(seconds: float | None) -> float:
-    return math.inf if seconds is None else time.monotonic() + seconds
+    def _end(self, seconds: float | None) -> float:
+        return math.inf if seconds is None else self._link.now() + seconds

@@ -102,9 +102,9 @@ class Pool:
         node = message.metadata.dst_node_id
         self._workers[(node - FIRST_NODE) % len(self._workers)].submit(message)
 
-    def answers(self, timeout: float | None) -> list[Message]:
+    def answers(self, timeout: float) -> list[Message]:
         """Return replies that are there, after waiting for the first."""
-        wait = _SLICE_SECONDS if timeout is None else max(0.0, min(timeout, _SLICE_SECONDS))
+        wait = max(0.0, min(timeout, _SLICE_SECONDS))
         try:
             found = [self._replies.get(timeout=wait)]
         except queue.Empty:

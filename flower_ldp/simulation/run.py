@@ -14,12 +14,15 @@ from flwr.serverapp import ServerApp
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering, Inline
 from flower_ldp.simulation.contexts import Keeping
+from flower_ldp.simulation.faults import Faults
 from flower_ldp.simulation.grid import InProcessGrid
+from flower_ldp.simulation.link import Steady
 from flower_ldp.simulation.plan import Config, Plan
 from flower_ldp.simulation.pool import Pool, Start, starter
+from flower_ldp.simulation.unreliable import PULL_SECONDS, Unreliable
 
 #: How long one look for replies lasts at most where worker processes answer.
-PULL_SECONDS = 0.5
+LOOK_SECONDS = 0.5
 
 
 def run_in_process(
@@ -33,6 +36,7 @@ def run_in_process(
     contexts: Keeping = "memory",
     workers: int = 1,
     start: Start | None = None,
+    faults: Faults | None = None,
     done: Callable[[int], None] | None = None,
 ) -> Context:
     """Run an unmodified Flower app without an engine: on this machine, in this process.
@@ -70,6 +74,10 @@ def run_in_process(
         How workers begin. A forked worker is a copy of this process. A spawned one imports the
         client app, which has to be at the top level of a module, and the program that calls this
         has to be guarded by ``if __name__ == "__main__"``. By default they are forked on Linux.
+    faults : Faults, optional
+        Nodes that go and come, slow nodes and lost replies. Time limits and times to live then
+        pass by a clock that jumps over waiting, see
+        :class:`~flower_ldp.simulation.unreliable.Unreliable`.
     done : callable, optional
         Is called after each answer with the number of messages that wait.
 
@@ -111,9 +119,7 @@ def run_in_process(
             contextlib.closing(_answering(client_app, plan, workers, start))
         )
         stack.enter_context(flower.server_identity(run_id))
-        server_app(
-            InProcessGrid(answering, run_id, lambda: plan.ids, seal=strict, done=done), context
-        )
+        server_app(_grid(answering, plan, faults, workers, done), context)
     return context
 
 
@@ -121,3 +127,22 @@ def _answering(app: ClientApp, plan: Plan, workers: int, start: Start | None) ->
     if workers == 1:
         return Inline(plan.nodes(app).answer)
     return Pool(workers, starter(start, app, plan))
+
+
+def _grid(
+    answering: Answering,
+    plan: Plan,
+    faults: Faults | None,
+    workers: int,
+    done: Callable[[int], None] | None,
+) -> InProcessGrid:
+    seal = plan.strict or workers > 1
+    if faults is None:
+        look = None if workers == 1 else LOOK_SECONDS
+        return InProcessGrid(
+            answering, plan.run_id, Steady(plan.ids), seal=seal, pull_seconds=look, done=done
+        )
+    faulty = Unreliable(answering, plan.ids, faults)
+    return InProcessGrid(
+        faulty, plan.run_id, faulty, seal=seal, pull_seconds=PULL_SECONDS, done=done
+    )
