@@ -8,6 +8,7 @@ code is what it is there: only the packages that load data are others (``standin
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flower_ldp.simulation import load_folder, run_in_process
+from tests.network.sites import KNOWN
 from tests.simulation.comparable import Config, Notes, seeded_client, seeded_server
 from tests.simulation.ray_once import in_ray, one_ray
 
@@ -70,7 +72,7 @@ def run(app: Compared, engine: str, seed: int = 0) -> Notes:
     return notes
 
 
-def differences(first: Notes, second: Notes) -> list[str]:
+def differing(first: Notes, second: Notes) -> list[str]:
     """Return the names of what is not the same in two runs, to the bit."""
     keys = sorted(first.keys() | second.keys())
     return [key for key in keys if first.get(key) != second.get(key)]
@@ -82,25 +84,41 @@ def models(notes: Notes) -> int:
     return len({"".join(model) for sent in found for model in sent})
 
 
-def main(names: list[str]) -> None:
-    """Print a line for each app: the engines' differences from Flower's, and what was compared."""
+def main(laws: Path | None, names: list[str]) -> None:
+    """Print a line for each app: the ways' differences from Flower's engine, and what was compared.
+
+    With ``laws``, the folder of an app for the network tests, run that as well, in each way, and
+    leave what its server received beside it.
+    """
     chosen = [app for app in APPS if not names or app.folder in names]
     sys.path[:0] = [str(HERE / "standins"), *(str(HERE / "apps" / app.folder) for app in chosen)]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # the apps leave their models where they run
         # Before Ray, whose threads a worker should not be a copy of.
         ours = {app: {way: run(app, way) for way in app.ours} for app in chosen}
+        for way in OURS if laws else ():
+            run(_known(laws, way), way)
         with one_ray():
             theirs = {app: run(app, "ray") for app in chosen}
+            if laws:
+                run(_known(laws, "ray"), "ray")
     for app in chosen:
         found = {
             "app": app.folder,
             "models": models(theirs[app]),
             "compared": sorted(theirs[app]),
-            "different": {way: differences(theirs[app], one) for way, one in ours[app].items()},
+            "different": {way: differing(theirs[app], one) for way, one in ours[app].items()},
         }
         print(json.dumps(found), flush=True)
 
 
+def _known(folder: Path, way: str) -> Compared:
+    """Return the app of which only noise is random; it draws it from the system, without a seed."""
+    return Compared(str(folder), 3, {**KNOWN, "received": str(folder.parent / f"{way}.json")})
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--laws", type=Path)
+    main(**vars(parser.parse_args()))
