@@ -54,7 +54,7 @@ class Forking:
         self._control, theirs = context.Pipe()
         self._lock = threading.Lock()
         self._nursery = context.Process(
-            target=_nurse, args=(theirs, self._control, os.getpid(), app, plan)
+            target=_nurse, args=(theirs, self._control, os.getpid(), app, plan), daemon=True
         )
         self._nursery.start()
         theirs.close()
@@ -94,7 +94,7 @@ def _nurse(
     signal.signal(signal.SIGINT, lambda *_: None)
     workers: set[int] = set()
     grace = 0.0
-    with contextlib.suppress(EOFError, OSError):
+    try:
         while True:
             if control.poll(_LOOK_SECONDS):
                 order = control.recv_bytes()
@@ -103,10 +103,13 @@ def _nurse(
                     break
                 workers.add(_fork(control, recv_handle(control), app, plan))
             workers -= _ended(workers)
-    _end(workers, grace)
-    if plan.folder is not None:
-        # The parent does so too, unless it was killed.
-        shutil.rmtree(plan.folder, ignore_errors=True)
+    except (EOFError, OSError, RuntimeError):
+        pass  # the run's process is gone, or was interrupted in the middle of a request
+    finally:
+        _end(workers, grace)
+        if plan.folder is not None:
+            # The parent does so too, unless it was killed.
+            shutil.rmtree(plan.folder, ignore_errors=True)
 
 
 def _fork(control: Connection, handle: int, app: ClientApp, plan: Plan) -> int:
@@ -120,6 +123,7 @@ def _fork(control: Connection, handle: int, app: ClientApp, plan: Plan) -> int:
         control.close()
         _die_with(nursery)
         _draw_anew()
+        multiprocessing.current_process().daemon = False  # apps may start processes
         with Connection(handle) as connection:
             serve(connection, app, plan)
         status = 0

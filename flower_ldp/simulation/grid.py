@@ -208,11 +208,13 @@ class InProcessGrid(Grid):
     def _ask(self, timeout: float) -> None:
         """Ask for replies, without the lock that is held."""
         self._asking = True
-        self._lock.release()
         try:
-            replies = self._answering.answers(timeout)
+            self._lock.release()
+            try:
+                replies = self._answering.answers(timeout)
+            finally:
+                self._lock.acquire()
         finally:
-            self._lock.acquire()
             self._asking = False
         for reply in replies:
             self._arrived(reply)

@@ -76,6 +76,7 @@ class AppName:
 
 def serve_by_name(connection: Connection, name: AppName, plan: Plan) -> None:
     """Load an app in a process that was spawned, and serve."""
+    multiprocessing.current_process().daemon = False  # apps may start processes
     threading.Thread(target=_end_with_parent, daemon=True).start()
     serve(connection, name.load(), plan)
 

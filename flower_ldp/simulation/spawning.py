@@ -41,7 +41,9 @@ class Spawning:
     def start(self) -> Connection:
         """Start a worker; return the connection to it."""
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=serve_by_name, args=(theirs, self._name, self._plan))
+        process = self._context.Process(
+            target=serve_by_name, args=(theirs, self._name, self._plan), daemon=True
+        )
         process.start()
         theirs.close()
         self._processes = [one for one in self._processes if one.is_alive()] + [process]

@@ -211,6 +211,19 @@ def test_an_app_cannot_draw_the_same_numbers_in_two_workers() -> None:
     assert len(set(found.values())) == 4
 
 
+def test_an_app_may_start_processes_of_its_own() -> None:
+    def start(_: Message, __: Context) -> int:
+        process = multiprocessing.get_context("fork").Process(target=os._exit, args=(3,))
+        process.start()
+        process.join()
+        return process.exitcode or 0
+
+    def ask(grid: Grid) -> dict[int, float | str]:
+        return numbers(grid.send_and_receive(messages(grid.get_node_ids())))
+
+    assert asked(client(start), ask, 2, workers=2) == {0: 3, 1: 3}
+
+
 def test_wrong_numbers_of_workers_and_ways_to_start_are_refused() -> None:
     for workers in (0, True, 1.5):
         with pytest.raises(ValueError, match="workers"):
