@@ -54,7 +54,8 @@ except ModuleNotFoundError:
 SERVER = SUPERLINK_NODE_ID
 APP_FAILED = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
 APP_DIED = ErrorCode.CLIENT_APP_CRASHED
-TOO_LATE = ErrorCode.REPLY_MESSAGE_UNAVAILABLE
+#: What a SuperLink says of a message whose time to live is over, whether it has a reply or not.
+TOO_LATE = ErrorCode.MESSAGE_UNAVAILABLE
 NODE_GONE = ErrorCode.NODE_UNAVAILABLE
 #: How many models are kept as they are sent; a strategy sends one, or a few.
 _MODELS = 4

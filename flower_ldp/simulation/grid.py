@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message, Metadata, RecordDict
@@ -17,6 +17,7 @@ from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering
 from flower_ldp.simulation.expiry import Expiry
 from flower_ldp.simulation.link import SLICE_SECONDS, Link
+from flower_ldp.simulation.progress import Watcher
 
 _OVER = "the message's time to live has passed"
 
@@ -51,8 +52,8 @@ class InProcessGrid(Grid):
     pull_seconds : float, optional
         How long :meth:`pull_messages` waits at most. None waits as long as replies are to come,
         which is what makes a run in one thread happen in one order.
-    done : callable, optional
-        Is called after each answer with the number of messages that wait for one.
+    watcher : Watcher, optional
+        Is told of messages that are sent, and of replies.
     """
 
     #: That send_and_receive returns at its time limit, whatever is on its way: strategies need no
@@ -67,14 +68,14 @@ class InProcessGrid(Grid):
         *,
         seal: bool = True,
         pull_seconds: float | None = None,
-        done: Callable[[int], None] | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self._answering = answering
         self._run = flower.make_run(run_id)
         self._link = link
         self._sealer = flower.Sealer() if seal else None
         self._pull_seconds = pull_seconds
-        self._done = done
+        self._watcher = watcher
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._open: dict[str, Metadata] = {}  # of messages without a reply
@@ -134,7 +135,7 @@ class InProcessGrid(Grid):
         sealed: dict[int, flower.Parts] = {}  # by a content's address: none changes meanwhile
         names = []
         if messages:
-            self._link.begin_push()
+            self._begin_push(messages)
         for message in messages:
             name = f"{next(self._numbers):032x}"
             letter = flower.letter(message, name, self.run.run_id, self._parts(message, sealed))
@@ -146,6 +147,12 @@ class InProcessGrid(Grid):
                 self._answering.submit(letter)
             names.append(name)
         return names
+
+    def _begin_push(self, messages: Sequence[Message]) -> None:
+        self._link.begin_push()
+        if self._watcher is not None:
+            with self._lock:
+                self._watcher.sent(messages)
 
     def _parts(self, message: Message, sealed: dict[int, flower.Parts]) -> flower.Parts | None:
         if self._sealer is None:
@@ -233,8 +240,8 @@ class InProcessGrid(Grid):
             pull.missing.discard(name)
             if not pull.missing:
                 pull.woken.notify()
-        if self._done is not None:
-            self._done(len(self._open))
+        if self._watcher is not None:
+            self._watcher.answered(len(self._open))
 
     def _expire(self) -> None:
         for name in self._expiry.passed(self._open):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable
 
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
@@ -13,12 +12,14 @@ from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering, Inline
+from flower_ldp.simulation.bar import watching
 from flower_ldp.simulation.contexts import Keeping
 from flower_ldp.simulation.faults import Faults
 from flower_ldp.simulation.grid import InProcessGrid
-from flower_ldp.simulation.link import Steady
+from flower_ldp.simulation.link import Link, Steady
 from flower_ldp.simulation.plan import Config, Plan
 from flower_ldp.simulation.pool import Pool, Start, starter
+from flower_ldp.simulation.progress import Watcher
 from flower_ldp.simulation.unreliable import PULL_SECONDS, Unreliable
 
 #: How long one look for replies lasts at most where worker processes answer.
@@ -37,7 +38,7 @@ def run_in_process(
     workers: int = 1,
     start: Start | None = None,
     faults: Faults | None = None,
-    done: Callable[[int], None] | None = None,
+    progress: bool | Watcher | None = None,
 ) -> Context:
     """Run an unmodified Flower app without an engine: on this machine, in this process.
 
@@ -78,8 +79,10 @@ def run_in_process(
         Nodes that go and come, slow nodes and lost replies. Time limits and times to live then
         pass by a clock that jumps over waiting, see
         :class:`~flower_ldp.simulation.unreliable.Unreliable`.
-    done : callable, optional
-        Is called after each answer with the number of messages that wait.
+    progress : bool or Watcher, optional
+        Whether a bar shows rounds, clients that have answered and the seconds left: by default if
+        the error output is a terminal. True prints lines where it is none. Or somebody else to be
+        told of messages and replies.
 
     Returns
     -------
@@ -119,7 +122,11 @@ def run_in_process(
             contextlib.closing(_answering(client_app, plan, workers, start))
         )
         stack.enter_context(flower.server_identity(run_id))
-        server_app(_grid(answering, plan, faults, workers, done), context)
+        watcher = stack.enter_context(watching(progress, _rounds(config)))
+        asked, link, look = _link(answering, plan, faults, workers)
+        seal = strict or workers > 1
+        grid = InProcessGrid(asked, run_id, link, seal=seal, pull_seconds=look, watcher=watcher)
+        server_app(grid, context)
     return context
 
 
@@ -129,20 +136,17 @@ def _answering(app: ClientApp, plan: Plan, workers: int, start: Start | None) ->
     return Pool(workers, starter(start, app, plan))
 
 
-def _grid(
-    answering: Answering,
-    plan: Plan,
-    faults: Faults | None,
-    workers: int,
-    done: Callable[[int], None] | None,
-) -> InProcessGrid:
-    seal = plan.strict or workers > 1
+def _link(
+    answering: Answering, plan: Plan, faults: Faults | None, workers: int
+) -> tuple[Answering, Link, float | None]:
+    """Return who is asked for replies, by what link, and how long one pull waits at most."""
     if faults is None:
-        look = None if workers == 1 else LOOK_SECONDS
-        return InProcessGrid(
-            answering, plan.run_id, Steady(plan.ids), seal=seal, pull_seconds=look, done=done
-        )
+        return answering, Steady(plan.ids), None if workers == 1 else LOOK_SECONDS
     faulty = Unreliable(answering, plan.ids, faults)
-    return InProcessGrid(
-        faulty, plan.run_id, faulty, seal=seal, pull_seconds=PULL_SECONDS, done=done
-    )
+    return faulty, faulty, PULL_SECONDS
+
+
+def _rounds(run_config: Config) -> int | None:
+    """Return the number of rounds, where the app has it under the name of Flower's templates."""
+    rounds = run_config.get("num-server-rounds")
+    return rounds if isinstance(rounds, int) and rounds > 0 else None

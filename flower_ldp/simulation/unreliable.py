@@ -160,11 +160,14 @@ class Unreliable:
         if begins >= sent.expires:
             return  # a SuperLink no longer gives it out
         if fate.leaves:
-            error = flower.error_reply(message.metadata, flower.NODE_GONE, "the node went away")
-            self._send(begins + HEARTBEAT_PATIENCE_SECONDS, error)
+            missed = begins + HEARTBEAT_PATIENCE_SECONDS
+            if missed < sent.expires:
+                error = flower.error_reply(message.metadata, flower.NODE_GONE, "the node went away")
+                self._send(missed, error)
             return
-        self._free[sent.partition] = begins + fate.late
-        sent.arrives = math.inf if fate.lost else begins + fate.late
+        ends = self._free[sent.partition] = begins + fate.late
+        if ends < sent.expires and not fate.lost:
+            sent.arrives = ends
         self._answering.submit(message)
 
     def _pass_on(self, replies: Iterable[Message]) -> list[Message]:

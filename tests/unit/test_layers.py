@@ -88,6 +88,7 @@ EXCEPTIONS = {
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd": frozenset({"torch"}),
     f"{PACKAGE}.node.sandbox.check": frozenset({"rich"}),
+    f"{PACKAGE}.simulation.bar": frozenset({"rich"}),
 }
 #: Generators that can be predicted or repeated, or that bypass RandomSource.
 OTHER_RANDOMNESS = ("random", "secrets", "numpy.random")

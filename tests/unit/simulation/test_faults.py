@@ -43,23 +43,23 @@ def test_the_same_seed_gives_the_same_faults_and_another_others() -> None:
 
 def test_shares_are_those_that_were_asked_for_and_differ_by_turn_message_and_fault() -> None:
     faults = Faults(seed=5, away=0.1, slow=0.3, lost=0.2, leaving=0.05)
-    turns = [faults.away_in(turn, 10_000) for turn in (0, 1)]
-    fates = [[faults.fate(part, number) for part in range(10_000)] for number in (0, 1)]
-    # Four standard deviations of a binomial share in 10,000 draws are at most 0.02.
-    assert [len(one) / 10_000 for one in turns] == pytest.approx([0.1, 0.1], abs=0.02)
-    assert len(turns[0] & turns[1]) / 10_000 == pytest.approx(0.01, abs=0.005)
+    turns = [faults.away_in(turn, 3_000) for turn in (0, 1)]
+    fates = [[faults.fate(part, number) for part in range(3_000)] for number in (0, 1)]
+    # Four standard deviations of a binomial share in 3,000 draws are 0.034 at most.
+    assert [len(one) / 3_000 for one in turns] == pytest.approx([0.1, 0.1], abs=0.034)
+    assert len(turns[0] & turns[1]) / 3_000 == pytest.approx(0.01, abs=0.015)
     for one in fates:
-        assert sum(fate.lost for fate in one) / 10_000 == pytest.approx(0.2, abs=0.02)
-        assert sum(fate.leaves for fate in one) / 10_000 == pytest.approx(0.05, abs=0.02)
+        assert sum(fate.lost for fate in one) / 3_000 == pytest.approx(0.2, abs=0.034)
+        assert sum(fate.leaves for fate in one) / 3_000 == pytest.approx(0.05, abs=0.034)
     both = sum(first.lost and second.lost for first, second in zip(*fates, strict=True))
-    assert both / 10_000 == pytest.approx(0.04, abs=0.01)
+    assert both / 3_000 == pytest.approx(0.04, abs=0.015)
     # Whoever is slow is slow for the whole run.
     slow = [{part for part, fate in enumerate(one) if fate.late} for one in fates]
     assert slow[0] == slow[1]
-    assert len(slow[0]) / 10_000 == pytest.approx(0.3, abs=0.02)
+    assert len(slow[0]) / 3_000 == pytest.approx(0.3, abs=0.034)
     assert {fate.late for fate in fates[0]} == {0.0, 60.0}
     lost = {part for part, fate in enumerate(fates[0]) if fate.lost}
-    assert len(lost & slow[0]) / 10_000 == pytest.approx(0.06, abs=0.01)
+    assert len(lost & slow[0]) / 3_000 == pytest.approx(0.06, abs=0.015)
 
 
 def test_a_schedule_says_who_is_there_and_the_probability_takes_from_them() -> None:

@@ -16,13 +16,13 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from flower_ldp.accounting import Ledger
-from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.clients import GaussianRelease, LdpMod, OwnerAdmission, SignDSRelease
 from flower_ldp.clients.admission import Admission
-from flower_ldp.mechanisms import SignDS
+from flower_ldp.mechanisms import Gaussian, SignDS
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit
 from flower_ldp.simulation import Fate, Faults, run_in_process
-from flower_ldp.strategies import FixedStep, SignDSStrategy
+from flower_ldp.strategies import FixedStep, GaussianStrategy, SignDSStrategy
 from tests.messages import UnrecordedPermit
 
 MODEL = ArrayRecord({"w": Array(np.zeros(1_000, dtype=np.float32))})
@@ -141,6 +141,17 @@ def test_signds_ends_its_rounds_without_slow_nodes_and_counts_no_late_reply() ->
     assert [(one["accepted"], one["rejected"]) for one in rounds] == [(fast, 0)] * ROUNDS
 
 
+def test_the_gaussian_mechanism_averages_who_is_in_time() -> None:
+    faults = Faults(seed=1, slow=0.3, away=0.1)
+    fast = {part for part in range(NODES) if not faults.fate(part, 0).late}
+    there = [len(fast - faults.away_in(turn, NODES)) for turn in range(ROUNDS)]
+    assert len(set(there)) > 1
+    strategy = GaussianStrategy(Gaussian(epsilon=8.0, delta=1e-5))
+    gate = LdpMod(train=GaussianRelease(), admission=Unrecorded())
+    found = trained(strategy, faults, client(gate)).train_metrics_clientapp
+    assert [found[number]["accepted"] for number in range(1, ROUNDS + 1)] == there
+
+
 def test_signds_counts_a_node_that_leaves_as_one_that_is_not_there() -> None:
     faults = Faults(plan=lambda part, number: Fate(leaves=(part, number) == (3, 1)))
     assert [one["accepted"] for one in signds(faults)] == [NODES, NODES - 1, NODES]
@@ -160,3 +171,9 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
     assert history(1) == history(1)
     assert history(1)[:ROUNDS] != history(2)[:ROUNDS]
+
+
+def test_the_same_seed_gives_the_same_history_whatever_the_number_of_workers() -> None:
+    faults = Faults(seed=1, away=0.2, slow=0.2, lost=0.2, leaving=0.1)
+    one, two = (fedavg(faults, workers=workers) for workers in (1, 2))
+    assert one == two

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,11 +10,15 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.server.superlink.linkstate.utils import (
+    check_node_availability_for_in_message,
+    verify_message_ids,
+)
 from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.simulation import Fate, Faults, run_in_process
 
-EXPIRED, GONE = 4, 5
+EXPIRED, GONE = 3, 5
 FIRST, SECOND, THIRD = 0, 1, 2
 
 
@@ -210,6 +215,22 @@ def test_a_node_that_does_not_exist_is_gone_as_ever() -> None:
     assert asked(Faults(lost=0.0), ask) == [(0, 1), GONE]
 
 
+def test_errors_are_those_of_flowers_superlink() -> None:
+    def ask(grid: Grid) -> list[object]:
+        (sent,) = to(FIRST)
+        (name,) = grid.push_messages([sent])
+        over = sent.metadata.created_at + sent.metadata.ttl + 1.0
+        known = {name: sent}
+        return seen(
+            [
+                *verify_message_ids({name}, known, sent.metadata.run_id, over).values(),
+                *check_node_availability_for_in_message({name}, known, {}).values(),
+            ]
+        )
+
+    assert asked(Faults(), ask) == [EXPIRED, GONE]
+
+
 def test_a_reply_that_comes_after_the_message_expired_is_dropped() -> None:
     def ask(grid: Grid) -> list[object]:
         names = list(grid.push_messages(to(FIRST, ttl=30.0)))
@@ -217,3 +238,42 @@ def test_a_reply_that_comes_after_the_message_expired_is_dropped() -> None:
         return [seen(grid.pull_messages(names)), seen(grid.pull_messages(names))]
 
     assert asked(Faults(slow=1.0), ask) == [[EXPIRED], []]
+
+
+def test_threads_that_wait_at_the_same_time_all_end() -> None:
+    def ask(grid: Grid) -> list[object]:
+        names = [list(grid.push_messages(to(part))) for part in (FIRST, SECOND, THIRD)]
+        found: dict[str, list[object]] = {}
+
+        def wait(name: str) -> None:
+            found[name] = []
+            while not found[name]:
+                found[name] = seen(grid.pull_messages([name]))
+
+        threads = [threading.Thread(target=wait, args=name) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10.0)
+        return [found[name] for (name,) in names]
+
+    late = {FIRST: 60.0, SECOND: 20.0, THIRD: 0.0}
+    faults = Faults(plan=lambda part, _: Fate(late=late[part]))
+    assert asked(faults, ask) == [[(0, 1)], [(1, 1)], [(2, 1)]]
+
+
+def test_nobody_keeps_a_message_that_was_given_up() -> None:
+    """A run of many rounds would grow."""
+
+    def plan(part: int, number: int) -> Fate:
+        del number
+        return (Fate(lost=True), Fate(late=600.0), Fate(leaves=True))[part]
+
+    def ask(grid: Grid) -> list[int]:
+        for _ in range(3):
+            messages = to(FIRST, SECOND, THIRD, ttl=30.0)
+            assert seen(grid.send_and_receive(messages)) == [EXPIRED] * 3
+        link = grid._link  # type: ignore[attr-defined]
+        return [len(link._open), len(link._under_way), len(grid._open)]  # type: ignore[attr-defined]
+
+    assert asked(Faults(plan=plan), ask) == [0, 0, 0]

@@ -146,3 +146,21 @@ def test_a_round_and_a_step_are_collected_so(
     exchange = GridExchange(cast(Grid, dying), timeout=1.0)
     found = exchange.ask("query", {node: RecordDict() for node in (1, 2, 3)})
     assert sorted(found) == [1, 3]
+
+
+def test_a_grid_that_keeps_time_limits_is_asked_once() -> None:
+    limits: list[float | None] = []
+
+    class Keeping(ManyNodes):
+        keeps_time_limits = True
+
+        def send_and_receive(
+            self, sent: Iterable[Message], *, timeout: float | None = None
+        ) -> list[Message]:
+            limits.append(timeout)
+            return [reply(one, f"to {one.metadata.dst_node_id}") for one in sent]
+
+    grid = Keeping()
+    patient = patient_grid(cast(Grid, grid), 60.0)
+    assert len(list(patient.send_and_receive(messages(3), timeout=7.0))) == 3
+    assert (limits, grid.pulls) == ([7.0], 0)
