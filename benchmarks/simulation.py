@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from _environment import write_report
+from _simulation_table import table
 from _watched import Watched, watch
 
 HERE = Path(__file__).resolve().parent
@@ -125,7 +126,7 @@ def ratios(result: dict[str, Any]) -> dict[str, float]:
         if way != "flower":
             name = f"{kind} {way}"
             found[name] = min(found.get(name, speed / theirs), speed / theirs)
-    if command := result.get("command"):
+    if command := result.get("example"):
         found["command"] = command["flower"]["last_round"] / command["process"]["last_round"]
     return found
 
@@ -176,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "rounds" in parts:
         result["rounds"] = in_rounds(options)
     if "command" in parts:
-        result["command"] = by_command(options)
+        result["example"] = by_command(options)
     if "once" in parts:
         result["once"] = measured("record", "strict", options.once, 1, "--contexts", "drop")
         _print(result["once"])
@@ -184,8 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
         result["memory"] = measured("lenet", "strict", options.models, 2, "--average")
         _print(result["memory"])
     result["ratios"] = ratios(result)
-    for name, ratio in result["ratios"].items():
-        print(f"{name}: {ratio:.1f} times as fast as Flower's engine")
+    print(f"\n{table(result)}\n")
     result["missed"] = missed(result)
     for name in result["missed"]:
         print(f"MISSED {name}")
