@@ -1,4 +1,4 @@
-"""One run of an app in one engine, in a process of its own; prints its rounds as JSON.
+"""One run of an app in one engine, in a process of its own.
 
 python benchmarks/_simulated.py nothing strict --nodes 100 --rounds 5
 """
@@ -6,7 +6,6 @@ python benchmarks/_simulated.py nothing strict --nodes 100 --rounds 5
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from typing import Any
 
@@ -27,13 +26,12 @@ def main() -> None:
     parser.add_argument("way", choices=["flower", *OURS])
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=4, help="the first warms up")
-    parser.add_argument("--limit", type=float, default=3_600.0, help="seconds of a round")
     parser.add_argument("--contexts", default="memory")
     parser.add_argument("--average", action="store_true", help="average replies as FedAvg does")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
-    clock = Clock(options.kind, options.nodes, options.rounds, options.limit, options.average)
+    clock = Clock(options.kind, options.nodes, options.rounds, options.average)
     client, _ = CLIENTS[options.kind]
     if options.way == "flower":
         from flwr.simulation import run_simulation
@@ -46,7 +44,6 @@ def main() -> None:
 
         how = OURS[options.way]
         run_in_process(clock.app(), client, options.nodes, contexts=options.contexts, **how)
-    print(json.dumps({"seconds": clock.seconds, "replies": clock.replies}), flush=True)
 
 
 if __name__ == "__main__":

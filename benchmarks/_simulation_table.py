@@ -27,9 +27,10 @@ def table(result: dict[str, Any]) -> str:
         for one in result["rounds"]:
             speed = one["messages_a_second"]
             times = speed / theirs[one["kind"], one["nodes"]]
+            below = "< " if one["unfinished"] else ""
             rows.append(
                 f"| {WHAT[one['kind']]} | {one['nodes']:,} | {NAMES[one['way']]} | "
-                f"{speed:,.0f} | {times:.1f} | {one['peak_mib']:,.0f} |"
+                f"{below}{speed:,.0f} | {times:.1f} | {one['peak_mib']:,.0f} |"
             )
     if command := result.get("example"):
         rows += ["", "| the digits example | seconds to the last round | peak MiB |"]

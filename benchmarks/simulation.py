@@ -12,8 +12,9 @@ Each measurement is a process of its own, on two cores, watched from outside.
 
     python benchmarks/simulation.py --output benchmarks/results/simulation.json
 
-Ratios compare measurements of one call of this script. A round of Flower's engine that takes
-longer than ``--limit`` ends with the replies that are there. Needs ``/proc``.
+Ratios compare measurements of one call of this script. A run of Flower's engine that takes longer
+than ``--limit`` seconds is ended; what it would have reached if it had been done just then stands
+for it, so the ratio is a lower bound. Needs ``/proc``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 from _environment import write_report
 from _simulation_table import table
-from _watched import Watched, watch
+from _watched import EVERY, Watched, watch
 
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE.parent / "examples" / "signds" / "run.py"
@@ -42,26 +43,39 @@ ONCE_SECONDS, MEMORY_MIB = 600.0, 3_072.0
 Measured = dict[str, Any]
 
 
-def measured(kind: str, way: str, nodes: int, rounds: int, *more: str) -> Measured:
-    """Run one app in one engine; return its rounds, memory and processor time."""
+def measured(
+    kind: str, way: str, nodes: int, rounds: int, *more: str, limit: float = 3_600
+) -> Measured:
+    """Run one app in one engine; return its rounds, memory and processor time.
+
+    If it takes longer than ``limit`` seconds, it is ended, and what it would have reached if it
+    had been done just then is an upper bound of its speed.
+    """
     command = [sys.executable, str(HERE / "_simulated.py"), kind, way]
     command += ["--nodes", str(nodes), "--rounds", str(rounds), *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"}
-    seen = watch(command, 3_600, environment)
-    lines = [line for _, line in seen.lines if line.startswith('{"seconds"')]
-    if seen.code or not lines:
+    seen = watch(command, limit, environment)
+    seconds = [json.loads(line)["seconds"] for _, line in seen.lines if _is(line, "ended")]
+    begun = [when for when, line in seen.lines if _is(line, "begun")]
+    unfinished = seen.code == -1 and len(seconds) < rounds
+    if len(seconds) < rounds and not unfinished:
         raise RuntimeError(f"{' '.join(command)} failed:\n{_tail(seen)}")
-    found = json.loads(lines[-1])
+    if unfinished:
+        seconds.append(max(EVERY, limit - (begun[-1] if len(begun) > len(seconds) else 0.0)))
     # The first round starts processes and reads data; where there is no other it has to do.
-    each = [n / s for n, s in zip(found["replies"], found["seconds"], strict=True)]
     return {
         "kind": kind,
         "way": way,
         "nodes": nodes,
-        **found,
-        "messages_a_second": statistics.median(each[1:] or each),
+        "seconds": seconds,
+        "unfinished": unfinished,
+        "messages_a_second": nodes / statistics.median(seconds[1:] or seconds),
         **_costs(seen),
     }
+
+
+def _is(line: str, what: str) -> bool:
+    return line.startswith(f'{{"{what}"')
 
 
 def _costs(seen: Watched) -> Measured:
@@ -85,12 +99,9 @@ def in_rounds(options: argparse.Namespace) -> list[Measured]:
             if many and kind == "lenet":
                 continue  # see the part "memory"; Flower's engine would need minutes
             for way in WAYS:
-                rounds = options.rounds
-                if many:
-                    # the second of a client that trains would not tell more
-                    rounds = 1 if way == "flower" and kind == "record" else 2
-                more = ["--limit", str(options.limit)] if way == "flower" else []
-                one = measured(kind, way, nodes, rounds, *more)
+                rounds = 2 if many else options.rounds
+                limit = options.limit if way == "flower" else 3_600
+                one = measured(kind, way, nodes, rounds, limit=limit)
                 _print(one)
                 found.append(one)
     return found
@@ -146,9 +157,10 @@ def missed(result: dict[str, Any]) -> list[str]:
 
 
 def _print(one: Measured) -> None:
+    below = "<" if one["unfinished"] else " "
     print(
         f"{one['kind']:<9} {one['way']:<9} {one['nodes']:>6} nodes "
-        f"{one['messages_a_second']:>9.1f} messages/s {one['peak_mib']:>7.0f} MiB "
+        f"{below}{one['messages_a_second']:>9.1f} messages/s {one['peak_mib']:>7.0f} MiB "
         f"{one['seconds_in_all']:>7.1f} s {one['cpu_seconds']:>7.1f} s CPU",
         flush=True,
     )
@@ -159,7 +171,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", choices=PARTS, action="append", help="repeatable; default: all")
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 10_000], help="of rounds")
     parser.add_argument("--rounds", type=int, default=6, help="of 1,000 nodes and fewer")
-    parser.add_argument("--limit", type=float, default=75.0, help="seconds of a round of Flower's")
+    parser.add_argument("--limit", type=float, default=100.0, help="seconds of a run of Flower's")
     parser.add_argument("--clients", type=int, default=50, help="of the digits example")
     parser.add_argument("--once", type=int, default=60_000, help="clients asked once")
     parser.add_argument("--models", type=int, default=10_000, help="clients with a LeNet-5")
