@@ -64,8 +64,9 @@ class Folder:
     def __setitem__(self, node: int, kept: bytes, /) -> None:
         """Write the file as a whole: a process that dies leaves the one before."""
         new = self._path / f"{node}.new"
-        new.write_bytes(kept)
-        new.replace(self._path / str(node))
+        with contextlib.suppress(FileNotFoundError):  # the folder goes when the run ends
+            new.write_bytes(kept)
+            new.replace(self._path / str(node))
 
 
 class Contexts:

@@ -30,6 +30,9 @@ from flwr.clientapp import ClientApp
 from flower_ldp.simulation.plan import Plan
 from flower_ldp.simulation.serving import serve
 
+if sys.platform == "win32":
+    raise ImportError("there is no fork on Windows")
+
 #: How long a worker that has nothing to do may take to end.
 GRACE_SECONDS = 1.0
 #: How often the nursery looks for workers that have ended.
@@ -90,11 +93,14 @@ def _nurse(
 ) -> None:
     """Fork a worker for each request; end them all when the run ends, or its process does."""
     others.close()
-    _die_with(parent)
     signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     workers: set[int] = set()
     grace = 0.0
     try:
+        # A program that the server app started may hold the other end of the connection, which
+        # is then not seen to close.
+        _end_with(parent, signal.SIGTERM)
         while True:
             if control.poll(_LOOK_SECONDS):
                 order = control.recv_bytes()
@@ -121,12 +127,15 @@ def _fork(control: Connection, handle: int, app: ClientApp, plan: Plan) -> int:
     status = 1
     try:
         control.close()
-        _die_with(nursery)
+        _end_with(nursery, signal.SIGKILL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _draw_anew()
         multiprocessing.current_process().daemon = False  # apps may start processes
         with Connection(handle) as connection:
             serve(connection, app, plan)
         status = 0
+    except SystemExit:
+        pass
     except BaseException:
         logging.getLogger("flwr").exception("a worker")
     finally:
@@ -145,12 +154,12 @@ def _draw_anew() -> None:
         torch.default_generator.seed()
 
 
-def _die_with(parent: int) -> None:
-    """Have this process killed when its parent ends, where the system can do so."""
+def _end_with(parent: int, how: signal.Signals) -> None:
+    """Have this process sent a signal when its parent ends, where the system can do so."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:
-        os._exit(1)
+        sys.exit(1)
 
 
 def _ended(workers: set[int]) -> set[int]:

@@ -6,7 +6,6 @@ import os
 import queue
 import sys
 import threading
-from multiprocessing.connection import Connection
 from typing import Literal, Protocol
 
 from flwr.app import Message
@@ -15,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.contexts import FIRST_NODE
 from flower_ldp.simulation.plan import Plan
-from flower_ldp.simulation.serving import READY
+from flower_ldp.simulation.serving import READY, Line
 from flower_ldp.simulation.spawning import Spawning
 
 #: How workers begin.
@@ -27,7 +26,7 @@ _SLICE_SECONDS = 0.5
 class Starter(Protocol):
     """Starts workers and ends them."""
 
-    def start(self) -> Connection:
+    def start(self) -> Line:
         """Start a worker; return the connection to it."""
 
     def close(self, *, at_once: bool) -> None:
@@ -125,6 +124,7 @@ class Pool:
         for worker in self._workers:
             worker.close()
         self._starter.close(at_once=self._pending > 0)
+        self._pending = 0  # a thread that still waits need not
         for worker in self._workers:
             worker.join()
 
@@ -134,11 +134,11 @@ class _Worker:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Line,
         starter: Starter,
         replies: queue.SimpleQueue[Message | bytes],
     ) -> None:
-        self._connection: Connection | None = connection
+        self._connection: Line | None = connection
         self._starter = starter
         self._replies = replies
         self._waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
@@ -182,7 +182,7 @@ class _Worker:
             reason = f"the message could not be written: {error}"
         return flower.error_reply(message.metadata, flower.APP_DIED, reason)
 
-    def _replacement(self) -> Connection:
+    def _replacement(self) -> Line:
         connection = self._starter.start()
         connection.recv_bytes()  # that it is ready
         return connection

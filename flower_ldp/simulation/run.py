@@ -116,7 +116,9 @@ def run_in_process(
     with contextlib.ExitStack() as stack:
         folder = None
         if contexts == "disk":
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="flower-ldp-"))
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="flower-ldp-", ignore_cleanup_errors=True)
+            )
         plan = Plan(run_id, num_nodes, config, dict(node_config or {}), strict, contexts, folder)
         answering = stack.enter_context(
             contextlib.closing(_answering(client_app, plan, workers, start))

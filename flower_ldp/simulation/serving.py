@@ -10,18 +10,32 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from types import ModuleType
+from typing import Protocol
 
 from flwr.clientapp import ClientApp
 
 from flower_ldp.simulation.plan import Plan
 
+
+class Line(Protocol):
+    """A connection to a process, of the kind that this system has."""
+
+    def send_bytes(self, data: bytes, /) -> None:
+        """Send bytes as a whole."""
+
+    def recv_bytes(self) -> bytes:
+        """Wait for bytes, and return them."""
+
+    def close(self) -> None:
+        """Close this end."""
+
+
 #: The first thing that a worker sends: it has the app.
 READY = b"ready"
 
 
-def serve(connection: Connection, app: ClientApp, plan: Plan) -> None:
+def serve(connection: Line, app: ClientApp, plan: Plan) -> None:
     """Answer each message that comes, until the other end is closed."""
     # Ctrl-C is the parent's, which ends its workers. A handler, since programs that an app
     # starts would inherit that a signal is ignored.
@@ -74,7 +88,7 @@ class AppName:
         return app
 
 
-def serve_by_name(connection: Connection, name: AppName, plan: Plan) -> None:
+def serve_by_name(connection: Line, name: AppName, plan: Plan) -> None:
     """Load an app in a process that was spawned, and serve."""
     multiprocessing.current_process().daemon = False  # apps may start processes
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 from flwr.clientapp import ClientApp
 
 from flower_ldp.simulation.plan import Plan
-from flower_ldp.simulation.serving import AppName, serve_by_name
+from flower_ldp.simulation.serving import AppName, Line, serve_by_name
 
 #: How long a worker that has nothing to do may take to end.
 GRACE_SECONDS = 1.0
@@ -38,7 +37,7 @@ class Spawning:
         self._context = multiprocessing.get_context("spawn")
         self._processes: list[SpawnProcess] = []
 
-    def start(self) -> Connection:
+    def start(self) -> Line:
         """Start a worker; return the connection to it."""
         ours, theirs = self._context.Pipe()
         process = self._context.Process(

@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -18,7 +18,10 @@ import pytest
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from flower_ldp.simulation import run_in_process
+from flower_ldp.simulation import flower, run_in_process
+from flower_ldp.simulation.plan import Plan
+from flower_ldp.simulation.pool import Pool
+from flower_ldp.simulation.spawning import Spawning
 from tests.unit.simulation.apps import (
     asked,
     client,
@@ -36,19 +39,20 @@ def pid_of(_: Message, __: Context) -> int:
     return os.getpid()
 
 
-def alive(pid: int) -> bool:
-    """Return whether there is such a process, or what is left of one."""
-    with contextlib.suppress(ProcessLookupError):
+def alive(pid: int, *, zombie: bool) -> bool:
+    """Return whether there is such a process; or, as ``zombie``, what its parent left of one."""
+    with contextlib.suppress(OSError):
         os.kill(pid, 0)
-        return True
+        status = Path(f"/proc/{pid}/stat")
+        return zombie or not status.exists() or ") Z " not in status.read_text()
     return False
 
 
-def gone(pids: list[int], seconds: float = 3.0) -> bool:
-    end = time.monotonic() + seconds
-    while any(map(alive, pids)) and time.monotonic() < end:
+def gone(pids: list[int], *, zombies: bool = True) -> bool:
+    end = time.monotonic() + 3.0
+    while (some := any(alive(pid, zombie=zombies) for pid in pids)) and time.monotonic() < end:
         time.sleep(0.01)
-    return not any(map(alive, pids))
+    return not some
 
 
 def test_each_node_has_its_worker_which_keeps_its_context() -> None:
@@ -132,15 +136,21 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 @contextlib.contextmanager
-def interrupted(after: float) -> Iterator[None]:
-    """Have this process interrupted, as Ctrl-C does."""
-    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+def interrupted(when: Callable[[], bool]) -> Iterator[None]:
+    """Have this process interrupted, as Ctrl-C does, as soon as something is so."""
+
+    def wait() -> None:
+        end = time.monotonic() + 30
+        while not when() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()
+        thread.join()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -150,8 +160,10 @@ def test_an_interrupt_ends_a_run_at_once(workers: int, temporary: Path, tmp_path
         time.sleep(60)
         return 0
 
-    begun = time.monotonic()
-    with interrupted(0.3), pytest.raises(KeyboardInterrupt):
+    def all_sleep() -> bool:
+        return sum(bool(one.read_text()) for one in tmp_path.iterdir()) == workers
+
+    with pytest.raises(KeyboardInterrupt), interrupted(all_sleep):
         asked(
             client(sleep),
             lambda grid: grid.send_and_receive(messages(grid.get_node_ids())),
@@ -159,14 +171,13 @@ def test_an_interrupt_ends_a_run_at_once(workers: int, temporary: Path, tmp_path
             workers=workers,
             contexts="disk",
         )
-    assert time.monotonic() - begun < 3
     pids = [int(one.read_text()) for one in tmp_path.iterdir()]
     assert len(pids) == workers
     assert workers == 1 or gone(pids)
     assert not list(temporary.iterdir())
 
 
-def test_workers_end_with_a_process_that_is_killed() -> None:
+def test_workers_and_their_folder_end_with_a_process_that_is_killed(temporary: Path) -> None:
     def run(tell: Connection) -> None:
         def sleep(_: Message, __: Context) -> int:
             tell.send(os.getpid())
@@ -178,6 +189,7 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
             lambda grid: grid.send_and_receive(messages(grid.get_node_ids())),
             2,
             workers=2,
+            contexts="disk",
         )
 
     forked = multiprocessing.get_context("fork")
@@ -185,18 +197,43 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
     process = forked.Process(target=run, args=(theirs,))
     process.start()
     pids = [ours.recv(), ours.recv()]
+    assert list(temporary.iterdir())
     process.kill()
     process.join()
-    assert gone(pids)
+    end = time.monotonic() + 3.0
+    while list(temporary.iterdir()) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not list(temporary.iterdir())
+    assert gone(pids, zombies=False)  # whoever inherits them takes what is left away, or not
 
 
 def test_workers_that_are_spawned_find_the_app_by_its_name() -> None:
+    plan = Plan(7, 3, {}, {})
+    with flower.server_identity(7), contextlib.closing(Pool(1, Spawning(counting, plan))) as pool:
+        for number, sent in enumerate(messages(plan.ids)):
+            parts = flower.Sealer().parts(sent.content)
+            pool.submit(flower.letter(sent, str(number), 7, parts))
+        found: dict[int, float | str] = {}
+        while pool.pending:
+            found |= numbers(pool.answers(10.0))
+    assert found == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_worker_that_is_spawned_needs_an_app_with_a_name() -> None:
+    with pytest.raises(ValueError, match="top level of a module"):
+        asked(client(count_calls), lambda grid: None, 1, workers=2, start="spawn")
+
+
+def test_a_run_goes_on_where_no_worker_can_be_started_any_more() -> None:
+    def die(_: Message, __: Context) -> int:
+        os.kill(os.getppid(), signal.SIGKILL)  # what starts workers, and so ends with them
+        time.sleep(60)
+        return 0
+
     def ask(grid: Grid) -> dict[int, float | str]:
         return numbers(grid.send_and_receive(messages(grid.get_node_ids())))
 
-    assert asked(counting, ask, 3, workers=2, start="spawn") == {0: 1, 1: 1, 2: 1}
-    with pytest.raises(ValueError, match="top level of a module"):
-        asked(client(count_calls), ask, 1, workers=2, start="spawn")
+    assert asked(client(die), ask, 4, workers=2) == dict.fromkeys(range(4), "error 8")
 
 
 def test_an_app_cannot_draw_the_same_numbers_in_two_workers() -> None:
