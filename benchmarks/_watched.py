@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: How often the processes are looked at, in seconds.
-EVERY = 0.1
+#: How often the processes are looked at, in seconds, and how often at least what they share:
+#: that takes the system some milliseconds for a process. In between where much is new.
+EVERY, SHARES_EVERY, MUCH = 0.1, 1.0, 1.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -26,8 +27,8 @@ class Watched:
     lines : list of (float, str)
         Of its output, each with the seconds since the start.
     peak : int
-        Bytes of memory that the process and its descendants had at most at one time: the sum of
-        what each has resident, so memory that two share counts twice.
+        Bytes of memory that the process and its descendants had at most at one time, each with
+        its share of what it shares with others.
     cpu : float
         Seconds of processor time that they were seen to have used.
     seconds : float
@@ -65,10 +66,14 @@ def watch(
     reader.start()
     used: dict[int, float] = {}
     seen: set[int] = set()
+    most, looked = 0, start
     try:
         while process.poll() is None:
             seen = _descendants(process.pid)
-            found.peak = max(found.peak, sum(map(_resident, seen)))
+            resident, now = sum(map(_resident, seen)), time.perf_counter()
+            if resident > MUCH * most or now - looked > SHARES_EVERY:
+                found.peak = max(found.peak, sum(map(_proportional, seen)))
+                most, looked = max(most, resident), now
             used.update((pid, _used(pid)) for pid in seen)
             if time.perf_counter() - start > limit:
                 break
@@ -114,6 +119,14 @@ def _stat(pid: int) -> list[str]:
 def _resident(pid: int) -> int:
     with contextlib.suppress(OSError, IndexError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    return 0
+
+
+def _proportional(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
     return 0
 
 
