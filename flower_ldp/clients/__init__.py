@@ -20,8 +20,10 @@ from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
 from flower_ldp.clients.split.app import split_client_app
 from flower_ldp.clients.split.embedding import EmbeddingRelease, Party
+from flower_ldp.clients.update import UpdateRelease
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
+from flower_ldp.wire.codeword import CodewordProposal
 
 __all__ = [
     "RELEASES",
@@ -55,7 +57,11 @@ __all__ = [
 RELEASES: Mapping[str, Mapping[str, Release]] = MappingProxyType(
     {
         MessageType.TRAIN: MappingProxyType(
-            {"signds": SignDSRelease(), "gaussian": GaussianRelease()}
+            {
+                "signds": SignDSRelease(),
+                "gaussian": GaussianRelease(),
+                "codeword": UpdateRelease(CodewordProposal.from_fields),
+            }
         ),
         MessageType.EVALUATE: MappingProxyType(
             {"laplace": ProtectedEvalRelease(), "codebook": ProtectedEvalRelease()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flower_ldp.strategies.best_model import BestModel
+from flower_ldp.strategies.codeword import CodewordStrategy
 from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
 from flower_ldp.strategies.evaluation.codebooks import (
@@ -41,6 +42,7 @@ __all__ = [
     "BestModel",
     "ClusterScore",
     "CodeTop",
+    "CodewordStrategy",
     "FixedLength",
     "FixedStep",
     "GaussianStrategy",
