@@ -170,7 +170,7 @@ class Codeword:
     --------
     >>> plan = Codeword(epsilon=8.0).plan(2_010)
     >>> plan.order, plan.favoured, plan.bits, round(plan.efficiency, 1)
-    (2048, 13, 18, 7.2)
+    (2048, 13, 18, 7.3)
     """
 
     epsilon: float
