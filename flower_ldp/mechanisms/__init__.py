@@ -14,7 +14,8 @@ from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
-from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan, NamedCodeword
+from flower_ldp.mechanisms.codeword import Codeword, NamedCodeword
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.labels import label_names

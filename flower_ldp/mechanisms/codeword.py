@@ -21,11 +21,12 @@ preferred: an update of zeros is answered by a uniform codeword.
 
 **Invalid input.** What is no d finite numbers is answered as an update of zeros.
 
-**Estimate.** For an update in a random direction the mean report is that direction times
-:math:`\kappa\,m(K) / \sqrt n`, with :math:`\kappa = P(S) - (1 - P(S)) K/(M-K)` and m(K) the mean of
-the K largest of the code's inner products, in units in which they are normal of variance 1. Of one
-code it is not quite u's direction, but leans to its largest inner products; over many codes that
-averages out.
+**Estimate.** For an update in a random direction the mean report is that direction times a
+public number (:mod:`flower_ldp.mechanisms.codeword_plan`). Of one code it is not quite u's
+direction, but leans to its largest inner products; over many codes that averages out.
+
+**What the clock tells.** Whichever side of the law is drawn, as many random numbers are taken and
+the same work is done: how long it took must not say whether the report is a favoured one.
 
 Sources: Isik, Chen, Ozgur, Weissman, No, "Exact optimality of communication-privacy-utility
 tradeoffs in distributed mean estimation", NeurIPS 2023 (k-closest encoding on a rotated code);
@@ -37,26 +38,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan, plan_for
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.coin import COIN_BITS
-from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
-from flower_ldp.mechanisms.sampling.hadamard import order_for, signs, transform
+from flower_ldp.mechanisms.sampling.hadamard import signs, transform
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: Most codes of one seed.
 MAX_ROTATIONS = 4096
 #: Exclusive end of seeds: records of Flower hold signed integers.
 MOST_SEED = 2**63
-# Sizes of the favoured set that are tried, in ratios of about one sixth.
-_RATIO = 1.16
 
 
 @dataclass(frozen=True)
@@ -79,71 +76,6 @@ class NamedCodeword:
     rotation: int
     row: int
     sign: int
-
-
-@dataclass(frozen=True)
-class CodewordPlan:
-    """What a configuration comes to for one dimension; all of it public.
-
-    Parameters
-    ----------
-    dimension : int
-        d, entries of the update.
-    order : int
-        n, the least power of two from d on.
-    favoured : int
-        K.
-    rotations : int
-        G.
-    weight : int
-        P(the report is favoured) in units of 2^-256, rounded down.
-    """
-
-    dimension: int
-    order: int
-    favoured: int
-    rotations: int
-    weight: int
-
-    @property
-    def codewords(self) -> int:
-        """M = 2n."""
-        return 2 * self.order
-
-    @property
-    def bits(self) -> int:
-        """Bits of a report: of r and of c."""
-        return (self.rotations * self.codewords - 1).bit_length()
-
-    @property
-    def contrast(self) -> float:
-        """Kappa: P(a favoured codeword's set) less what it takes for the others to balance."""
-        probability = math.ldexp(self.weight, -COIN_BITS)
-        rest = self.codewords - self.favoured
-        return probability - (1.0 - probability) * self.favoured / rest
-
-    @property
-    def cosine(self) -> float:
-        """Expected inner product of a report with the direction of a random update."""
-        return self.contrast * _mean_of_largest(self.order, self.favoured) / math.sqrt(self.order)
-
-    @property
-    def efficiency(self) -> float:
-        """D cos^2 / (1 - cos^2): how many reports without noise one of these is worth, per weight.
-
-        The mean of N reports has about the cosine sqrt(x / (1 + x)) with the mean direction of
-        clients that agree, x being N times this, over d.
-        """
-        square = self.cosine**2
-        return self.dimension * square / (1.0 - square)
-
-    def cosine_of_mean(self, reports: int) -> float:
-        """Return the expected cosine of a sum of reports with the direction of their clients.
-
-        If clients agree; where they do not, it is less by the share that they have in common.
-        """
-        gained = reports * self.efficiency / self.dimension
-        return math.sqrt(gained / (1.0 + gained))
 
 
 @dataclass(frozen=True)
@@ -170,7 +102,7 @@ class Codeword:
     --------
     >>> plan = Codeword(epsilon=8.0).plan(2_010)
     >>> plan.order, plan.favoured, plan.bits, round(plan.efficiency, 1)
-    (2048, 13, 18, 7.3)
+    (2048, 13, 18, 7.5)
     """
 
     epsilon: float
@@ -203,7 +135,7 @@ class Codeword:
         ValueError
             If ``dimension`` is outside its interval, or K is above n.
         """
-        return _plan(self.epsilon, self.favoured, self.rotations, dimension)
+        return plan_for(self.epsilon, self.favoured, self.rotations, dimension)
 
     def sized(self, dimension: int) -> Codeword:
         """Return the same mechanism for updates of ``dimension`` entries, with K written out.
@@ -238,11 +170,11 @@ class Codeword:
         """
         update, dimension = read_vector(value, dimension)
         plan = self.plan(dimension)
-        rotation = rng.below(plan.rotations)
-        products = self._products(update, plan, rotation)
-        if products is None:
+        direction = _direction(update, plan)
+        if direction is None:
             note("codeword", f"the update is no {dimension} finite numbers")
-            products = np.zeros(plan.order)
+        rotation = rng.below(plan.rotations)
+        products = self._products(direction, plan, rotation)
         favoured = _favoured(products, plan.favoured, rng.below(plan.codewords))
         is_favoured = rng.bits(COIN_BITS) < plan.weight
         position = _draw(favoured, plan.codewords, rng, inside=is_favoured)
@@ -259,9 +191,7 @@ class Codeword:
         update, dimension = read_vector(value, dimension)
         plan = self.plan(dimension)
         check_report(report, plan)
-        products = self._products(update, plan, report.rotation)
-        if products is None:
-            products = np.zeros(plan.order)
+        products = self._products(_direction(update, plan), plan, report.rotation)
         share = _share_of_offsets(products, plan.favoured, 2 * report.row + (report.sign < 0))
         rest = plan.codewords - plan.favoured
         # In units of 2^-256 / (K (M - K) M G): exact integers up to the logarithm.
@@ -318,23 +248,31 @@ class Codeword:
         reports = list(reports)
         if not reports:
             raise ValueError("reports must hold at least one report")
-        return self.total(reports, dimension) / (len(reports) * self.plan(dimension).cosine)
+        return self.total(reports, dimension) / (len(reports) * self.plan(dimension).projection)
 
     def _products(
-        self, update: NDArray[Any] | None, plan: CodewordPlan, rotation: int
-    ) -> NDArray[np.float64] | None:
-        """Return the update's inner products with the rows, in some unit; None if it is invalid."""
-        if update is None:
-            return None
+        self, direction: NDArray[np.float64] | None, plan: CodewordPlan, rotation: int
+    ) -> NDArray[np.float64]:
+        """Return inner products with the rows, in some unit; zeros for what is no direction."""
         with np.errstate(all="ignore"):
-            largest = float(np.abs(update).max())
-            if not math.isfinite(largest):
-                return None
             filled = np.zeros(plan.order)
-            if largest > 0:
-                # By the largest first: sums of any finite entries stay within doubles.
-                filled[: plan.dimension] = update.astype(np.float64) / largest
-        return transform(filled * signs(self.seed, rotation, plan.order))
+            if direction is not None:
+                filled[: plan.dimension] = direction
+            return transform(filled * signs(self.seed, rotation, plan.order))
+
+
+def _direction(update: NDArray[Any] | None, plan: CodewordPlan) -> NDArray[np.float64] | None:
+    """Return the update over its largest magnitude, or zeros; None if it is not finite.
+
+    So that sums of any finite entries stay within doubles.
+    """
+    if update is None:
+        return None
+    with np.errstate(all="ignore"):
+        largest = float(np.abs(update).max())
+        if not math.isfinite(largest):
+            return None
+        return update.astype(np.float64) / largest if largest > 0 else np.zeros(plan.dimension)
 
 
 def check_report(report: NamedCodeword, plan: CodewordPlan) -> None:
@@ -347,25 +285,40 @@ def check_report(report: NamedCodeword, plan: CodewordPlan) -> None:
 
 
 def _favoured(products: NDArray[np.float64], size: int, offset: int) -> NDArray[np.int64]:
-    """Return the positions of the favoured codewords: 2i is row i, 2i + 1 is its opposite."""
-    both = np.stack([products, -products], axis=1).ravel()
-    threshold = np.partition(both, len(both) - size)[len(both) - size]
-    above = np.flatnonzero(both > threshold)
-    ties = np.flatnonzero(both == threshold)
+    """Return the positions of the favoured codewords: 2i is row i, 2i + 1 is its opposite.
+
+    Of a row and its opposite one has the inner product's magnitude, and at most n are favoured:
+    so magnitudes order them. Those of 0 are the row's and its opposite's alike.
+    """
+    magnitudes = np.abs(products)
+    threshold = np.partition(magnitudes, len(magnitudes) - size)[len(magnitudes) - size]
+    above = _nearer(products, np.flatnonzero(magnitudes > threshold))
+    at_edge = np.flatnonzero(magnitudes == threshold)
+    if threshold > 0:
+        ties = _nearer(products, at_edge)
+    else:
+        ties = (2 * at_edge[:, None] + np.arange(2)).ravel()
     first = int(np.searchsorted(ties, offset))
     chosen = ties[(first + np.arange(size - len(above))) % len(ties)]
     return np.concatenate([above, chosen])
 
 
+def _nearer(products: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of rows, or of their opposites where these are nearer; in order."""
+    return 2 * rows + (products[rows] < 0)
+
+
 def _draw(favoured: NDArray[np.int64], codewords: int, rng: RandomSource, *, inside: bool) -> int:
-    """Return a uniform position among the favoured ones, or among all others."""
-    if inside:
-        return int(favoured[rng.below(len(favoured))])
-    found = rng.below(codewords - len(favoured))
-    # The found-th of those that are left out, in ascending order.
-    for position in np.sort(favoured).tolist():
-        found += position <= found
-    return int(found)
+    """Return a uniform position among the favoured ones, or among all others.
+
+    Both are drawn, so that neither time nor the random source tells which is returned.
+    """
+    ascending = np.sort(favoured)
+    within = int(ascending[rng.below(len(ascending))])
+    beside = rng.below(codewords - len(ascending))
+    # The others in ascending order: as many favoured ones come before as stand at most there.
+    beside += int(np.searchsorted(ascending - np.arange(len(ascending)), beside, side="right"))
+    return (beside, within)[inside]
 
 
 def _share_of_offsets(products: NDArray[np.float64], size: int, position: int) -> int:
@@ -381,54 +334,3 @@ def _share_of_offsets(products: NDArray[np.float64], size: int, position: int) -
     # Favoured if the first tie from the offset on is this one, or one of the left - 1 before it.
     gaps = [(ties[i] - ties[i - 1]) % len(both) or len(both) for i in range(len(ties))]
     return sum(gaps[(place - step) % len(ties)] for step in range(left))
-
-
-@lru_cache(maxsize=64)
-def _plan(epsilon: float, favoured: int, rotations: int, dimension: int) -> CodewordPlan:
-    if dimension < 2:
-        raise ValueError(f"dimension must be at least 2, got {dimension}")
-    order = order_for(dimension)
-    if favoured > order:
-        raise ValueError(f"favoured must be in [0, {order}] for {dimension} entries")
-    size = favoured or _best_size(epsilon, order)
-    return CodewordPlan(dimension, order, size, rotations, _weight(epsilon, size, 2 * order))
-
-
-def _weight(epsilon: float, size: int, codewords: int) -> int:
-    """Return K e^epsilon / (K e^epsilon + M - K) in units of 2^-256, rounded down."""
-    power = size * exp_lower(epsilon)
-    return (power << COIN_BITS) // (power + ((codewords - size) << EXP_BITS))
-
-
-@lru_cache(maxsize=64)
-def _best_size(epsilon: float, order: int) -> int:
-    """Return the K of the largest expected inner product."""
-    sizes, size = [], 1
-    while size <= order:
-        sizes.append(size)
-        size = max(size + 1, math.floor(size * _RATIO))
-
-    def worth(size: int) -> float:
-        plan = CodewordPlan(order, order, size, 1, _weight(epsilon, size, 2 * order))
-        return plan.cosine
-
-    return max(sizes, key=worth)
-
-
-@lru_cache(maxsize=4096)
-def _mean_of_largest(order: int, size: int) -> float:
-    """Return the mean of the K largest of n normal magnitudes, by their median quantiles.
-
-    The i-th largest stands at the quantile 1 - (i - 3/8) / (n + 1/4) (Blom 1958); many of them
-    stand where an integral of the tail puts their mean.
-    """
-    normal = NormalDist()
-    exact = min(size, 1024)
-    top = sum(normal.inv_cdf(1.0 - (i - 0.375) / (order + 0.25) / 2.0) for i in range(1, exact + 1))
-    if exact == size:
-        return top / size
-    # Tail integrals: the mean of magnitudes above x, times their share, is 2 phi(x).
-    upper = normal.inv_cdf(1.0 - exact / order / 2.0)
-    lower = normal.inv_cdf(1.0 - size / order / 2.0) if size < order else 0.0
-    rest = 2.0 * (normal.pdf(lower) - normal.pdf(upper)) * order
-    return (top + rest) / size

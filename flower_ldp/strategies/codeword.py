@@ -45,7 +45,7 @@ class CodewordTally:
 
     def close(self, reports: int) -> Metrics:
         """Return ``expected-cosine`` of the step with the clients' direction, if they agree."""
-        return {"expected-cosine": self._plan.cosine_of_mean(reports)} if reports else {}
+        return {"expected-cosine": self._plan.cosine_of_sum(reports)} if reports else {}
 
     def step(self, reports: int) -> NDArray[np.float64]:
         """Return the estimate of the clients' mean direction."""
@@ -127,7 +127,8 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     def _tally(self, dimension: int, participation: float) -> CodewordTally:
         seed = (self.mechanism.seed + self._asked) % MOST_SEED
         self._asked += 1
-        return CodewordTally(self._proposal(replace(self.mechanism, seed=seed)), dimension)
+        mechanism = replace(self.mechanism, seed=seed).sized(dimension)
+        return CodewordTally(self._proposal(mechanism), dimension)
 
     def _description(self) -> Iterator[str]:
         """Yield what it costs."""

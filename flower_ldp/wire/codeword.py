@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan, NamedCodeword, check_report
+from flower_ldp.mechanisms.codeword import Codeword, NamedCodeword, check_report
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import check_version, float_field, one
@@ -36,7 +37,7 @@ class CodewordProposal:
     Parameters
     ----------
     mechanism : Codeword
-        Epsilon, K (0 leaves it to each side, which then computes the same), codes and their seed.
+        Epsilon, codes and their seed; to be sent, with K written out (``sized``).
     health_epsilon : float or None
         Of the health bit (:mod:`flower_ldp.wire.health`); None if it is not asked for.
     """
@@ -69,7 +70,15 @@ class CodewordProposal:
         return decode_codeword(data, self.mechanism.plan(dimension))
 
     def to_fields(self) -> dict[str, int | float | str]:
-        """Return the record's fields."""
+        """Return the record's fields.
+
+        Raises
+        ------
+        ValueError
+            If K is left open: a proposal states it.
+        """
+        if not self.mechanism.favoured:
+            raise ValueError("a proposal states K: use mechanism.sized(dimension)")
         return {
             "version": _VERSION,
             "mechanism": "codeword",
@@ -98,6 +107,8 @@ class CodewordProposal:
         favoured, rotations, seed = (
             one(fields, name, int) for name in ("favoured", "rotations", "seed")
         )
+        if favoured == 0:
+            raise WireError("domain", "favoured must be stated, got 0")
         try:
             return cls(Codeword(epsilon, favoured, rotations, seed), health)
         except ValueError as error:
