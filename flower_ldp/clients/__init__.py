@@ -8,6 +8,7 @@ from types import MappingProxyType
 from flwr.app import MessageType
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
+from flower_ldp.clients.codeword import CodewordRelease
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.labels import PrivateLabels, private_labels
@@ -20,14 +21,13 @@ from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.signds import SignDSRelease
 from flower_ldp.clients.split.app import split_client_app
 from flower_ldp.clients.split.embedding import EmbeddingRelease, Party
-from flower_ldp.clients.update import UpdateRelease
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
-from flower_ldp.wire.codeword import CodewordProposal
 
 __all__ = [
     "RELEASES",
     "Admission",
+    "CodewordRelease",
     "EmbeddingRelease",
     "GaussianRelease",
     "KeptRelease",
@@ -60,7 +60,7 @@ RELEASES: Mapping[str, Mapping[str, Release]] = MappingProxyType(
             {
                 "signds": SignDSRelease(),
                 "gaussian": GaussianRelease(),
-                "codeword": UpdateRelease(CodewordProposal.from_fields),
+                "codeword": CodewordRelease(),
             }
         ),
         MessageType.EVALUATE: MappingProxyType(

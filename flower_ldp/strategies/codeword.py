@@ -56,11 +56,11 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     """Federated training from one codeword per client, near the direction of its update.
 
     An ordinary Flower strategy: sampling, ``start`` and ``evaluate_fn`` are those of FedAvg.
-    Clients run :class:`~flower_ldp.clients.LdpMod` with ``RELEASES["train"]["codeword"]``. A
-    report tells of the update's direction and nothing of its length. The model moves by an
-    estimate of the clients' mean direction, whose length is mostly noise: give it a
-    ``server_optimizer`` of planned length. Metrics of a round have ``expected-cosine`` besides,
-    with the direction that clients have in common if they agree.
+    Clients run :class:`~flower_ldp.clients.LdpMod` with
+    :class:`~flower_ldp.clients.CodewordRelease`. A report tells of the update's direction and
+    nothing of its length. The model moves by an estimate of the clients' mean direction, whose
+    length is mostly noise: give it a ``server_optimizer`` of planned length. Metrics of a round
+    have ``expected-cosine`` besides: of the estimate with the clients' direction, if they agree.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     Raises
     ------
     TypeError
-        If the mechanism or the health is of another type.
+        If the mechanism, the optimizer or the health is of another type.
 
     Examples
     --------
@@ -109,6 +109,11 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         configrecord_key: str = "config",
         evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
     ) -> None:
+        if not callable(getattr(server_optimizer, "step", None)):
+            raise TypeError(
+                "server_optimizer must be a ServerOptimizer, as FixedLength(0.5, rounds=40), "
+                f"got {server_optimizer!r}: most of the estimate's length is noise"
+            )
         super().__init__(
             mechanism,
             server_optimizer=server_optimizer,
@@ -122,6 +127,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
             configrecord_key=configrecord_key,
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
+        self._optimizer = server_optimizer
         self._asked = 0
 
     def _tally(self, dimension: int, participation: float) -> CodewordTally:
@@ -135,8 +141,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         spent = compose(self._proposal(self.mechanism).events())[Unit.CLIENT]
         yield f"\t├──> Codeword: {self.mechanism}"
         yield f"\t│\t├──Cost of a round: epsilon {spent.epsilon:g} per client"
-        if self.server_optimizer is not None:
-            yield f"\t│\t└──Server optimizer: {self.server_optimizer.describe()}"
+        yield f"\t│\t└──Server optimizer: {self._optimizer.describe()}"
 
     def _proposal(self, mechanism: Codeword) -> CodewordProposal:
         return CodewordProposal(mechanism, self._health.epsilon)
