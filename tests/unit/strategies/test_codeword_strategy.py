@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import CodewordRelease, LdpMod
 from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword
+from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import CodewordStrategy, FixedLength, Health, Momentum
 from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
@@ -36,6 +39,7 @@ messages: {train: {codeword: {epsilon: 8.0}, health: {epsilon: 0.5}}}
 budgets: {client: {life: {epsilon: 17.0}}}
 """
 _numbers = itertools.count()
+outside_a_run = pytest.mark.usefixtures("_outside_a_run")
 
 
 class FakeGrid:
@@ -48,8 +52,8 @@ class FakeGrid:
         return self.nodes
 
 
-@pytest.fixture(autouse=True)
-def _messages_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
         return [
             message(content, node=node, kind=kind, message_id=f"c-{next(_numbers)}")
@@ -102,6 +106,7 @@ def moved(arrays: Any) -> np.ndarray:
     return np.concatenate([(arrays[n].numpy() - MODEL[n]).ravel() for n in ("w", "scale")])
 
 
+@outside_a_run
 def test_gate_ledger_and_strategy_agree(tmp_path: Path) -> None:
     """One owner is asked three times: two reports leave, and then the budget is spent."""
     policy = owner(tmp_path / "site")
@@ -129,6 +134,32 @@ def test_gate_ledger_and_strategy_agree(tmp_path: Path) -> None:
         assert ledger.verify().entries == 2
 
 
+@pytest.mark.usefixtures("simulation_policy")
+def test_a_run_in_one_process_learns_a_direction() -> None:
+    """Apps of Flower, the shipped policy for simulations, and rounds with codes of their own."""
+    target = np.random.default_rng(0).normal(size=50).astype(np.float32)
+    server, client, found = ServerApp(), ClientApp(mods=[LdpMod(train=CodewordRelease())]), []
+
+    @client.train()
+    def train(sent: Message, _: Context) -> Message:
+        model = sent.content.array_records["arrays"]["w"].numpy()
+        return Message(RecordDict({"a": record({"w": model + target})}), reply_to=sent)
+
+    @server.main()
+    def main(grid: Grid, _: Context) -> None:
+        strategy = CodewordStrategy(Codeword(8.0), FixedLength(1.0, 100), min_train_nodes=4)
+        model = record({"w": np.zeros(50, dtype=np.float32)})
+        found.append(strategy.start(grid, model, num_rounds=6))
+
+    run_in_process(server, client, 4)
+    (result,) = found
+    moved = result.arrays["w"].numpy()
+    assert moved @ target / np.linalg.norm(moved) / np.linalg.norm(target) > 0.5
+    metrics = result.train_metrics_clientapp[6]
+    assert (metrics["accepted"], metrics["epsilon-total"]) == (4, 48.0)
+
+
+@outside_a_run
 def test_clients_that_agree_move_the_model_their_way(tmp_path: Path) -> None:
     policy = owner(tmp_path / "site")
     policy.write_text(POLICY.replace("17.0", "1000.0").replace("deployment", "simulation"))
@@ -147,6 +178,7 @@ def test_clients_that_agree_move_the_model_their_way(tmp_path: Path) -> None:
     assert metrics["accepted"] == 60
 
 
+@outside_a_run
 def test_each_round_has_codes_of_its_own_and_states_k() -> None:
     strategy = CodewordStrategy(Codeword(8.0, seed=2**63 - 2), STEP)
     seen = [proposal(ask(strategy, n)[0]).mechanism for n in (1, 2, 3)]
@@ -154,6 +186,7 @@ def test_each_round_has_codes_of_its_own_and_states_k() -> None:
     assert {mechanism.favoured for mechanism in seen} == {MECHANISM.plan(DIMENSION).favoured}
 
 
+@outside_a_run
 def test_the_step_is_along_what_was_named() -> None:
     strategy = CodewordStrategy(MECHANISM, STEP)
     sent = ask(strategy)[0]
@@ -164,6 +197,7 @@ def test_the_step_is_along_what_was_named() -> None:
     np.testing.assert_allclose(moved(arrays), 0.5 * word / np.linalg.norm(word), atol=1e-6)
 
 
+@outside_a_run
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [(b"\x01\x00", "length"), (b"\x02\x00\x00", "version"), (b"\x01\xff\xff", "range")],
@@ -180,6 +214,7 @@ def test_a_bad_reply_is_left_out(payload: bytes, reason: str) -> None:
     assert (metrics["accepted"], metrics[f"rejected-{reason}"]) == (1, 1)
 
 
+@outside_a_run
 def test_with_no_usable_reply_the_model_stays() -> None:
     strategy = CodewordStrategy(MECHANISM, STEP)
     ask(strategy)
@@ -189,6 +224,7 @@ def test_with_no_usable_reply_the_model_stays() -> None:
     assert (metrics["accepted"], metrics["epsilon-total"]) == (0, 8.0)
 
 
+@outside_a_run
 def test_a_health_bit_is_asked_for_and_charged(tmp_path: Path) -> None:
     strategy = CodewordStrategy(MECHANISM, STEP, health=Health(0.5))
     sent = ask(strategy)[0]
