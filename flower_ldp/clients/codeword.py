@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from flwr.app import RecordDict
 
-from flower_ldp.clients.update import OpenPlain, read_proposal
+from flower_ldp.clients.update import OpenPlain, UpdateRelease
 from flower_ldp.wire.codeword import CodewordProposal
+
+_RELEASE = UpdateRelease(CodewordProposal.from_fields)
 
 
 @dataclass(frozen=True)
@@ -29,4 +31,4 @@ class CodewordRelease:
         ValueError
             If the model cannot be flattened, or has too few or too many weights for the proposal.
         """
-        return OpenPlain(*read_proposal(content, CodewordProposal.from_fields))
+        return _RELEASE.open(content)
