@@ -34,6 +34,7 @@ def test_scores_are_the_exact_ratio(dimension: int) -> None:
 
 def test_a_sampler_with_twice_the_epsilon_is_refuted() -> None:
     case = BUILDERS["codeword"](Settings(epsilon=1.0, dimension=100))
+    case = replace(case, contrasts=case.contrasts[:1], reuse_pairs=case.reuse_pairs[:1])
     worse = Codeword(2.0, rotations=4)
     seeds = itertools.count(10**6)
 
@@ -41,11 +42,11 @@ def test_a_sampler_with_twice_the_epsilon_is_refuted() -> None:
         return RandomSource.seeded(next(seeds))
 
     broken = replace(case, draw=lambda update, rng: worse.randomize(update, rng, 100))
-    found = {result.check: result for result in audit_case(broken, 2_000, sources=seeded)}
+    found = {result.check: result for result in audit_case(broken, 1_000, sources=seeded)}
     assert found["opposite directions"].refuted
-    found = {result.check: result for result in audit_case(case, 2_000, sources=seeded)}
+    found = {result.check: result for result in audit_case(case, 1_000, sources=seeded)}
     assert not any(result.refuted for result in found.values())
-    assert found["opposite directions"].lower_bound > 0.6
+    assert found["opposite directions"].lower_bound > 0.4
 
 
 def test_updates_of_one_entry_are_no_case() -> None:
