@@ -14,6 +14,7 @@ import numpy as np
 
 from flower_ldp.audit.account_cases import nested_units
 from flower_ldp.audit.cases import Case
+from flower_ldp.audit.codeword_cases import codeword
 from flower_ldp.audit.embedding_cases import codebook_embedding, unary
 from flower_ldp.audit.long_cases import signds_long
 from flower_ldp.audit.noise_cases import bounded_mean, gaussian, laplace
@@ -30,6 +31,7 @@ from flower_ldp.mechanisms import (
     BoundedMean,
     CodebookEmbedding,
     CodebookResponse,
+    Codeword,
     Gaussian,
     KaryResponse,
     Laplace,
@@ -42,6 +44,8 @@ from flower_ldp.mechanisms import (
 _CLASSES = 10
 #: Bits of an embedding: few, so that the rarest report is not too rare.
 _BITS = 4
+#: Codes of a seed: few, since a score knows the favoured codewords of each.
+_CODES = 4
 #: The client's share of the epsilon of an example, of which the rest is the example's own.
 _CLIENT_SHARE = 0.75
 #: Certain rows, and hesitant ones, of three classes.
@@ -110,6 +114,7 @@ BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
         "signds": lambda s: signds(_signds(s, s.epsilon), s.dimension),
         "signds-magrr": _signds_magrr,
         "signds-long": lambda s: signds_long(_signds(s, s.epsilon)),
+        "codeword": lambda s: codeword(Codeword(s.epsilon, rotations=_CODES), s.dimension),
         "account": _nested_units,
     }
 )

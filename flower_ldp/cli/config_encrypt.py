@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from flower_ldp.cli.output import Report, number
 from flower_ldp.config import (
+    CodewordConfig,
     DPEncryptConfig,
     EncryptConfig,
     SignDSConfig,
@@ -23,6 +24,8 @@ from flower_ldp.wire.health import health_events
 from flower_ldp.yaml_source import Section
 
 _OFTEN = 0.9
+#: Models for which a codeword's bits and worth are said: a head, and a small network.
+_SIZES = (2_000, 60_000)
 #: Of JSON, and of the lines that a person reads.
 Facts: TypeAlias = dict[str, object]
 Pairs: TypeAlias = list[tuple[str, str]]
@@ -101,13 +104,40 @@ def _gaussian(chosen: DPEncryptConfig) -> tuple[Facts, Pairs]:
     ]
 
 
+def _codeword(codeword: CodewordConfig) -> tuple[Facts, Pairs]:
+    mechanism, optimizer = codeword.mechanism(), codeword.server_optimizer()
+    examples = {size: mechanism.plan(size) for size in _SIZES if mechanism.favoured <= size}
+    facts: Facts = {
+        "reports": {
+            str(size): {"bits": plan.bits, "favoured": plan.favoured, "efficiency": plan.efficiency}
+            for size, plan in examples.items()
+        },
+        "server_optimizer": optimizer.describe(),
+    }
+    chosen = f"{mechanism.favoured:,}" if mechanism.favoured else "by what a report is worth"
+    return facts, [
+        ("codewords favoured", chosen),
+        ("codes of a round", f"{mechanism.rotations:,}"),
+        *(
+            (f"   of {size:,} weights", f"{plan.bits} bits, efficiency {number(plan.efficiency)}")
+            for size, plan in examples.items()
+        ),
+        ("server optimizer", optimizer.describe()),
+    ]
+
+
 def _fields(section: UpdateSection) -> tuple[Facts, Pairs]:
     return {}, [(name, str(value)) for name, value in section.model_dump().items()]
 
 
 #: What is said of a section that training goes by, apart from its cost: its fields, if no more.
 TRAINING: Mapping[type, Callable[[Any], tuple[Facts, Pairs]]] = MappingProxyType(
-    {SignDSConfig: _signds, DPEncryptConfig: _gaussian, Section: _fields}
+    {
+        SignDSConfig: _signds,
+        CodewordConfig: _codeword,
+        DPEncryptConfig: _gaussian,
+        Section: _fields,
+    }
 )
 
 

@@ -29,6 +29,7 @@ _EXAMPLES = (
     "flower-ldp plan --params 61706 --epsilon 8 --rounds 80 --clients 100",
     "flower-ldp plan --params 61706 --total-epsilon 8 --rounds 3 --clients 100",
 )
+_CODEWORD = ("flower-ldp plan codeword --epsilon 8 --params 2010 --clients 25",)
 _LAPLACE = (
     "flower-ldp plan laplace --noise-below 1e-5 --probability 0.9",
     "flower-ldp plan laplace --epsilon 4 --classes 10 --rounds 5 --clients 1000",
@@ -40,7 +41,7 @@ app = typer.Typer(
     cls=_SignDSByDefault,
     help="Say what a run costs and what it can learn, before it starts. Without a "
     "mechanism's name the mechanism is signds: see 'flower-ldp plan signds --help'.",
-    epilog=epilog(*_EXAMPLES, _LAPLACE[0], *_LABELS, *_GAUSSIAN),
+    epilog=epilog(*_EXAMPLES, *_CODEWORD, _LAPLACE[0], *_LABELS, *_GAUSSIAN),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -119,6 +120,44 @@ def signds(
         dim_out=dim_out,
         magnitude_epsilon=magnitude_epsilon,
         health_epsilon=health_epsilon,
+        delta=delta,
+    )
+    with reporting(as_json) as report:
+        answer(options, report)
+
+
+@app.command("codeword", cls=Command, epilog=epilog(*_CODEWORD))
+def codeword(
+    epsilon: Annotated[float, typer.Option(help="Per round and client, in (0, 100].")],
+    params: Annotated[int, typer.Option(help="Number of weights of the model, d.")],
+    favoured: Annotated[
+        int, typer.Option(help="Codewords that are favoured; 0 chooses what is worth most.")
+    ] = 0,
+    rotations: Annotated[
+        int, typer.Option(help="Codes that a round's reports are spread over, in [1, 4096].")
+    ] = 64,
+    rounds: Annotated[int, typer.Option(help="Rounds, each of which asks the client.")] = 1,
+    clients: Annotated[int | None, typer.Option(help="Clients of a round.")] = None,
+    delta: Annotated[
+        float, typer.Option(help="Of the bound by privacy loss distributions, in (0, 1).")
+    ] = 1e-5,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan codewords: the code's size, bytes, what a report is worth, and what it costs.
+
+    A report's efficiency is the number of weights whose noise it outweighs: N reports of clients
+    that agree have about the cosine sqrt(x / (1 + x)) with their direction, x being N times the
+    efficiency over the weights. Beside it stands SignDS's, at the same epsilon.
+    """
+    from flower_ldp.cli.codeword_plan import PlanOptions, answer
+
+    options = PlanOptions(
+        epsilon=epsilon,
+        params=params,
+        favoured=favoured,
+        rotations=rotations,
+        rounds=rounds,
+        clients=clients,
         delta=delta,
     )
     with reporting(as_json) as report:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from flwr.app import MessageType
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
+from flower_ldp.clients.codeword import CodewordRelease
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.labels import PrivateLabels, private_labels
@@ -26,6 +27,7 @@ from flower_ldp.labels.stages import LabelStages
 __all__ = [
     "RELEASES",
     "Admission",
+    "CodewordRelease",
     "EmbeddingRelease",
     "GaussianRelease",
     "KeptRelease",
@@ -55,7 +57,11 @@ __all__ = [
 RELEASES: Mapping[str, Mapping[str, Release]] = MappingProxyType(
     {
         MessageType.TRAIN: MappingProxyType(
-            {"signds": SignDSRelease(), "gaussian": GaussianRelease()}
+            {
+                "signds": SignDSRelease(),
+                "gaussian": GaussianRelease(),
+                "codeword": CodewordRelease(),
+            }
         ),
         MessageType.EVALUATE: MappingProxyType(
             {"laplace": ProtectedEvalRelease(), "codebook": ProtectedEvalRelease()}

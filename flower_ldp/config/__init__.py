@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from flower_ldp.config.codeword import CodewordConfig
 from flower_ldp.config.dpsgd import DPSGDConfig, DPSGDFile, load_dpsgd_config
 from flower_ldp.config.encrypt import (
     DPEncryptConfig,
@@ -50,6 +51,7 @@ from flower_ldp.yaml_source import Section
 
 __all__ = [
     "SECTIONS",
+    "CodewordConfig",
     "DPEncryptConfig",
     "DPSGDConfig",
     "DPSGDFile",

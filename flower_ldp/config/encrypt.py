@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AliasChoices, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from flower_ldp.config.codeword import CodewordConfig
 from flower_ldp.config.evaluation import LaplaceEvalConfig, UnsupervisedConfig
 from flower_ldp.config.signds import SignDSConfig
 from flower_ldp.mechanisms.gaussian import Gaussian
@@ -49,7 +50,7 @@ class DPEncryptConfig(Section):
 
 
 #: Sections that say how updates are protected; each states its ``events``.
-UpdateSection: TypeAlias = SignDSConfig | DPEncryptConfig
+UpdateSection: TypeAlias = SignDSConfig | DPEncryptConfig | CodewordConfig
 
 #: Narrower than the published section's, which may stand unused beside ``signds``.
 _DP_INTERVALS = {
@@ -74,16 +75,17 @@ class EncryptConfig(Section):
     ----------
     encrypt_train_type, privacy_eval_type
         What training and evaluation go through.
-    signds, laplace_eval, dp_encrypt, pw_encrypt
+    signds, codeword, laplace_eval, dp_encrypt, pw_encrypt
         Their sections.
     health_eps : float, optional
         Epsilon of the health bit, per report and client; without it none is asked for.
     """
 
-    encrypt_train_type: Literal["SIGNDS", "DP_ENCRYPT", "NOT_ENCRYPT"] = Field(
+    encrypt_train_type: Literal["SIGNDS", "CODEWORD", "DP_ENCRYPT", "NOT_ENCRYPT"] = Field(
         validation_alias=AliasChoices("encrypt_train_type", "encrypt_type")
     )
     signds: SignDSConfig = SignDSConfig()
+    codeword: CodewordConfig | None = None
     health_eps: Annotated[float, interval("[0.01, 100]")] | None = None
     privacy_eval_type: Literal["NOT_ENCRYPT", "LAPLACE"] = "NOT_ENCRYPT"
     laplace_eval: LaplaceEvalConfig = LaplaceEvalConfig()
@@ -102,6 +104,8 @@ class EncryptConfig(Section):
         """
         if self.encrypt_train_type == "DP_ENCRYPT":
             return self.dp_encrypt
+        if self.encrypt_train_type == "CODEWORD":
+            return self.codeword
         used = self.encrypt_train_type == "SIGNDS" or "signds" in self.model_fields_set
         return self.signds if used else None
 
@@ -119,6 +123,8 @@ class EncryptConfig(Section):
 
     @model_validator(mode="after")
     def _what_is_used_is_within_its_intervals(self) -> EncryptConfig:
+        if self.encrypt_train_type == "CODEWORD" and self.codeword is None:
+            raise PydanticCustomError("missing", "is missing", {"at": ("codeword",)})
         if self.encrypt_train_type == "DP_ENCRYPT":
             if self.dp_encrypt is None:
                 raise PydanticCustomError("missing", "is missing", {"at": ("dp_encrypt",)})
@@ -143,7 +149,10 @@ class TrainConfig(Section):
 _FORMAT = YamlFormat(
     TrainConfig,
     synonyms={"encrypt_type": "encrypt_train_type"},
-    tagged={"sign_server_optimizer": ("momentum", "fixed_length")},
+    tagged={
+        "sign_server_optimizer": ("momentum", "fixed_length"),
+        "codeword_server_optimizer": ("momentum", "fixed_length"),
+    },
 )
 
 

@@ -14,6 +14,8 @@ from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
+from flower_ldp.mechanisms.codeword import Codeword, NamedCodeword
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.labels import label_names
@@ -35,12 +37,15 @@ __all__ = [
     "BoundedMean",
     "CodebookEmbedding",
     "CodebookResponse",
+    "Codeword",
+    "CodewordPlan",
     "Gaussian",
     "KaryResponse",
     "Laplace",
     "LaplacePlan",
     "MagRR",
     "Mechanism",
+    "NamedCodeword",
     "NoProtectionWarning",
     "RRWithPrior",
     "RandomSource",
@@ -61,6 +66,7 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "signds": (),
         "magrr": ("magnitude",),
         "health": (),
+        "codeword": (),
         "gaussian": ("dpencrypt",),
         "laplace": ("laplaceeval",),
         "codebook_response": ("codebook",),

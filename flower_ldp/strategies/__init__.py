@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.best_model import BestModel
+from flower_ldp.strategies.codeword import CodewordStrategy
 from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
 from flower_ldp.strategies.evaluation.codebooks import (
@@ -43,6 +44,7 @@ __all__ = [
     "ClientPool",
     "ClusterScore",
     "CodeTop",
+    "CodewordStrategy",
     "FixedLength",
     "FixedStep",
     "GaussianStrategy",

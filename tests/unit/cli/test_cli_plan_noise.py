@@ -1,4 +1,4 @@
-"""``flower-ldp plan laplace``, ``labels`` and ``gaussian``: each number found in another way."""
+"""``plan laplace``, ``labels``, ``gaussian`` and ``codeword``: each number found in another way."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from flower_ldp.accounting.composition import totals
-from flower_ldp.mechanisms import Gaussian, KaryResponse, Laplace, RandomSource
+from flower_ldp.mechanisms import Codeword, Gaussian, KaryResponse, Laplace, RandomSource, SignDS
 from flower_ldp.mechanisms.gaussian_law import gaussian_delta
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
+from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
 from flower_ldp.wire.gaussian import encode_gaussian
+from flower_ldp.wire.signds import SignDSProposal
 from tests.cli import flower_ldp
 
 
@@ -157,3 +159,55 @@ def test_wrong_usage_ends_with_2_and_names_the_option(
     done = flower_ldp("plan", *words)
     assert (done.code, done.out) == (2, "")
     assert option in done.err.splitlines()[-1]
+
+
+def test_codewords_are_planned_beside_signds() -> None:
+    ask = ("plan", "codeword", "--epsilon", 8, "--params", 2_010, "--clients", 25, "--rounds", 3)
+    found = flower_ldp(*ask, "--json").json
+    plan = Codeword(8.0).plan(2_010)
+    code = found["code"]
+    assert (code["n"], code["favoured"], code["bits"]) == (2_048, plan.favoured, 18)
+    assert code["efficiency"] == plan.efficiency
+    assert code["cosine"] == plan.cosine_of_sum(25)
+    proposal = CodewordProposal(Codeword(8.0).sized(2_010))
+    assert found["bytes_up"]["per_round"] == proposal.report_bytes(2_010)
+    assert found["epsilon"]["total_pure"] == 24.0
+    other = SignDS(8.0).plan(2_010)
+    square = other.worth**2 / 2_010  # the squared cosine of one report
+    assert found["signds"]["efficiency"] == pytest.approx(2_010 * square / (1 - square))
+    assert found["signds"]["bytes_up"] == SignDSProposal(SignDS(8.0).sized(2_010)).report_bytes(
+        2_010
+    )
+    assert found["better"] == "codeword"
+    said = flower_ldp(*ask).out
+    assert "codeword, by the cosine of 25 reports" in said
+    assert "18" in said
+
+
+@pytest.mark.parametrize(("epsilon", "better"), [(6, "codeword"), (16, "signds"), (100, "signds")])
+def test_signds_is_said_to_be_better_where_it_is(epsilon: int, better: str) -> None:
+    ask = ("plan", "codeword", "--epsilon", epsilon, "--params", 2_010)
+    assert flower_ldp(*ask, "--json").json["better"] == better
+    assert f"{better}, by the efficiency of a report" in flower_ldp(*ask).out
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--epsilon", 0),
+        ("--epsilon", 101),
+        ("--params", 1),
+        ("--params", 2**24 + 1),
+        ("--favoured", -1),
+        ("--favoured", 3_000),
+        ("--rotations", 0),
+        ("--rounds", 0),
+        ("--clients", 0),
+        ("--delta", 1),
+    ],
+)
+def test_codewords_outside_their_intervals_are_wrong_usage(option: str, value: float) -> None:
+    good = {"--epsilon": 8, "--params": 2_010}
+    done = flower_ldp("plan", "codeword", *sum(({**good, option: value}).items(), ()))
+    assert done.code == 2
+    assert option in done.err

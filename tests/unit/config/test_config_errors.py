@@ -96,7 +96,8 @@ SHAPES = [
     (
         "encrypt:\n\n  encrypt_type: PW_ENCRYPT\n",
         3,
-        "encrypt.encrypt_type must be 'SIGNDS', 'DP_ENCRYPT' or 'NOT_ENCRYPT', got PW_ENCRYPT",
+        "encrypt.encrypt_type must be 'SIGNDS', 'CODEWORD', 'DP_ENCRYPT' or 'NOT_ENCRYPT', "
+        "got PW_ENCRYPT",
     ),
     (
         signds_text("sign_scaling: none"),

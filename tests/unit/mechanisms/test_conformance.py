@@ -23,10 +23,12 @@ from flower_ldp.mechanisms import (
     BoundedMean,
     CodebookEmbedding,
     CodebookResponse,
+    Codeword,
     KaryResponse,
     Laplace,
     MagRR,
     Mechanism,
+    NamedCodeword,
     RandomSource,
     RRWithPrior,
     Selection,
@@ -100,18 +102,18 @@ class GivenShape:
 
 @dataclass(frozen=True)
 class GivenDimension:
-    """SignDS for updates of a public dimension."""
+    """A mechanism for updates of a public dimension."""
 
-    mechanism: SignDS
+    mechanism: SignDS | Codeword
     dimension: int
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         return self.mechanism.events()
 
-    def randomize(self, value: Any, rng: RandomSource) -> Selection:
+    def randomize(self, value: Any, rng: RandomSource) -> Any:
         return self.mechanism.randomize(value, rng, self.dimension)
 
-    def log_prob(self, report: Selection, value: Any) -> float:
+    def log_prob(self, report: Any, value: Any) -> float:
         return self.mechanism.log_prob(report, value, self.dimension)
 
 
@@ -171,6 +173,18 @@ ROWS = [
             ORDERS,
         )
         for epsilon, size in ((0.2, 1), (2.0, 2), (9.0, 3))
+    ),
+    *(
+        Row(
+            GivenDimension(Codeword(epsilon, size, rotations, seed=size), 5),
+            VECTORS,
+            [
+                NamedCodeword(8, *parts)
+                for parts in itertools.product(range(rotations), range(8), (1, -1))
+            ],
+            [np.zeros(5)],
+        )
+        for epsilon, size, rotations in ((0.2, 8, 1), (2.0, 3, 2), (9.0, 1, 1))
     ),
     *(
         Row(GivenShape(UnaryEncoding(epsilon, 3), 3), RECORDS, RECORDS, RECORDS)

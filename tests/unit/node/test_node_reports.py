@@ -18,6 +18,7 @@ from flower_ldp.mechanisms import (
     BottomClaim,
     BoundedMean,
     CodebookResponse,
+    Codeword,
     Gaussian,
     Laplace,
     SignDS,
@@ -25,6 +26,7 @@ from flower_ldp.mechanisms import (
 )
 from flower_ldp.node.command import named_gate
 from flower_ldp.node.releases import node_releases
+from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.embedding import (
     ALIGN,
     BACKWARD,
@@ -54,6 +56,7 @@ messages:
     signds: {epsilon: 2.0}
     magrr: {epsilon: 1.0}
     gaussian: {epsilon: 2.0, delta: 1.0e-6}
+    codeword: {epsilon: 2.0}
   evaluate:
     laplace: {epsilon: 6.0}
     codebook_response: {epsilon: 6.0}
@@ -88,6 +91,14 @@ KINDS = {
         TRAINED,
         601,
         (b"\x01" + b"\x80" + bytes(599), b"\x02" + bytes(600)),
+    ),
+    "codeword": Kind(
+        "train",
+        dict(CodewordProposal(Codeword(2.0, 100, 24)).to_fields()),
+        TRAINED,
+        3,
+        # 24 codes of 2,048 codewords: the first number that names none, the last, and a version
+        (b"\x01\xc0\x00", b"\x01\xff\xff", b"\x02\x00\x00"),
     ),
     "laplace": Kind(
         "evaluate",

@@ -23,15 +23,31 @@ from flwr.app import (
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import GaussianRelease, LaplaceEvalRelease, LdpMod, SignDSRelease
+from flower_ldp.clients import (
+    CodewordRelease,
+    GaussianRelease,
+    LaplaceEvalRelease,
+    LdpMod,
+    SignDSRelease,
+)
 from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms import BoundedMean, Gaussian, Laplace, MagRR, RandomSource, SignDS
+from flower_ldp.mechanisms import (
+    BoundedMean,
+    Codeword,
+    Gaussian,
+    Laplace,
+    MagRR,
+    RandomSource,
+    SignDS,
+)
 from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies import (
+    CodewordStrategy,
+    FixedLength,
     FixedStep,
     GaussianStrategy,
     Health,
@@ -41,6 +57,7 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.health import HealthWatch
+from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian
@@ -66,12 +83,14 @@ PROPOSALS = {
     "signds": SignDSProposal(SignDS(8.0, 0.2), health_epsilon=SURE),
     "signds and its bit": SignDSRow,
     "gaussian": GaussianProposal(Gaussian(1.0, 1e-5), SURE),
+    "codeword": CodewordProposal(Codeword(8.0, 9), SURE),
     "laplace": EvalProposal(LAPLACE, METRICS, SURE),
 }
 RELEASES = {
     "signds": SignDSRelease(),
     "signds and its bit": SignDSRelease(),
     "gaussian": GaussianRelease(),
+    "codeword": CodewordRelease(),
     "laplace": LaplaceEvalRelease(),
 }
 
@@ -364,6 +383,8 @@ def answers(name: str, messages: list[Message], failing: int) -> list[Message]:
 def strategy_of(name: str, health: Health | None) -> Any:
     if name == "gaussian":
         return GaussianStrategy(Gaussian(1.0, 1e-5), health=health)
+    if name == "codeword":
+        return CodewordStrategy(Codeword(8.0), FixedLength(0.5, 10), health=health)
     if name == "laplace":
         return LaplaceEvalStrategy(FedAvg(), LAPLACE, metrics=METRICS, health=health)
     step = LearnedStep(MagRR(1.0)) if "bit" in name else FixedStep(0.5)
@@ -407,7 +428,7 @@ def test_a_run_of_failing_apps_is_stopped_and_its_cost_is_told(name: str) -> Non
 
 
 def strategy_cost(name: str) -> float:
-    return {"gaussian": 1.0, "laplace": 5.0, "signds": 8.0}.get(name, 9.0)
+    return {"gaussian": 1.0, "laplace": 5.0, "signds": 8.0, "codeword": 8.0}.get(name, 9.0)
 
 
 def test_few_clients_are_sure_together_after_some_rounds() -> None:

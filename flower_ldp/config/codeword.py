@@ -1,0 +1,49 @@
+"""The ``codeword`` section: one codeword a report, and the server's steps."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from flower_ldp.config.signds import FixedLengthConfig, MomentumConfig
+from flower_ldp.mechanisms.codeword import Codeword
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.strategies import ServerOptimizer
+from flower_ldp.yaml_source import Section, interval
+
+
+class CodewordConfig(Section):
+    """The ``codeword`` section; used if ``encrypt_train_type`` is ``CODEWORD``.
+
+    Parameters
+    ----------
+    codeword_eps : float
+        Epsilon of a report, per round and client.
+    codeword_favoured : int
+        K, how many codewords are favoured; 0 to choose it by what a report is then worth.
+    codeword_rotations : int
+        How many codes the reports of a round are spread over.
+    codeword_server_optimizer : mapping
+        ``kind: momentum`` or ``kind: fixed_length`` with its fields. Required: most of the
+        estimate's length is noise.
+    """
+
+    codeword_eps: Annotated[float, interval("(0, 100]")]
+    codeword_favoured: Annotated[int, interval("[0, 16777216]", int)] = 0
+    codeword_rotations: Annotated[int, interval("[1, 4096]", int)] = 64
+    codeword_server_optimizer: Annotated[
+        MomentumConfig | FixedLengthConfig, Field(discriminator="kind")
+    ]
+
+    def mechanism(self) -> Codeword:
+        """Return the mechanism, for :class:`~flower_ldp.strategies.CodewordStrategy`."""
+        return Codeword(self.codeword_eps, self.codeword_favoured, self.codeword_rotations)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return epsilon of the report."""
+        return self.mechanism().events()
+
+    def server_optimizer(self) -> ServerOptimizer:
+        """Return the server optimizer with fresh state."""
+        return self.codeword_server_optimizer.build()

@@ -1,0 +1,336 @@
+r"""Codewords: one public unit vector near the client's direction, in two or three bytes.
+
+A public code has M = 2n unit vectors: the rows of Hadamard's matrix of order n behind public
+random signs (:mod:`flower_ldp.mechanisms.sampling.hadamard`), over their length, each with both
+signs. An update u of d <= n entries, filled up with zeros, has an inner product with each; one
+fast transform finds all. **Exactly K** codewords are favoured: the K of the largest inner
+product. There are G such codes of one seed. The report is the number r of a code, drawn
+uniformly and independent of u, and a codeword c of it, drawn with
+
+.. math:: P(c \mid u, r) \propto e^{\epsilon\,[c \in S_r(u)]}.
+
+**Neighbours**: any two updates (replace-one at the level of a client's whole data). **Theorem**:
+one report is epsilon-LDP, and tight, whatever the codes are and whoever chose the seed. *Proof*: r
+carries no information. For given r, S has exactly K of M codewords for every u, so the normalizer
+K e^epsilon + M - K is the same for all, and two probabilities of one c differ by a factor of at
+most e^epsilon. How inner products are rounded does not matter: they only order the codewords.
+
+**Ties** are broken by position, counted from an offset t that is drawn uniformly for each report
+and is not reported: for each t the proof holds, hence for their mixture. So no codeword is
+preferred: an update of zeros is answered by a uniform codeword.
+
+**Invalid input.** What is no d finite numbers is answered as an update of zeros.
+
+**Estimate.** For an update in a random direction the mean report is that direction times a
+public number (:mod:`flower_ldp.mechanisms.codeword_plan`). Of one code it is not quite u's
+direction, but leans to its largest inner products; over many codes that averages out.
+
+**What the clock tells.** Whichever side of the law is drawn, as many random numbers are taken and
+the same work is done: how long it took must not say whether the report is a favoured one.
+
+Sources: Isik, Chen, Ozgur, Weissman, No, "Exact optimality of communication-privacy-utility
+tradeoffs in distributed mean estimation", NeurIPS 2023 (k-closest encoding on a rotated code);
+Feldman, Talwar, "Lossless compression of efficient private local randomizers", ICML 2021.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan, plan_for
+from flower_ldp.mechanisms.inputs import note, read_vector
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.coin import COIN_BITS
+from flower_ldp.mechanisms.sampling.hadamard import signs, transform
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+#: Most codes of one seed.
+MAX_ROTATIONS = 4096
+#: Exclusive end of seeds: records of Flower hold signed integers.
+MOST_SEED = 2**63
+
+
+@dataclass(frozen=True)
+class NamedCodeword:
+    """A report: which code, which row of it, and its sign.
+
+    Parameters
+    ----------
+    order : int
+        n, the code's rows; public.
+    rotation : int
+        r, in [0, G).
+    row : int
+        In [0, n).
+    sign : int
+        1 or -1.
+    """
+
+    order: int
+    rotation: int
+    row: int
+    sign: int
+
+
+@dataclass(frozen=True)
+class Codeword:
+    """One codeword of a public code near the update's direction.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release, per client (pure LDP); in (0, 100].
+    favoured : int
+        K, in [1, n]; 0 to choose it by what a report is then worth.
+    rotations : int
+        G, how many codes reports are spread over; in [1, 4096].
+    seed : int
+        Of the codes' signs, public; in [0, 2^63). Another round is best given another seed.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> plan = Codeword(epsilon=8.0).plan(2_010)
+    >>> plan.order, plan.favoured, plan.bits, round(plan.efficiency, 1)
+    (2048, 13, 18, 7.5)
+    """
+
+    epsilon: float
+    favoured: int = 0
+    rotations: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon <= 100:
+            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
+        for name, low, high in (
+            ("favoured", 0, 2**24),
+            ("rotations", 1, MAX_ROTATIONS),
+            ("seed", 0, MOST_SEED - 1),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ValueError(f"{name} must be an integer in [{low}, {high}], got {value}")
+
+    def plan(self, dimension: int) -> CodewordPlan:
+        """Return n, K and the law for an update of ``dimension`` entries.
+
+        Parameters
+        ----------
+        dimension : int
+            d, in [2, 2^24].
+
+        Raises
+        ------
+        ValueError
+            If ``dimension`` is outside its interval, or K is above n.
+        """
+        return plan_for(self.epsilon, self.favoured, self.rotations, dimension)
+
+    def sized(self, dimension: int) -> Codeword:
+        """Return the same mechanism for updates of ``dimension`` entries, with K written out.
+
+        What a server proposes: two machines need not find the same K from doubles.
+        """
+        return replace(self, favoured=self.plan(dimension).favoured)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one report: epsilon per client, pure."""
+        return (PrivacyEvent("codeword", self.epsilon, unit=Unit.CLIENT),)
+
+    def randomize(
+        self, value: object, rng: RandomSource, dimension: int | None = None
+    ) -> NamedCodeword:
+        """Return a private report of an update.
+
+        Parameters
+        ----------
+        value : ndarray of floats, shape (d,)
+            The update; read, never changed. Answered by a uniform codeword if it is not
+            finite or no such vector.
+        rng : RandomSource
+            Source of the code, the offset and the codeword.
+        dimension : int, optional
+            d, public. By default as many entries as there are.
+
+        Raises
+        ------
+        ValueError
+            If ``dimension`` is one that :meth:`plan` does not take.
+        """
+        update, dimension = read_vector(value, dimension)
+        plan = self.plan(dimension)
+        direction = _direction(update, plan)
+        if direction is None:
+            note("codeword", f"the update is no {dimension} finite numbers")
+        rotation = rng.below(plan.rotations)
+        products = self._products(direction, plan, rotation)
+        favoured = _favoured(products, plan.favoured, rng.below(plan.codewords))
+        is_favoured = rng.bits(COIN_BITS) < plan.weight
+        position = _draw(favoured, plan.codewords, rng, inside=is_favoured)
+        return NamedCodeword(plan.order, rotation, position >> 1, 1 - 2 * (position & 1))
+
+    def log_prob(self, report: NamedCodeword, value: object, dimension: int | None = None) -> float:
+        """Return log P(report | value) by a full sort, roundings of the weights included.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` is none of this mechanism.
+        """
+        update, dimension = read_vector(value, dimension)
+        plan = self.plan(dimension)
+        check_report(report, plan)
+        products = self._products(_direction(update, plan), plan, report.rotation)
+        share = _share_of_offsets(products, plan.favoured, 2 * report.row + (report.sign < 0))
+        rest = plan.codewords - plan.favoured
+        # In units of 2^-256 / (K (M - K) M G): exact integers up to the logarithm.
+        weight = share * plan.weight * rest
+        weight += (plan.codewords - share) * ((1 << COIN_BITS) - plan.weight) * plan.favoured
+        below = (plan.favoured * rest * plan.codewords * plan.rotations) << COIN_BITS
+        return math.log(weight / below)  # of integers: rounded once
+
+    def total(self, reports: Iterable[NamedCodeword], dimension: int) -> NDArray[np.float64]:
+        """Return the sum of the named unit vectors, shape (d,): a transform for each code.
+
+        Parameters
+        ----------
+        reports : iterable of NamedCodeword
+            One per client.
+        dimension : int
+            d.
+        """
+        plan = self.plan(dimension)
+        named: dict[int, list[NamedCodeword]] = {}
+        for report in reports:
+            check_report(report, plan)
+            named.setdefault(report.rotation, []).append(report)
+        found = np.zeros(dimension)
+        for rotation in sorted(named):
+            counts = np.zeros(plan.order)
+            for report in named[rotation]:
+                counts[report.row] += report.sign
+            # The matrix is symmetric: a sum of its rows is a transform of their numbers.
+            found += (transform(counts) * signs(self.seed, rotation, plan.order))[:dimension]
+        return found / math.sqrt(plan.order)
+
+    def estimate(self, reports: Iterable[NamedCodeword], dimension: int) -> NDArray[np.float64]:
+        """Return an estimate of the mean direction u / |u| of the clients.
+
+        Unbiased for directions in no relation to the codes.
+
+        Parameters
+        ----------
+        reports : iterable of NamedCodeword
+            One per client.
+        dimension : int
+            d.
+
+        Returns
+        -------
+        ndarray of float64, shape (d,)
+
+        Raises
+        ------
+        ValueError
+            If there is no report, or one is none of this mechanism.
+        """
+        reports = list(reports)
+        if not reports:
+            raise ValueError("reports must hold at least one report")
+        return self.total(reports, dimension) / (len(reports) * self.plan(dimension).projection)
+
+    def _products(
+        self, direction: NDArray[np.float64] | None, plan: CodewordPlan, rotation: int
+    ) -> NDArray[np.float64]:
+        """Return inner products with the rows, in some unit; zeros for what is no direction."""
+        with np.errstate(all="ignore"):
+            filled = np.zeros(plan.order)
+            if direction is not None:
+                filled[: plan.dimension] = direction
+            return transform(filled * signs(self.seed, rotation, plan.order))
+
+
+def _direction(update: NDArray[Any] | None, plan: CodewordPlan) -> NDArray[np.float64] | None:
+    """Return the update over its largest magnitude, or zeros; None if it is not finite.
+
+    So that sums of any finite entries stay within doubles.
+    """
+    if update is None:
+        return None
+    with np.errstate(all="ignore"):
+        largest = float(np.abs(update).max())
+        if not math.isfinite(largest):
+            return None
+        return update.astype(np.float64) / largest if largest > 0 else np.zeros(plan.dimension)
+
+
+def check_report(report: NamedCodeword, plan: CodewordPlan) -> None:
+    """Raise ValueError unless a report names a codeword of the plan's codes."""
+    right = 0 <= report.rotation < plan.rotations and 0 <= report.row < plan.order
+    if not (right and report.sign in (-1, 1) and report.order == plan.order):
+        raise ValueError(
+            f"report must name one of {plan.rotations} codes, one of {plan.order} rows and a sign"
+        )
+
+
+def _favoured(products: NDArray[np.float64], size: int, offset: int) -> NDArray[np.int64]:
+    """Return the positions of the favoured codewords: 2i is row i, 2i + 1 is its opposite.
+
+    Of a row and its opposite one has the inner product's magnitude, and at most n are favoured:
+    so magnitudes order them. Those of 0 are the row's and its opposite's alike.
+    """
+    magnitudes = np.abs(products)
+    threshold = np.partition(magnitudes, len(magnitudes) - size)[len(magnitudes) - size]
+    above = _nearer(products, np.flatnonzero(magnitudes > threshold))
+    at_edge = np.flatnonzero(magnitudes == threshold)
+    if threshold > 0:
+        ties = _nearer(products, at_edge)
+    else:
+        ties = (2 * at_edge[:, None] + np.arange(2)).ravel()
+    first = int(np.searchsorted(ties, offset))
+    chosen = ties[(first + np.arange(size - len(above))) % len(ties)]
+    return np.concatenate([above, chosen])
+
+
+def _nearer(products: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of rows, or of their opposites where these are nearer; in order."""
+    return 2 * rows + (products[rows] < 0)
+
+
+def _draw(favoured: NDArray[np.int64], codewords: int, rng: RandomSource, *, inside: bool) -> int:
+    """Return a uniform position among the favoured ones, or among all others.
+
+    Both are drawn, so that neither time nor the random source tells which is returned.
+    """
+    ascending = np.sort(favoured)
+    within = int(ascending[rng.below(len(ascending))])
+    beside = rng.below(codewords - len(ascending))
+    # The others in ascending order: as many favoured ones come before as stand at most there.
+    beside += int(np.searchsorted(ascending - np.arange(len(ascending)), beside, side="right"))
+    return (beside, within)[inside]
+
+
+def _share_of_offsets(products: NDArray[np.float64], size: int, position: int) -> int:
+    """Return for how many of the M offsets a codeword is favoured, by a stable sort."""
+    both = [value for product in products.tolist() for value in (product, -product)]
+    ranked = sorted(both, reverse=True)
+    threshold = ranked[size - 1]
+    if both[position] != threshold:
+        return len(both) if both[position] > threshold else 0
+    ties = [place for place, value in enumerate(both) if value == threshold]
+    left = size - sum(value > threshold for value in both)
+    place = ties.index(position)
+    # Favoured if the first tie from the offset on is this one, or one of the left - 1 before it.
+    gaps = [(ties[i] - ties[i - 1]) % len(both) or len(both) for i in range(len(ties))]
+    return sum(gaps[(place - step) % len(ties)] for step in range(left))

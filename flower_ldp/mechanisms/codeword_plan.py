@@ -1,0 +1,169 @@
+r"""What a configuration of the codeword mechanism comes to: n, K, and what a report is worth.
+
+Everything here depends on d, epsilon, K and G: public configuration.
+
+**Worth.** Let the codewords be cut to the update's d of n entries, so that they are
+:math:`\sqrt{d/n}` long. A report of a random update u has the mean :math:`g\,u/|u|` with
+:math:`g = \kappa\,m(K)/\sqrt n`: :math:`\kappa = P(S) - (1 - P(S)) K/(M-K)`, and m(K) the mean of
+the K largest of n normal magnitudes. Around its mean it spreads by :math:`d/n - g^2` in square
+length. So the sum of N reports of one update has with it a cosine of about
+
+.. math:: \frac{1}{\cos^2} - 1 = \frac{d/n - g^2}{N g^2}
+    + \frac{1 - 1/N}{G} \Big(\frac{d}{K\,m(K)^2} - 1\Big).
+
+The first term is noise, and one over x / d for x = N times the *efficiency*. The second is what G
+codes leave: the mean report of one code is the mean of its K favoured codewords, which only leans
+to u. It is exact for d = n; where d is little above n/2, rows come in pairs that differ in few of
+the d entries, and it is up to about twice as large. Each round has codes of its own, so over rounds
+it falls as noise does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+from flower_ldp.mechanisms.sampling.coin import COIN_BITS
+from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
+from flower_ldp.mechanisms.sampling.hadamard import order_for
+
+# Sizes of the favoured set that are tried, in ratios of about one sixth.
+_RATIO = 1.16
+# So many of the largest are summed by their quantiles, the others by an integral.
+_ONE_BY_ONE = 1024
+
+
+@dataclass(frozen=True)
+class CodewordPlan:
+    """What a configuration comes to for one dimension; all of it public.
+
+    Parameters
+    ----------
+    dimension : int
+        d, entries of the update.
+    order : int
+        n, the least power of two from d on.
+    favoured : int
+        K.
+    rotations : int
+        G.
+    weight : int
+        P(the report is favoured) in units of 2^-256, rounded down.
+    """
+
+    dimension: int
+    order: int
+    favoured: int
+    rotations: int
+    weight: int
+
+    @property
+    def codewords(self) -> int:
+        """M = 2n."""
+        return 2 * self.order
+
+    @property
+    def bits(self) -> int:
+        """Bits of a report: of r and of c."""
+        return (self.rotations * self.codewords - 1).bit_length()
+
+    @property
+    def contrast(self) -> float:
+        """Kappa: P(a favoured codeword's set) less what it takes for the others to balance."""
+        probability = math.ldexp(self.weight, -COIN_BITS)
+        rest = self.codewords - self.favoured
+        return probability - (1.0 - probability) * self.favoured / rest
+
+    @property
+    def projection(self) -> float:
+        """g, the expected inner product of a report with the direction of a random update."""
+        return self.contrast * self._mean_of_favoured / math.sqrt(self.order)
+
+    @property
+    def efficiency(self) -> float:
+        """How many weights' worth a report is: N of them are worth N times this, over d.
+
+        The sum of N reports of clients that agree has about the cosine sqrt(x / (1 + x)) with
+        their direction, x being that.
+        """
+        square = self.projection**2
+        return self.dimension * square / (self.dimension / self.order - square)
+
+    def cosine_of_sum(self, reports: int) -> float:
+        """Return the expected cosine of a round's sum with the direction of its clients.
+
+        If they agree. Where they do not, it is less by the share that they have in common.
+
+        Parameters
+        ----------
+        reports : int
+            N, at least 1.
+        """
+        noise = self.dimension / (reports * self.efficiency)
+        lean = self.dimension / (self.favoured * self._mean_of_favoured**2) - 1.0
+        structure = (1.0 - 1.0 / reports) / self.rotations * max(lean, 0.0)
+        return 1.0 / math.sqrt(1.0 + noise + structure)
+
+    @property
+    def _mean_of_favoured(self) -> float:
+        return _mean_of_largest(self.order, self.favoured)
+
+
+@lru_cache(maxsize=64)
+def plan_for(epsilon: float, favoured: int, rotations: int, dimension: int) -> CodewordPlan:
+    """Return n, K and the law; K is chosen if ``favoured`` is 0.
+
+    Raises
+    ------
+    ValueError
+        If ``dimension`` is outside [2, 2^24], or ``favoured`` is above n.
+    """
+    if dimension < 2:
+        raise ValueError(f"dimension must be at least 2, got {dimension}")
+    order = order_for(dimension)
+    if favoured > order:
+        raise ValueError(f"favoured must be in [0, {order}] for {dimension} entries")
+    size = favoured or _best_size(epsilon, order)
+    return CodewordPlan(dimension, order, size, rotations, _weight(epsilon, size, 2 * order))
+
+
+def _weight(epsilon: float, size: int, codewords: int) -> int:
+    """Return K e^epsilon / (K e^epsilon + M - K) in units of 2^-256, rounded down."""
+    power = size * exp_lower(epsilon)
+    return (power << COIN_BITS) // (power + ((codewords - size) << EXP_BITS))
+
+
+@lru_cache(maxsize=64)
+def _best_size(epsilon: float, order: int) -> int:
+    """Return the K of the largest expected inner product."""
+    sizes, size = [], 1
+    while size <= order:
+        sizes.append(size)
+        size = max(size + 1, math.floor(size * _RATIO))
+
+    def worth(size: int) -> float:
+        plan = CodewordPlan(order, order, size, 1, _weight(epsilon, size, 2 * order))
+        return plan.projection
+
+    return max(sizes, key=worth)
+
+
+@lru_cache(maxsize=4096)
+def _mean_of_largest(order: int, size: int) -> float:
+    """Return the mean of the K largest of n normal magnitudes, by their median quantiles.
+
+    The i-th largest stands at the quantile 1 - (i - 3/8) / (n + 1/4) (Blom 1958); many of them
+    stand where an integral of the tail puts their mean.
+    """
+    normal = NormalDist()
+    exact = min(size, _ONE_BY_ONE)
+    top = sum(normal.inv_cdf(1.0 - (i - 0.375) / (order + 0.25) / 2.0) for i in range(1, exact + 1))
+    if exact == size:
+        return top / size
+    # Tail integrals: the mean of magnitudes above x, times their share, is 2 phi(x).
+    upper = normal.inv_cdf(1.0 - exact / order / 2.0)
+    lower = normal.inv_cdf(1.0 - size / order / 2.0) if size < order else 0.0
+    rest = 2.0 * (normal.pdf(lower) - normal.pdf(upper)) * order
+    return (top + rest) / size

@@ -1,0 +1,147 @@
+"""Federated training from codewords near the clients' updates, as a Flower strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword, NamedCodeword
+from flower_ldp.privacy import Unit, compose
+from flower_ldp.strategies.health import Health
+from flower_ldp.strategies.rounds import Metrics
+from flower_ldp.strategies.server_optimizer import ServerOptimizer
+from flower_ldp.strategies.training import TrainingStrategy
+from flower_ldp.wire.codeword import CodewordProposal
+
+
+class CodewordTally:
+    """One round of codewords: what is asked, and what was named.
+
+    Parameters
+    ----------
+    proposal : CodewordProposal
+        What clients are asked for.
+    dimension : int
+        d.
+    """
+
+    def __init__(self, proposal: CodewordProposal, dimension: int) -> None:
+        self.proposal = proposal
+        self._dimension = dimension
+        self._plan = proposal.mechanism.plan(dimension)
+        self._named: list[NamedCodeword] = []
+
+    def decode(self, payload: bytes) -> NamedCodeword:
+        """Return the named codeword."""
+        return self.proposal.decode(payload, self._dimension)
+
+    def add(self, report: NamedCodeword) -> None:
+        """Take in a report: the transforms come once, in :meth:`step`."""
+        self._named.append(report)
+
+    def close(self, reports: int) -> Metrics:
+        """Return ``expected-cosine`` of the step with the clients' direction, if they agree."""
+        return {"expected-cosine": self._plan.cosine_of_sum(reports)} if reports else {}
+
+    def step(self, reports: int) -> NDArray[np.float64]:
+        """Return the estimate of the clients' mean direction."""
+        return self.proposal.mechanism.estimate(self._named, self._dimension)
+
+
+class CodewordStrategy(TrainingStrategy[Codeword]):
+    """Federated training from one codeword per client, near the direction of its update.
+
+    An ordinary Flower strategy: sampling, ``start`` and ``evaluate_fn`` are those of FedAvg.
+    Clients run :class:`~flower_ldp.clients.LdpMod` with
+    :class:`~flower_ldp.clients.CodewordRelease`. A report tells of the update's direction and
+    nothing of its length. The model moves by an estimate of the clients' mean direction, whose
+    length is mostly noise: give it a ``server_optimizer`` of planned length. Metrics of a round
+    have ``expected-cosine`` besides: of the estimate with the clients' direction, if they agree.
+
+    Parameters
+    ----------
+    mechanism : Codeword
+        Epsilon of a report, and the codes. Each round has a seed of its own, counted on from
+        the mechanism's.
+    server_optimizer : ServerOptimizer
+        Works on the estimated direction, at no cost in privacy; as
+        :class:`~flower_ldp.strategies.FixedLength`. Its state belongs to one run.
+    health : Health, optional
+        Asks for one more private bit per report, whether it is neutral, and stops the run where
+        too many are. By default no such bit is asked for.
+    fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
+        As in FedAvg.
+    fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
+        As in FedAvg, except that the fraction is 0 by default: metrics that clients send
+        raw are a leak, and the gate refuses them. Use ``evaluate_fn`` on the server.
+
+    Raises
+    ------
+    TypeError
+        If the mechanism, the optimizer or the health is of another type.
+
+    Examples
+    --------
+    >>> from flower_ldp.mechanisms import Codeword
+    >>> from flower_ldp.strategies import FixedLength
+    >>> strategy = CodewordStrategy(Codeword(epsilon=8.0), FixedLength(0.5, rounds=40))
+    """
+
+    _mechanism_type = Codeword
+    _mechanism_example = "a Codeword, as Codeword(epsilon=8.0)"
+
+    def __init__(
+        self,
+        mechanism: Codeword,
+        server_optimizer: ServerOptimizer,
+        *,
+        health: Health | None = None,
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 0.0,
+        min_train_nodes: int = 2,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
+    ) -> None:
+        if not callable(getattr(server_optimizer, "step", None)):
+            raise TypeError(
+                "server_optimizer must be a ServerOptimizer, as FixedLength(0.5, rounds=40), "
+                f"got {server_optimizer!r}: most of the estimate's length is noise"
+            )
+        super().__init__(
+            mechanism,
+            server_optimizer=server_optimizer,
+            health=health,
+            fraction_train=fraction_train,
+            fraction_evaluate=fraction_evaluate,
+            min_train_nodes=min_train_nodes,
+            min_evaluate_nodes=min_evaluate_nodes,
+            min_available_nodes=min_available_nodes,
+            arrayrecord_key=arrayrecord_key,
+            configrecord_key=configrecord_key,
+            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
+        )
+        self._optimizer = server_optimizer
+        self._asked = 0
+
+    def _tally(self, dimension: int, participation: float) -> CodewordTally:
+        seed = (self.mechanism.seed + self._asked) % MOST_SEED
+        self._asked += 1
+        mechanism = replace(self.mechanism, seed=seed).sized(dimension)
+        return CodewordTally(self._proposal(mechanism), dimension)
+
+    def _description(self) -> Iterator[str]:
+        """Yield what it costs."""
+        spent = compose(self._proposal(self.mechanism).events())[Unit.CLIENT]
+        yield f"\t├──> Codeword: {self.mechanism}"
+        yield f"\t│\t├──Cost of a round: epsilon {spent.epsilon:g} per client"
+        yield f"\t│\t└──Server optimizer: {self._optimizer.describe()}"
+
+    def _proposal(self, mechanism: Codeword) -> CodewordProposal:
+        return CodewordProposal(mechanism, self._health.epsilon)

@@ -1,0 +1,54 @@
+"""The audit of codewords: its scores are exact log-ratios, and it finds a sampler that is worse."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flower_ldp.audit import BUILDERS, Settings, audit_case
+from flower_ldp.audit.codeword_cases import codeword
+from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 9, 40])
+def test_scores_are_the_exact_ratio(dimension: int) -> None:
+    mechanism = Codeword(1.5, rotations=2, seed=3).sized(dimension)
+    case = codeword(mechanism, dimension)
+    order = mechanism.plan(dimension).order
+    reports = [
+        NamedCodeword(order, *parts) for parts in itertools.product(range(2), range(order), (1, -1))
+    ]
+    for contrast in case.contrasts:
+        first, second = (
+            np.array([mechanism.log_prob(report, update) for report in reports])
+            for update in contrast.pair
+        )
+        ratio, scores = first - second, np.array(contrast.statistic(reports))
+        # Ordered as the ratio is; of zeros it is the ratio less what normalizes.
+        shifted = ratio - ratio[scores == 0].mean()
+        np.testing.assert_allclose(shifted, 1.5 * scores, atol=1e-9)
+
+
+def test_a_sampler_with_twice_the_epsilon_is_refuted() -> None:
+    case = BUILDERS["codeword"](Settings(epsilon=1.0, dimension=100))
+    case = replace(case, contrasts=case.contrasts[:1], reuse_pairs=case.reuse_pairs[:1])
+    worse = Codeword(2.0, rotations=4)
+    seeds = itertools.count(10**6)
+
+    def seeded() -> RandomSource:
+        return RandomSource.seeded(next(seeds))
+
+    broken = replace(case, draw=lambda update, rng: worse.randomize(update, rng, 100))
+    found = {result.check: result for result in audit_case(broken, 1_000, sources=seeded)}
+    assert found["opposite directions"].refuted
+    found = {result.check: result for result in audit_case(case, 1_000, sources=seeded)}
+    assert not any(result.refuted for result in found.values())
+    assert found["opposite directions"].lower_bound > 0.4
+
+
+def test_updates_of_one_entry_are_no_case() -> None:
+    with pytest.raises(ValueError, match="dimension must be at least 2"):
+        codeword(Codeword(1.0), 1)

@@ -1,0 +1,85 @@
+"""The section ``codeword``: strict, and what it stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.config import load_config, parse_config
+from flower_ldp.errors import ConfigError
+from flower_ldp.mechanisms import Codeword
+from flower_ldp.strategies import FixedLength, Momentum
+from tests.cli import flower_ldp
+
+SAMPLE = Path(__file__).parents[3] / "configs" / "codeword.yaml"
+TEXT = """
+encrypt:
+  encrypt_train_type: CODEWORD
+  codeword:
+    codeword_eps: 4.0
+    codeword_server_optimizer: {kind: momentum, momentum: 0.5}
+"""
+
+
+def test_the_sample_is_what_it_says() -> None:
+    encrypt = load_config(SAMPLE).encrypt
+    section = encrypt.training()
+    assert section is not None
+    assert section is encrypt.codeword
+    assert section.mechanism() == Codeword(8.0, 0, 64)
+    assert section.server_optimizer() == FixedLength(0.5, 40)
+    assert section.server_optimizer() is not section.server_optimizer()
+    assert [(event.mechanism, event.epsilon) for event in section.events()] == [("codeword", 8.0)]
+
+
+def test_defaults_are_those_of_the_mechanism() -> None:
+    section = parse_config(TEXT).encrypt.codeword
+    assert section is not None
+    assert section.mechanism() == Codeword(4.0)
+    assert isinstance(section.server_optimizer(), Momentum)
+
+
+def test_beside_another_type_it_is_read_and_not_used() -> None:
+    encrypt = parse_config(TEXT.replace("CODEWORD", "SIGNDS")).encrypt
+    assert encrypt.codeword is not None
+    assert encrypt.training() is encrypt.signds
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("codeword_eps: 4.0", "codeword_eps: 0.0"), r"codeword_eps.*\(0, 100\]"),
+        (("codeword_eps: 4.0", "codeword_rotations: 8"), "codeword_eps"),
+        (("eps: 4.0", "eps: 4.0\n    codeword_rotations: 4097"), r"rotations.*\[1, 4096\]"),
+        (("eps: 4.0", "eps: 4.0\n    codeword_favoured: 1.5"), "favoured.*integer"),
+        (("eps: 4.0", "eps: 4.0\n    codeword_seed: 1"), "codeword_seed"),
+        (("{kind: momentum, momentum: 0.5}", "null"), "codeword_server_optimizer"),
+        (("{kind: momentum, momentum: 0.5}", "{kind: adam}"), "momentum.*fixed_length"),
+        (("{kind: momentum, momentum: 0.5}", "{kind: momentum, length: 1.0}"), "length"),
+        (("codeword:\n", "dp_encrypt:\n"), "codeword"),
+    ],
+)
+def test_errors_name_the_field(change: tuple[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_config(TEXT.replace(*change))
+
+
+def test_the_section_must_be_there() -> None:
+    with pytest.raises(ConfigError, match=r"encrypt\.codeword is missing"):
+        parse_config("encrypt: {encrypt_train_type: CODEWORD}")
+
+
+def test_config_check_says_bits_and_efficiency() -> None:
+    facts = flower_ldp("config", "check", SAMPLE, "--json").json
+    plan = Codeword(8.0).plan(60_000)
+    assert facts["mechanism"] == "codeword"
+    assert facts["reports"]["60000"] == {
+        "bits": plan.bits,
+        "favoured": plan.favoured,
+        "efficiency": plan.efficiency,
+    }
+    assert facts["epsilon"] == {"unit": "client", "round": 8.0}
+    said = flower_ldp("config", "check", SAMPLE).out
+    assert f"{plan.bits} bits, efficiency 7.5" in said
+    assert "8 per client, pure (codeword 8)" in said
