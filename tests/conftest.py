@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 WAITING = {
     "test_slow_link.py": "waiting for links",
     "test_faults.py": "waiting for nodes",
-    "test_superlink_restart.py": "waiting for nodes",
 }
+#: Files that ask something of one federation: in one process, which starts it once.
+SHARED = dict.fromkeys(("test_federation.py", "test_superlink_restart.py"), "one federation")
 #: Folders whose files keep two cores busy: no more than two of these files run at once.
 ENGINES = ("simulation", "network")
 #: And files of other folders.
@@ -34,6 +35,7 @@ ENGINES_AT_ONCE = 2
 #: The longest of them, in minutes and not in seconds: they come before the others.
 LONGEST = (
     "test_federation.py",
+    "test_superlink_restart.py",
     "test_split_engine.py",
     "test_guarded_app.py",
     "test_engine.py",
@@ -109,7 +111,7 @@ class _TwoEngines(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return WAITING.get(Path(file).name, file)
+        return {**WAITING, **SHARED}.get(Path(file).name, file)
 
     def _assign_work_unit(self, node: Any) -> None:
         self.workqueue.move_to_end(self._next(node), last=False)
@@ -125,7 +127,7 @@ class _TwoEngines(LoadFileScheduling):
 
 
 def _is_engine(scope: str) -> bool:
-    return _has_engine(Path(scope))
+    return scope in SHARED.values() or _has_engine(Path(scope))
 
 
 def _unfinished(work: dict[str, dict[str, bool]]) -> list[str]:
