@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,15 +18,6 @@ from tests.simulation import without_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "signds"
-
-
-def load_runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("signds_run", EXAMPLE / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_nothing_planted_in_a_client_reaches_the_server(
@@ -118,23 +107,15 @@ def in_process(app: Path, nodes: int, config: str = "") -> str:
     return done.stdout
 
 
-def test_the_existing_app_trains_in_the_engine_as_in_one_process(
-    tmp_path: Path, simulation_policy: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    app, runner = ROOT / "examples" / "existing_app" / "plain", load_runner()
-    with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
-        runner.submit(app, environment, 10, {"num-server-rounds": "4"}, last_line="final accuracy")
-    accuracy = accuracy_of(capfd.readouterr().out)
-    assert accuracy > 0.8
-    alike = accuracy_of(in_process(app, 10, "num-server-rounds = 4"))
-    # The app shuffles by numpy's global generator, so runs differ by themselves.
-    assert alike == pytest.approx(accuracy, abs=0.03)
+def test_the_existing_app_trains_before_the_change(simulation_policy: Path) -> None:
+    app = ROOT / "examples" / "existing_app" / "plain"
+    assert accuracy_of(in_process(app, 10, "num-server-rounds = 4")) > 0.8
 
 
 def test_the_existing_app_trains_after_the_change(simulation_policy: Path) -> None:
     app = ROOT / "examples" / "existing_app" / "private"
-    # A model that knows nothing scores 0.1; seven rounds, four times, gave 0.58 +- 0.07.
-    assert accuracy_of(in_process(app, 40, "num-server-rounds = 8")) > 0.25
+    # A model that knows nothing scores 0.1; five rounds gave 0.66 and 0.67.
+    assert accuracy_of(in_process(app, 40, "num-server-rounds = 5")) > 0.25
 
 
 @pytest.mark.parametrize(
