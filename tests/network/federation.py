@@ -230,7 +230,7 @@ def hurried() -> str:
 
 def in_a_hurry() -> dict[str, str]:
     """Return this process's variables, and those by which Flower's processes ask more often."""
-    return {**os.environ, "PYTHONPATH": hurried(), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5"}
+    return {**os.environ, "PYTHONPATH": hurried(), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1"}
 
 
 def _toml(value: str | int | float | bool) -> str:

@@ -20,7 +20,7 @@ HANGS_LATER = dict.fromkeys(range(3, 21), "hangs")
 SLACK = 25.0
 #: A SuperLink believes a node to be there until two heartbeats have been missing. Flower's are due
 #: in 30 seconds; these are sooner, and still rounds are shorter.
-HEARTBEAT = 10
+HEARTBEAT = 15
 HEARTBEATS_SECONDS = 2.0 * HEARTBEAT
 
 

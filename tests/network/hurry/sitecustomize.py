@@ -1,11 +1,12 @@
 """Python reads this when it starts, in the processes of a federation of tests.
 
 Flower's nodes ask for messages, and its servers for replies, every three seconds. Tests that run
-tens of rounds would mostly wait for that; here both ask more often. Where ``TESTS_HEARTBEAT`` is
-set, heartbeats of nodes and apps are due in so many seconds, not in Flower's 30, so that whoever
-is gone is missed sooner. A client app's process, of which each message has its own, is spared the
-import of the SuperNode's command, which Flower's package imports beside the app's and no app uses:
-it is half of what the process does. Nothing else is changed.
+tens of rounds would mostly wait for that; here both ask more often, and no oftener than is worth
+the processor's time. Where ``TESTS_HEARTBEAT`` is set, heartbeats of nodes and apps are due in so
+many seconds, not in Flower's 30, so that whoever is gone is missed sooner. A client app's process,
+of which each message has its own, is spared the import of the SuperNode's command: Flower's package
+imports it beside the app's, no app uses it, and it is half of what such a process loads. Nothing
+else is changed.
 """
 
 import importlib.abc
@@ -16,7 +17,7 @@ import sys
 import time
 import types
 
-FLOWERS_SECONDS, SECONDS = 3, 0.5
+FLOWERS_SECONDS, SECONDS = 3, 1.0
 CONSTANTS = "flwr.common.constant"
 APP, NODE_COMMAND = "flwr-clientapp", "flwr.supernode.cli.flower_supernode"
 _sleep = time.sleep
