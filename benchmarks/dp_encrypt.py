@@ -3,7 +3,9 @@
 Model, split and local training are those of ``examples/signds``, and clients, steps and rates
 those of the scenario ``cnn-iid-epsilon-8`` of ``mnist.py``. In one process, without Flower:
 each client's update goes through the package's mechanism, and the server moves the model by
-the mean. Noise and weights are seeded, for this comparison only.
+the mean. Noise and weights are seeded, for this comparison only; and the lengths of updates are
+read, from which clip norms are chosen. Not through :mod:`flower_ldp.simulation` for these two
+reasons: a gate takes no seed, and lets no length of an update out.
 
 Clip norm, number of rounds and the server's rate were chosen for each epsilon with
 ``--evaluate-on validation`` (a tenth of the training images, which clients then do not have);

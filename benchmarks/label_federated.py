@@ -6,6 +6,10 @@ sends. Nothing else leaves it: sums and numbers by cluster of its features, coun
 **randomized** labels by cluster, and weights that it trained on soft targets. The server adds,
 finds priors and averages weights over the clients of a round.
 
+Not through :mod:`flower_ldp.simulation`: an app's labels pass the gate, whose draws take no seed,
+and here each seed draws the labels that the central run of that seed drew. The app itself is
+``examples/label_dp``.
+
 The result file has the central runs of ``label_dp.py`` of the same seeds beside it.
 
     python benchmarks/label_federated.py mnist.npz

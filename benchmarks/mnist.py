@@ -83,6 +83,7 @@ def run_once(scenario: Scenario, data: Path, seed: int, evaluate_on: str) -> dic
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(RUN), "--clients", str(CLIENTS), "--no-baseline"]
         command += ["--rounds", str(scenario.rounds), "--data", str(data), "--output", folder]
+        command += ["--engine", "simulation"]
         for name, value in settings.items():
             command += ["--set", f"{name}={toml(value)}"]
         subprocess.run(command, check=True)

@@ -1,5 +1,7 @@
 """What all examples' ``run.py`` share: a private SuperLink, ``flwr run``, policy and ledger.
 
+:mod:`_engines` and :mod:`_parties` choose between these and a run in one process.
+
 Not part of the package. A simulation's clients obey the policy that is named when the
 SuperLink starts, so each call of :func:`local_superlink` is told of one.
 """
@@ -15,6 +17,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -72,6 +75,11 @@ def superlink(
     port: int, control: int, environment: dict[str, str], log: Path, *, simulation: bool
 ) -> Iterator[None]:
     """Keep a SuperLink of this machine's own running; with virtual nodes, or for SuperNodes."""
+    if simulation and find_spec("ray") is None:
+        raise SystemExit(
+            "Flower's simulation engine needs Ray, which the extra 'simulation' brings: "
+            "pip install 'flower-ldp[simulation]'; --engine process does without"
+        )
     command = ["flower-superlink", "--insecure", "--isolation", "subprocess"]
     command += ["--disable-runtime-dependency-installation", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--control-api-address", f"127.0.0.1:{control}"]
@@ -117,10 +125,10 @@ def wait_until_listening(port: int, process: subprocess.Popen[bytes], log: Path)
 
 def submit(
     app: Path,
-    environment: dict[str, str],
     clients: int,
-    config: dict[str, str],
+    config: Mapping[str, str],
     *,
+    environment: dict[str, str],
     verbose: bool = False,
     last_line: str = "wrote ",
 ) -> None:

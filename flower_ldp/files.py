@@ -8,6 +8,7 @@ folder is. A process that is killed in between leaves ``.NAME.*.new`` behind, wh
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -100,7 +101,7 @@ def make_whole(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Have a folder's names on disk, where folders can be opened."""
-    if os.name != "posix":
+    if sys.platform == "win32":
         return
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from typer.testing import CliRunner
+import typer
+from click import Command
+from click.testing import CliRunner
 
 from flower_ldp.cli.main import app
 
@@ -28,10 +31,19 @@ class Done:
         return found
 
 
-def flower_ldp(*words: object) -> Done:
-    """Run a command; errors that are not the user's escape as they are."""
-    result = CliRunner().invoke(app, [str(word) for word in words], prog_name="flower-ldp")
+@cache
+def command() -> Command:
+    """Return the command line, which typer's own runner would make anew for each command."""
+    return typer.main.get_command(app)
+
+
+def flower_ldp(*words: object, traceback: bool = False) -> Done:
+    """Run a command; errors that are not the user's escape as they are.
+
+    With ``traceback`` one of an app's is expected, and otherwise none.
+    """
+    result = CliRunner().invoke(command(), [str(word) for word in words], prog_name="flower-ldp")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    assert "Traceback" not in result.output
+    assert ("Traceback" in result.output) is traceback, result.output
     return Done(result.exit_code, result.stdout, result.stderr, result.output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import time
@@ -19,14 +20,17 @@ from tests.extras import skipping
 # for each other's cores. Set before either is imported, and inherited by what tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-ROOT = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
 #: Files that mostly wait, for heartbeats and timeouts. They come first, in two processes.
 WAITING = {
-    "test_slow_link.py": "waiting for links",
-    "test_faults.py": "waiting for nodes",
+    "network/test_slow_link.py": "waiting for links",
+    "network/test_faults.py": "waiting for nodes",
 }
 #: Files that ask something of one federation: in one process, which starts it once.
-SHARED = dict.fromkeys(("test_federation.py", "test_superlink_restart.py"), "one federation")
+SHARED = dict.fromkeys(
+    ("network/test_federation.py", "network/test_superlink_restart.py"), "one federation"
+)
 #: Folders whose files keep two cores busy: no more than two of these files run at once.
 ENGINES = ("simulation", "network")
 #: And files of other folders.
@@ -56,20 +60,44 @@ MARKS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes the longest, so that short tests fill the time at the end."""
     for item in items:
-        if mark := MARKS.get(item.path.parent.name):
+        if mark := MARKS.get(_folder(item.path)):
             item.add_marker(mark)
-    items.sort(key=lambda item: (item.path.name not in WAITING, *_turn_of(item.path)))
+    items.sort(key=lambda item: (_name(item.path) not in WAITING, *_turn_of(item.path)))
 
 
 def _turn_of(path: Path) -> tuple[bool, int, bool]:
     engine = _has_engine(path)
     place = LONGEST.index(path.name) if engine and path.name in LONGEST else len(LONGEST)
-    return not engine, place, path.parent.name not in ("long", "statistical")
+    return not engine, place, _folder(path) not in ("long", "statistical")
 
 
 def _has_engine(path: Path) -> bool:
-    engine = path.parent.name in ENGINES or path.name in MORE_ENGINES
-    return engine and path.name not in WAITING
+    engine = _folder(path) in ENGINES or path.name in MORE_ENGINES
+    return engine and _name(path) not in WAITING
+
+
+def _folder(path: Path) -> str:
+    """Return the folder of a file, if it is one of tests itself: tests/unit has namesakes."""
+    return path.parent.name if path.parent.parent.name == TESTS.name else ""
+
+
+def _name(path: Path) -> str:
+    return f"{_folder(path)}/{path.name}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector: what a session imports and collects stays for good.
+
+    Walking it again and again takes a sixth of the collection, and time in each test later.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -96,9 +124,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def _holds_engines(path: Path) -> bool:
-    folders = (*ENGINES, "hostile")
-    inside = any(name in folders for name in path.parts)
-    return inside or any((path / name).is_dir() for name in folders)
+    """Tell whether the path is, holds or lies in a folder of engines (tests/unit has namesakes)."""
+    path = path.resolve()
+    folders = [TESTS / name for name in (*ENGINES, "hostile")]
+    return any(path.is_relative_to(one) or one.is_relative_to(path) for one in folders)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
@@ -111,7 +140,7 @@ class _TwoEngines(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return {**WAITING, **SHARED}.get(Path(file).name, file)
+        return {**WAITING, **SHARED}.get(_name(Path(file)), file)
 
     def _assign_work_unit(self, node: Any) -> None:
         self.workqueue.move_to_end(self._next(node), last=False)

@@ -20,7 +20,6 @@ from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.fab import Fab
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import Run, RunStatus
-from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
 
 from flower_ldp.accounting.ledger import Ledger
@@ -31,7 +30,7 @@ from flower_ldp.node.channel import Guarded, Setup, object_ids
 from flower_ldp.node.guard import Guard
 from tests.messages import record
 from tests.unit.node.test_guard import POLICY, TRAINED, Link, packed
-from tests.unit.node.test_node_calls import FAB, Client
+from tests.unit.node.test_node_calls import FAB, Client, runtime_api
 
 RUN = 3
 PATIENCE = 20.0
@@ -70,7 +69,7 @@ class Site:
         )  # fmt: skip
         self.state.set_run_series_context(RUN, Context(RUN, 7, {}, RecordDict(), {}))
         self.calls = AppCalls()
-        plain = create_app(self.factory, b"x" * 32)
+        plain = runtime_api(self.factory)
         self.api = self.calls.around(plain)
         self.client, self.plain = Client(self.api), Client(plain)
         self.apps = 0

@@ -41,6 +41,7 @@ def rows_of(table: str) -> slice:
     return slice(0, SIZES["train"]) if table == "train" else slice(SIZES["train"], None)
 
 
+@cache
 def tables(shuffle: int = 0, block: int = 250) -> RecordTables:
     """Ids of every row; a holder may have its rows in any order."""
     found = {}
@@ -50,18 +51,23 @@ def tables(shuffle: int = 0, block: int = 250) -> RecordTables:
     return RecordTables(found, block)
 
 
+@cache
+def row_numbers(records: Records) -> NDArray[np.int64]:
+    """The rows of the data that a holder's records are."""
+    return np.array([int(name.split("-")[1]) for name in records.ids])
+
+
 def columns(side: str, table: str, own: RecordTables) -> NDArray[Any]:
     """The pixels of one side, in the holder's order."""
     images, _ = digits()
-    order = [int(name.split("-")[1]) for name in own.tables[table].ids]
+    order = row_numbers(own.tables[table])
     return images[rows_of(table)][order][:, :, HALVES[side]].reshape(len(order), -1)
 
 
 def labels(own: RecordTables) -> dict[str, NDArray[np.int64]]:
     _, target = digits()
     return {
-        table: target[rows_of(table)][[int(name.split("-")[1]) for name in records.ids]]
-        for table, records in own.tables.items()
+        table: target[rows_of(table)][row_numbers(records)] for table, records in own.tables.items()
     }
 
 

@@ -1,9 +1,9 @@
 """Train on labels that clients randomize once, in four ways, and without privacy to compare.
 
-Starts a private local SuperLink, submits the app with ``flwr run`` once for each method, and
-stops everything again. Within a seed the private runs share the clients' ledger: the first
-randomizes the labels, the others find them there and pay nothing. Only ``lp-2st``, which
-randomizes them in another way, has a ledger of its own. Flower users who have a
+Runs the app once for each method, in this process; with ``--engine simulation`` by ``flwr run`` on
+a private local SuperLink that is stopped at the end. Within a seed the private runs share the
+clients' ledger: the first randomizes the labels, the others find them there and pay nothing. Only
+``lp-2st``, which randomizes them in another way, has a ledger of its own. Flower users who have a
 SuperLink can submit the app themselves: ``flwr run examples/label_dp --stream``.
 """
 
@@ -12,6 +12,9 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,18 +23,14 @@ import typer
 APP = Path(__file__).resolve().parent
 sys.path[:0] = [str(APP.parent), str(APP)]
 
-from _runner import (  # noqa: E402
-    local_superlink,
-    policy_in,
-    print_ledger,
-    settings,
-    stop_on_termination,
-    submit,
-)
+from _engines import Engine, EngineOption, Submit, WorkersOption, engine_for  # noqa: E402
+from _runner import policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
 from label_dp_example import report  # noqa: E402
 
 METHODS = ("no-privacy", "plain", "forward", "local-priors", "lp-2st")
 POLICY = APP / "label_policy.yaml"
+#: From a folder for files of its own and a policy to what runs apps.
+Start = Callable[[Path, Path], AbstractContextManager[Submit]]
 
 
 def _unprotected_copy(folder: Path) -> Path:
@@ -50,19 +49,25 @@ def _unprotected_copy(folder: Path) -> Path:
 
 
 def _compare(
-    chosen: list[str], policy: Path, clients: int, config: dict[str, str], *, verbose: bool
+    chosen: list[str],
+    policy: Path,
+    clients: int,
+    config: dict[str, str],
+    *,
+    start: Start,
+    verbose: bool,
 ) -> None:
     """Run each method once on the same data, and on the same randomized labels."""
     config = {**config, "output-dir": f'"{policy.parent}"'}
     with (
         tempfile.TemporaryDirectory(prefix="label-dp-") as scratch,
-        local_superlink(Path(scratch) / "flower", policy) as environment,
+        start(Path(scratch) / "flower", policy) as submit,
     ):
         for name in chosen:
             print(f"{name}, seed {config['seed']}", flush=True)
             app = _unprotected_copy(Path(scratch)) if name == "no-privacy" else APP
             own = {**config, "method": f'"{name}"'}
-            submit(app, environment, clients, own, verbose=verbose)
+            submit(app, clients, own, verbose=verbose)
             if name != "no-privacy":
                 print_ledger(policy)
 
@@ -88,6 +93,8 @@ def main(
             "--set", help="KEY=VALUE of the app's configuration in pyproject.toml; repeatable."
         ),
     ] = None,
+    engine: EngineOption = Engine.PROCESS,
+    workers: WorkersOption = None,
     verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
 ) -> None:
     """Train by each method; print a table, write a history, draw a plot.
@@ -113,7 +120,9 @@ def main(
             # A new ledger: these labels are randomized for one experiment and no other.
             folder = output / f"seed-{seed}" / ("lp-2st" if "lp-2st" in group else "")
             own_policy = policy_in(folder, policy)
-            _compare(group, own_policy, clients, {**config, "seed": str(seed)}, verbose=verbose)
+            own = {**config, "seed": str(seed)}
+            start = partial(engine_for, engine, workers=workers)
+            _compare(group, own_policy, clients, own, start=start, verbose=verbose)
             policies |= {(name, seed): own_policy for name in group}
     report.publish(output, chosen, policies)
 

@@ -1,8 +1,9 @@
 """Run the app and its baselines on this machine, from one command.
 
-Starts a private local SuperLink (own folder, free ports), submits the app with ``flwr
-run`` as a user would, streams its log, and stops everything again. Flower users who have
-a SuperLink can submit the app themselves: ``flwr run examples/signds --stream``.
+Everything runs in this process: server, clients, the same messages and the same gate. With
+``--engine simulation`` it starts a private local SuperLink (own folder, free ports), submits the
+app with ``flwr run`` as a user would, streams its log, and stops everything again. Flower users who
+have a SuperLink can submit the app themselves: ``flwr run examples/signds --stream``.
 """
 
 from __future__ import annotations
@@ -18,14 +19,8 @@ import typer
 APP = Path(__file__).resolve().parent
 sys.path.insert(0, str(APP.parent))
 
-from _runner import (  # noqa: E402
-    local_superlink,
-    policy_in,
-    print_ledger,
-    settings,
-    stop_on_termination,
-    submit,
-)
+from _engines import Engine, EngineOption, WorkersOption, engine_for  # noqa: E402
+from _runner import policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
 
 POLICY = APP / "simulation_policy.yaml"
 
@@ -66,6 +61,8 @@ def main(
             "--set", help="KEY=VALUE of the app's configuration in pyproject.toml; repeatable."
         ),
     ] = None,
+    engine: EngineOption = Engine.PROCESS,
+    workers: WorkersOption = None,
     verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
 ) -> None:
     """Train with SignDS, and with baselines to compare; print tables, draw a plot.
@@ -84,19 +81,19 @@ def main(
     with tempfile.TemporaryDirectory(prefix="signds-") as scratch:
         folder = Path(scratch)
         policy = policy_in(output, POLICY)
-        with local_superlink(folder / "flower", policy) as environment:
+        with engine_for(engine, folder / "flower", policy, workers) as submit:
             if baseline:
                 print("FedAvg without protection", flush=True)
                 copy = _copy_with("unprotected_client_app", folder)
                 setting = {**config, "strategy": '"fedavg"'}
-                submit(copy, environment, clients, setting, verbose=verbose)
+                submit(copy, clients, setting, verbose=verbose)
             if dp_encrypt:
                 print("DP_ENCRYPT", flush=True)
                 copy = _copy_with("dp_encrypt_client_app", folder)
                 setting = {**config, "strategy": '"dp-encrypt"'}
-                submit(copy, environment, clients, setting, verbose=verbose)
+                submit(copy, clients, setting, verbose=verbose)
             print("SignDS", flush=True)
-            submit(APP, environment, clients, config, verbose=verbose)
+            submit(APP, clients, config, verbose=verbose)
     print_ledger(policy)
 
 

@@ -1,10 +1,11 @@
 """Train a clustering in private, score it in private, and compare with the truth.
 
-For each protection of the predictions (Laplace noise, codebook) the app runs once, through
-``flwr run`` on a private local SuperLink, with SignDS training and protected evaluation under one
-ledger. Afterwards, and outside of the app, this script computes score and loss **without
-protection** from the models of all rounds and the simulated clients' images. No server of a real
-federation can do that; nothing in the app can either, since its gate refuses raw predictions.
+For each protection of the predictions (Laplace noise, codebook) the app runs once, with SignDS
+training and protected evaluation under one ledger: in this process or, with ``--engine
+simulation``, through ``flwr run`` on a private local SuperLink. Afterwards, and outside of the app,
+this script computes score and loss **without protection** from the models of all rounds and the
+simulated clients' images. No server of a real federation can do that; nothing in the app can
+either, since its gate refuses raw predictions.
 """
 
 from __future__ import annotations
@@ -19,14 +20,8 @@ import typer
 APP = Path(__file__).resolve().parent
 sys.path[:0] = [str(APP.parent), str(APP)]
 
-from _runner import (  # noqa: E402
-    local_superlink,
-    policy_in,
-    print_ledger,
-    settings,
-    stop_on_termination,
-    submit,
-)
+from _engines import Engine, EngineOption, WorkersOption, engine_for  # noqa: E402
+from _runner import policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
 
 from flower_ldp.config import load_config  # noqa: E402
 
@@ -57,6 +52,8 @@ def main(
             "--set", help="KEY=VALUE of the app's configuration in pyproject.toml; repeatable."
         ),
     ] = None,
+    engine: EngineOption = Engine.PROCESS,
+    workers: WorkersOption = None,
     verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
 ) -> None:
     """Train and score in private; compare with the truth in a table and a plot.
@@ -86,9 +83,9 @@ def main(
         own = {"protection": f'"{name}"', "output-dir": f'"{folder}"'}
         with (
             tempfile.TemporaryDirectory(prefix="unsupervised-") as scratch,
-            local_superlink(Path(scratch), policy) as environment,
+            engine_for(engine, Path(scratch), policy, workers) as submit,
         ):
-            submit(APP, environment, clients, config | own, verbose=verbose)
+            submit(APP, clients, config | own, verbose=verbose)
         print_ledger(policy)
         histories.append(comparison.compare(folder, clients, score))
     comparison.publish(histories, output.resolve())

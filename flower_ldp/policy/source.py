@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ def read_policy(path: Path) -> PolicyText:
         If there is no regular file of at most 1 MiB of UTF-8 text, or it changes meanwhile.
     """
     try:
-        if os.name != "posix":
+        if sys.platform == "win32":
             descriptor = os.open(path, _READ)
             with os.fdopen(descriptor, "rb", closefd=True):
                 return PolicyText(_text(path, descriptor))
@@ -169,6 +170,8 @@ class _Walk:
         found.append(f"{what} can be written by others (mode {mode:04o}): chmod go-w")
 
     def _owner(self, what: str, status: os.stat_result) -> None:
+        if sys.platform == "win32":
+            return
         own = os.geteuid()
         if status.st_uid not in (0, own):
             self.faults.append(

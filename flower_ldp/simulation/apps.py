@@ -52,8 +52,10 @@ def load_folder(
     try:
         components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
         config = get_fused_config_from_dir(folder, dict(overrides or {}))
+        names = components["serverapp"], components["clientapp"]
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    server = load_app(components["serverapp"], ConfigError, folder)
-    client = load_app(components["clientapp"], ConfigError, folder)
+    except KeyError as error:  # Flower also has folders of other kinds of apps
+        raise ConfigError(f"{folder}: its pyproject.toml names no {error.args[0]}") from error
+    server, client = (load_app(name, ConfigError, folder) for name in names)
     return FolderApp(server, client, config)

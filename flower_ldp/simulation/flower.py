@@ -2,22 +2,37 @@
 
 Public classes make apps and messages. How a message, a context or a run looks on the wire, and
 which identity Flower's ``Message`` takes for its sender, is not public, so it stands in this file
-alone.
+alone. Checked with Flower 1.32 to 1.41; before 1.38 there is no ``TaskIdentity``, and a message
+learns its sender when it is sent.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    Metadata,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.common.serde import (
+    array_record_to_proto,
+    config_record_to_proto,
     context_from_proto,
     context_to_proto,
     message_from_proto,
     message_to_proto,
+    metric_record_to_proto,
 )
 from flwr.proto.message_pb2 import Context as ContextProto
 from flwr.proto.message_pb2 import Message as MessageProto
@@ -28,13 +43,25 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
+
+TaskIdentity: Any
+try:
+    from flwr.supercore.task_identity import TaskIdentity
+except ModuleNotFoundError:
+    TaskIdentity = None
 
 #: The server's identity among the nodes.
 SERVER = SUPERLINK_NODE_ID
 APP_FAILED = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-TOO_LATE = ErrorCode.REPLY_MESSAGE_UNAVAILABLE
+APP_DIED = ErrorCode.CLIENT_APP_CRASHED
+#: What a SuperLink says of a message whose time to live is over, whether it has a reply or not.
+TOO_LATE = ErrorCode.MESSAGE_UNAVAILABLE
 NODE_GONE = ErrorCode.NODE_UNAVAILABLE
+#: How many models are kept as they are sent; a strategy sends one, or a few.
+_MODELS = 4
+
+#: A content's records: the name, Flower's field for its kind, and the record in protobuf.
+Parts = tuple[tuple[str, str, Any], ...]
 
 
 def make_run(run_id: int) -> Run:
@@ -45,6 +72,9 @@ def make_run(run_id: int) -> Run:
 @contextlib.contextmanager
 def server_identity(run_id: int) -> Iterator[None]:
     """Let messages that are made meanwhile come from the server, in this run."""
+    if TaskIdentity is None:
+        yield
+        return
     names = ("_task_id", "_run_id", "_node_id")
     before = {name: getattr(TaskIdentity, name) for name in names}
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run_id, SERVER
@@ -55,16 +85,128 @@ def server_identity(run_id: int) -> Iterator[None]:
             setattr(TaskIdentity, name, value)
 
 
+class Letter(Message):
+    """A message on its way to a node: with metadata of its own, and content that it may share.
+
+    Parameters
+    ----------
+    metadata : Metadata
+        Of this letter alone.
+    content : RecordDict
+        Empty where there are parts.
+    parts : Parts, optional
+        The content in protobuf, which other letters share. It is what it was when it was sent,
+        whatever happens to the records since.
+    """
+
+    def __init__(self, metadata: Metadata, content: RecordDict, parts: Parts = ()) -> None:
+        # Message's own __init__ would make metadata for a new message.
+        self.__dict__.update(_metadata=metadata, _content=content, _error=None)
+        self.parts = parts
+
+
+class Sealer:
+    """Turns the contents of messages into protobuf, once where messages share a model.
+
+    A model is known again by its arrays' bytes, which cannot change, so neither a record that is
+    changed between two messages nor one that is made anew is taken for another.
+    """
+
+    def __init__(self) -> None:
+        self._models: OrderedDict[tuple[object, ...], tuple[Any, list[bytes]]] = OrderedDict()
+
+    def parts(self, content: RecordDict) -> Parts:
+        """Return a content's records in protobuf.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there is a value that Flower does not send.
+        """
+        found: list[tuple[str, str, Any]] = []
+        for name, record in content.items():
+            if isinstance(record, ArrayRecord):
+                found.append((name, "array_record", self._model(record)))
+            elif isinstance(record, MetricRecord):
+                found.append((name, "metric_record", metric_record_to_proto(record)))
+            elif isinstance(record, ConfigRecord):
+                found.append((name, "config_record", config_record_to_proto(record)))
+            else:
+                raise TypeError(f"no record that Flower sends: {type(record).__name__}")
+        return tuple(found)
+
+    def _model(self, record: ArrayRecord) -> Any:
+        arrays = list(record.items())
+        key = tuple((name, one.dtype, one.shape, one.stype, id(one.data)) for name, one in arrays)
+        known = self._models.get(key)
+        if known is None:
+            # The bytes are kept too: an address is no other object's while they live.
+            known = (array_record_to_proto(record), [one.data for _, one in arrays])
+            self._models[key] = known
+            if len(self._models) > _MODELS:
+                self._models.popitem(last=False)
+        self._models.move_to_end(key)
+        return known[0]
+
+
+def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Letter:
+    """Return what is sent for a message, and give both their identity, as the SuperLink does.
+
+    Parameters
+    ----------
+    message : Message
+        The server app's; it may send it again, or change it.
+    name : str
+        The identity.
+    run_id : int
+        Of the run.
+    parts : Parts or None
+        The content in protobuf; None leaves it as it is.
+
+    Raises
+    ------
+    ValueError
+        For what no SuperLink takes: a reply, a message without time to live, another run's.
+    """
+    where = message.metadata
+    if TaskIdentity is None:
+        where.__dict__.update(_run_id=run_id, _src_node_id=SERVER)
+    if where.reply_to_message_id or not where.ttl > 0 or where.run_id != run_id:
+        raise ValueError(f"no message of this run's server: {where}")
+    name_message(message, name)
+    if parts is None:
+        return Letter(copy.copy(where), message.content)
+    return Letter(copy.copy(where), RecordDict(), parts)
+
+
 def name_message(message: Message, name: str) -> None:
     """Give a message its identity, which the SuperLink does."""
     message.metadata.__dict__["_message_id"] = name
 
 
+def error_reply(metadata: Metadata, code: int, reason: str) -> Message:
+    """Return Flower's error as the reply to the message that has this metadata."""
+    return Message(Error(code=code, reason=reason), reply_to=Letter(metadata, RecordDict()))
+
+
+def to_bytes(message: Message) -> bytes:
+    """Return a message as Flower writes it."""
+    proto = message_to_proto(message)
+    if isinstance(message, Letter):
+        for name, field, part in message.parts:
+            getattr(proto.content.items.add(key=name), field).CopyFrom(part)
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+def from_bytes(data: bytes) -> Message:
+    """Return a message as Flower reads it."""
+    return message_from_proto(MessageProto.FromString(data))
+
+
 def over_the_wire(message: Message) -> Message:
     """Return a message as its receiver would read it from bytes."""
-    return message_from_proto(
-        MessageProto.FromString(message_to_proto(message).SerializeToString())
-    )
+    return from_bytes(to_bytes(message))
 
 
 def as_objects(message: Message) -> Message:
@@ -80,8 +222,12 @@ def as_objects(message: Message) -> Message:
     return found
 
 
-def context_over_the_wire(context: Context) -> Context:
+def context_to_bytes(context: Context) -> bytes:
+    """Return a context as Flower writes it."""
+    data: bytes = context_to_proto(context).SerializeToString()
+    return data
+
+
+def context_from_bytes(data: bytes) -> Context:
     """Return a context as the next process would read it from bytes."""
-    return context_from_proto(
-        ContextProto.FromString(context_to_proto(context).SerializeToString())
-    )
+    return context_from_proto(ContextProto.FromString(data))

@@ -3,43 +3,86 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Message, Metadata, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.nodes import Nodes
+from flower_ldp.simulation.answering import Answering
+from flower_ldp.simulation.expiry import Expiry
+from flower_ldp.simulation.link import SLICE_SECONDS, Link
+from flower_ldp.simulation.progress import Watcher
+
+_OVER = "the message's time to live has passed"
+
+
+@dataclass(eq=False)
+class _Pull:
+    """A thread that waits for replies."""
+
+    missing: set[str]
+    end: float
+    woken: threading.Condition
 
 
 class InProcessGrid(Grid):
-    """Sends messages to virtual nodes, one after another and in the order they were sent.
+    """Sends messages to virtual nodes, and hands out their replies, each once.
 
-    A message is worked on when its reply is asked for, by the thread that asks. So a time limit
-    leaves the rest of a round unanswered, and what is asked for later comes late, as it does from
-    real nodes; and with one thread everything happens in one order.
+    Threads may pull at the same time. One of them asks for replies, for all; the others sleep
+    until theirs are there, their time is over, or it is their turn to ask. No lock is held while
+    apps work.
 
     Parameters
     ----------
-    nodes : Nodes
-        Who answers.
-    done : callable, optional
-        Is called after each answer with the number of messages that wait.
+    answering : Answering
+        Where messages go and replies come from.
+    run_id : int
+        Of the run.
+    link : Link
+        Who is there, and the clock by which time limits and times to live pass.
+    seal : bool
+        Whether contents go into protobuf when they are sent, once where messages share them. So
+        what the server app does to a record afterwards changes no message.
+    pull_seconds : float, optional
+        How long :meth:`pull_messages` waits at most. None waits as long as replies are to come,
+        which is what makes a run in one thread happen in one order.
+    watcher : Watcher, optional
+        Is told of messages that are sent, and of replies.
     """
 
-    def __init__(self, nodes: Nodes, done: Callable[[int], None] | None = None) -> None:
-        self._nodes = nodes
-        self._run = flower.make_run(nodes.run_id)
-        self._done = done
+    #: That send_and_receive returns at its time limit, whatever is on its way: strategies need no
+    #: watch of their own, which would not show this grid's time.
+    keeps_time_limits = True
+
+    def __init__(
+        self,
+        answering: Answering,
+        run_id: int,
+        link: Link,
+        *,
+        seal: bool = True,
+        pull_seconds: float | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self._answering = answering
+        self._run = flower.make_run(run_id)
+        self._link = link
+        self._sealer = flower.Sealer() if seal else None
+        self._pull_seconds = pull_seconds
+        self._watcher = watcher
         self._numbers = itertools.count(1)
-        self._waiting: deque[Message] = deque()
+        self._lock = threading.Lock()
+        self._open: dict[str, Metadata] = {}  # of messages without a reply
+        self._expiry = Expiry(link.now)
         self._replies: dict[str, Message] = {}
-        self._asked: set[str] = set()
-        self._lock = threading.RLock()
+        self._pulls: list[_Pull] = []
+        self._asking = False  # whether one of the pulls asks for replies
 
     def set_run(self, run: Run) -> None:
         """Take another description of the same run.
@@ -49,14 +92,19 @@ class InProcessGrid(Grid):
         ValueError
             If it is another run.
         """
-        if run.run_id != self._nodes.run_id:
-            raise ValueError(f"this grid is of run {self._nodes.run_id}, got run {run.run_id}")
+        if run.run_id != self._run.run_id:
+            raise ValueError(f"this grid is of run {self._run.run_id}, got run {run.run_id}")
         self._run = run
 
     @property
     def run(self) -> Run:
         """The run."""
         return self._run
+
+    @property
+    def now(self) -> float:
+        """The time in seconds by which time limits pass; only differences mean something."""
+        return self._link.now()
 
     def create_message(
         self,
@@ -70,8 +118,8 @@ class InProcessGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the identities of all nodes."""
-        return list(self._nodes.ids)
+        """Return the identities of the nodes that are there."""
+        return list(self._link.node_ids())
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; return their identities.
@@ -79,61 +127,137 @@ class InProcessGrid(Grid):
         Raises
         ------
         ValueError
-            For what no SuperLink takes: a reply, or a message without time to live.
+            For what no SuperLink takes: a reply, a message without time to live, another run's.
+        TypeError
+            If there is a value in a record that Flower does not send.
         """
+        messages = list(messages)
+        sealed: dict[int, flower.Parts] = {}  # by a content's address: none changes meanwhile
         names = []
+        if messages:
+            self._begin_push(messages)
         for message in messages:
-            where = message.metadata
-            if where.reply_to_message_id or not where.ttl > 0 or where.run_id != self.run.run_id:
-                raise ValueError(f"no message of this run's server: {where}")
             name = f"{next(self._numbers):032x}"
-            flower.name_message(message, name)
+            letter = flower.letter(message, name, self.run.run_id, self._parts(message, sealed))
+            where = letter.metadata
             with self._lock:
-                self._waiting.append(message)
-                self._asked.add(name)
+                self._open[name] = where
+                left = where.created_at + where.ttl - time.time()
+                self._expiry.add(name, self._link.now() + left)
+                self._answering.submit(letter)
             names.append(name)
         return names
 
+    def _begin_push(self, messages: Sequence[Message]) -> None:
+        self._link.begin_push()
+        if self._watcher is not None:
+            with self._lock:
+                self._watcher.sent(messages)
+
+    def _parts(self, message: Message, sealed: dict[int, flower.Parts]) -> flower.Parts | None:
+        if self._sealer is None:
+            return None
+        known = sealed.get(id(message.content))
+        if known is None:
+            known = sealed[id(message.content)] = self._sealer.parts(message.content)
+        return known
+
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Work until the messages are answered; return the replies, each once."""
-        return self._pull(message_ids, lambda: False)
+        """Return the replies that are there once all are, or nothing more comes for now."""
+        names = list(dict.fromkeys(message_ids))
+        return self._pull(names, self._end(self._pull_seconds), lambda: True)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send messages and return the replies that are there in time.
 
-        An app that runs is not interrupted: the time limit is looked at between two messages.
+        Without a time limit, a reply that will never come is given up at once: Flower's error,
+        which a network would give when the message's time to live has passed.
         """
-        end = None if timeout is None else time.monotonic() + timeout
-        return self._pull(
-            self.push_messages(messages), lambda: end is not None and time.monotonic() >= end
-        )
+        names = list(self.push_messages(messages))
+        end = self._end(timeout)
 
-    def _pull(self, message_ids: Iterable[str], stop: Callable[[], bool]) -> list[Message]:
-        names = list(dict.fromkeys(message_ids))
+        def idle() -> bool:
+            if timeout is None:
+                for name in names:
+                    self._give_up(name, flower.TOO_LATE, _OVER)
+            return timeout is None
+
+        return self._pull(names, end, idle)
+
+    def _pull(self, names: list[str], end: float, idle: Callable[[], bool]) -> list[Message]:
+        """Wait for replies; ``idle`` says whether to stop where none is to come by itself."""
         with self._lock:
-            missing = {name for name in names if name in self._asked} - self._replies.keys()
-            while missing and not stop():
-                missing.discard(self._work())
-            found = [self._replies.pop(name) for name in names if name in self._replies]
-            self._asked -= {reply.metadata.reply_to_message_id for reply in found}
-        return found
+            waiting = {name: self._open[name] for name in names if name in self._open}
+            pull = _Pull(set(waiting), end, threading.Condition(self._lock))
+            self._pulls.append(pull)
+            try:
+                for name in self._link.unreachable(waiting):
+                    self._give_up(name, flower.NODE_GONE, "the node is not there")
+                while pull.missing and end > self._link.now():
+                    left = min(one.end for one in self._pulls) - self._link.now()
+                    left = min(left, self._expiry.seconds_left())
+                    if self._asking:
+                        pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
+                    elif self._answering.pending:
+                        self._ask(max(min(left, self._link.longest_wait), 0))
+                    elif idle():
+                        break
+                    else:
+                        pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
+                    self._expire()
+            finally:
+                self._pulls.remove(pull)
+                self._wake_another()
+            return [self._replies.pop(name) for name in names if name in self._replies]
 
-    def _work(self) -> str:
-        """Have the first message that waits answered; return its identity."""
-        message = self._waiting.popleft()
-        name = message.metadata.message_id
-        if message.metadata.created_at + message.metadata.ttl <= time.time():
-            reply = Message(_too_late(), reply_to=message)
-        else:
-            reply = self._nodes.answer(message)
+    def _ask(self, timeout: float) -> None:
+        """Ask for replies, without the lock that is held."""
+        self._asking = True
+        try:
+            self._lock.release()
+            try:
+                replies = self._answering.answers(timeout)
+            finally:
+                self._lock.acquire()
+        finally:
+            self._asking = False
+        for reply in replies:
+            self._arrived(reply)
+        for pull in self._pulls:
+            if pull.end <= self._link.now():
+                pull.woken.notify()
+
+    def _arrived(self, reply: Message) -> None:
+        """Keep a reply for who asks for it; one that comes too late is dropped."""
+        name = reply.metadata.reply_to_message_id
+        if self._open.pop(name, None) is None:
+            return
         flower.name_message(reply, f"{next(self._numbers):032x}")
         self._replies[name] = reply
-        if self._done is not None:
-            self._done(len(self._waiting))
-        return name
+        for pull in self._pulls:
+            pull.missing.discard(name)
+            if not pull.missing:
+                pull.woken.notify()
+        if self._watcher is not None:
+            self._watcher.answered(len(self._open))
 
+    def _expire(self) -> None:
+        for name in self._expiry.passed(self._open):
+            self._give_up(name, flower.TOO_LATE, _OVER)
 
-def _too_late() -> Error:
-    return Error(code=flower.TOO_LATE, reason="the message's time to live has passed")
+    def _give_up(self, name: str, code: int, reason: str) -> None:
+        where = self._open.get(name)
+        if where is not None:
+            self._arrived(flower.error_reply(where, code, reason))
+
+    def _wake_another(self) -> None:
+        """Let another pull ask, which slept while this one did."""
+        for pull in self._pulls:
+            if pull.missing:
+                pull.woken.notify()
+                return
+
+    def _end(self, seconds: float | None) -> float:
+        return math.inf if seconds is None else self._link.now() + seconds

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+import tempfile
 
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
+from flower_ldp.simulation.answering import Answering, Inline
+from flower_ldp.simulation.bar import watching
+from flower_ldp.simulation.contexts import Keeping
+from flower_ldp.simulation.faults import Faults
 from flower_ldp.simulation.grid import InProcessGrid
-from flower_ldp.simulation.nodes import Nodes
+from flower_ldp.simulation.link import Link, Steady
+from flower_ldp.simulation.plan import Config, Plan
+from flower_ldp.simulation.pool import Pool, Start, starter
+from flower_ldp.simulation.progress import Watcher
+from flower_ldp.simulation.unreliable import PULL_SECONDS, Unreliable
 
-Config = Mapping[str, bool | float | int | str]
+#: How long one look for replies lasts at most where worker processes answer.
+LOOK_SECONDS = 0.5
 
 
 def run_in_process(
@@ -24,17 +34,23 @@ def run_in_process(
     run_config: Config | None = None,
     node_config: Config | None = None,
     strict: bool = True,
-    keep_contexts: bool = True,
-    done: Callable[[int], None] | None = None,
+    contexts: Keeping = "memory",
+    workers: int = 1,
+    start: Start | None = None,
+    faults: Faults | None = None,
+    progress: bool | Watcher | None = None,
 ) -> Context:
-    """Run an unmodified Flower app without an engine, in this process and thread.
+    """Run an unmodified Flower app without an engine: on this machine, in this process.
 
-    Clients answer one after another, in the order in which the server sent its messages: with
-    apps that draw from seeded generators a run repeats itself. A breakpoint in either app works.
-    Ray and real SuperNodes stay what a run is measured on; this is for developing and testing.
+    With one worker, clients answer one after another in the thread that asks, in the order in
+    which the server sent its messages: with apps that draw from seeded generators a run repeats
+    itself, and a breakpoint in either app works. More workers are processes: replies come in any
+    order, and a client app that ends its process is an error reply.
 
-    The client app is one object for all nodes, where Flower loads it anew for each message: what
-    an app or a mod keeps outside ``context.state`` is shared here.
+    The client app is one object for all nodes of a worker, where Flower loads it anew for each
+    message: what an app or a mod keeps outside ``context.state`` is shared here.
+
+    Ctrl-C ends the run at once, with its workers; what the apps have written stays.
 
     Parameters
     ----------
@@ -49,10 +65,24 @@ def run_in_process(
     strict : bool
         Whether messages and contexts go through Flower's own bytes, as over a network, and the
         first of each type to each node through the network's objects too.
-    keep_contexts : bool
-        Whether a node's ``context.state`` is kept for its next message.
-    done : callable, optional
-        Is called after each answer with the number of messages that wait.
+    contexts : {"memory", "disk", "drop"}
+        Where a node's context is between two messages: in memory, in a temporary folder that
+        goes with the run, or nowhere, for nodes that are asked once. It takes room if the app
+        left something in it.
+    workers : int
+        How many messages are worked on at a time. One works in this process.
+    start : {"fork", "spawn"}, optional
+        How workers begin. A forked worker is a copy of this process. A spawned one imports the
+        client app, which has to be at the top level of a module, and the program that calls this
+        has to be guarded by ``if __name__ == "__main__"``. By default they are forked on Linux.
+    faults : Faults, optional
+        Nodes that go and come, slow nodes and lost replies. Time limits and times to live then
+        pass by a clock that jumps over waiting, see
+        :class:`~flower_ldp.simulation.unreliable.Unreliable`.
+    progress : bool or Watcher, optional
+        Whether a bar shows rounds, clients that have answered and the seconds left: by default if
+        the error output is a terminal. True prints lines where it is none. Or somebody else to be
+        told of messages and replies.
 
     Returns
     -------
@@ -62,17 +92,20 @@ def run_in_process(
     Raises
     ------
     TypeError, ValueError
-        If an app is none, or there is no node.
+        If an app is none, there is no node or no worker, or no such choice.
+    RuntimeError
+        If a worker does not begin.
     Exception
         What the server app raises.
     """
     if not isinstance(server_app, ServerApp):
         raise TypeError(f"server_app must be a ServerApp, got {type(server_app).__name__}")
+    if not isinstance(client_app, ClientApp):
+        raise TypeError(f"client_app must be a ClientApp, got {type(client_app).__name__}")
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ValueError(f"workers must be an integer of at least 1, got {workers!r}")
     run_id = int.from_bytes(os.urandom(8), "big") >> 1 | 1  # Flower's are random too
     config = dict(run_config or {})
-    nodes = Nodes(
-        client_app, num_nodes, run_id, config, dict(node_config or {}), strict, keep_contexts
-    )
     context = Context(
         run_id=run_id,
         node_id=flower.SERVER,
@@ -80,6 +113,42 @@ def run_in_process(
         state=RecordDict(),
         run_config=dict(config),
     )
-    with flower.server_identity(run_id):
-        server_app(InProcessGrid(nodes, done), context)
+    with contextlib.ExitStack() as stack:
+        folder = None
+        if contexts == "disk":
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="flower-ldp-", ignore_cleanup_errors=True)
+            )
+        plan = Plan(run_id, num_nodes, config, dict(node_config or {}), strict, contexts, folder)
+        answering = stack.enter_context(
+            contextlib.closing(_answering(client_app, plan, workers, start))
+        )
+        stack.enter_context(flower.server_identity(run_id))
+        watcher = stack.enter_context(watching(progress, _rounds(config)))
+        asked, link, look = _link(answering, plan, faults, workers)
+        seal = strict or workers > 1
+        grid = InProcessGrid(asked, run_id, link, seal=seal, pull_seconds=look, watcher=watcher)
+        server_app(grid, context)
     return context
+
+
+def _answering(app: ClientApp, plan: Plan, workers: int, start: Start | None) -> Answering:
+    if workers == 1:
+        return Inline(plan.nodes(app).answer)
+    return Pool(workers, starter(start, app, plan))
+
+
+def _link(
+    answering: Answering, plan: Plan, faults: Faults | None, workers: int
+) -> tuple[Answering, Link, float | None]:
+    """Return who is asked for replies, by what link, and how long one pull waits at most."""
+    if faults is None:
+        return answering, Steady(plan.ids), None if workers == 1 else LOOK_SECONDS
+    faulty = Unreliable(answering, plan.ids, faults)
+    return faulty, faulty, PULL_SECONDS
+
+
+def _rounds(run_config: Config) -> int | None:
+    """Return the number of rounds, where the app has it under the name of Flower's templates."""
+    rounds = run_config.get("num-server-rounds")
+    return rounds if isinstance(rounds, int) and rounds > 0 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.best_model import BestModel
 from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
@@ -39,6 +40,7 @@ __all__ = [
     "SILHOUETTE_SCORE",
     "AlignedParty",
     "BestModel",
+    "ClientPool",
     "ClusterScore",
     "CodeTop",
     "FixedLength",

@@ -68,6 +68,10 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
     health : Health, optional
         Asks for one more private bit per report, whether it is neutral, and stops the run where
         too many are. By default no such bit is asked for.
+    answers_per_client : int or ClientPool, optional
+        How often a client is asked in a whole run, by sampling without replacement; a
+        :class:`~flower_ldp.strategies.ClientPool` to share it with an evaluation or to keep it
+        in a file. By default every round samples anew, as FedAvg does.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn

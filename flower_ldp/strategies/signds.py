@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.selection import Selection, SignSum
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import Unit, compose
+from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.health import Health
 from flower_ldp.strategies.rounds import Metrics
@@ -113,6 +114,10 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     health : Health, optional
         Asks for one more private bit per report, whether it is neutral, and stops the run where
         too many are. By default no such bit is asked for.
+    answers_per_client : int or ClientPool, optional
+        How often a client is asked in a whole run, by sampling without replacement; a
+        :class:`~flower_ldp.strategies.ClientPool` to share it with an evaluation or to keep it
+        in a file. By default every round samples anew, as FedAvg does.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
@@ -146,6 +151,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         scaling: Scaling = "published",
         server_optimizer: ServerOptimizer | None = None,
         health: Health | None = None,
+        answers_per_client: int | ClientPool | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_train_nodes: int = 2,
@@ -171,6 +177,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
             mechanism,
             server_optimizer=server_optimizer,
             health=health,
+            answers_per_client=answers_per_client,
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
             min_train_nodes=min_train_nodes,

@@ -16,11 +16,20 @@ from types import NoneType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
+from flower_ldp.strategies.asking import ClientPool, choose_nodes, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.health import Health, HealthWatch
@@ -59,6 +68,10 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
     health : Health, optional
         Asks for one more private bit per report, whether it is neutral, and stops the run where
         too many are. By default no such bit is asked for.
+    answers_per_client : int or ClientPool, optional
+        How often a client is asked in a whole run, by sampling without replacement; a
+        :class:`~flower_ldp.strategies.ClientPool` to share it with an evaluation or to keep it
+        in a file. By default every round samples anew, as FedAvg does.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
@@ -81,6 +94,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         *,
         server_optimizer: ServerOptimizer | None = None,
         health: Health | None = None,
+        answers_per_client: int | ClientPool | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_train_nodes: int = 2,
@@ -105,6 +119,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         self.mechanism = mechanism
         self.server_optimizer = server_optimizer
         self.proposals = Proposals()
+        self._pool = pool_of(answers_per_client)
         self._complaints = Complaints()
         self._health = HealthWatch(health)
         self._round: _Round | None = None
@@ -148,7 +163,10 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         ValueError
             If reports about a model of this size could make no step. Nobody was asked.
         """
-        messages = list(super().configure_train(server_round, arrays, config, grid))
+        messages = self._messages(server_round, arrays, config, grid)
+        if not messages and self._pool is not None:
+            self._round = None
+            return []
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = ModelLayout.of(model)
         available = len(list(grid.get_node_ids()))
@@ -180,6 +198,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
         """
         current = self._round
+        if current is None and self._pool is not None:
+            return None, None
         if current is None or current.server_round != server_round:
             raise RuntimeError(f"round {server_round} was not configured by this strategy")
         self._round = None
@@ -207,6 +227,19 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             deltas itself must exceed their sum.
         """
         return self.proposals.report(delta=delta)
+
+    def _messages(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Build the messages of a round, as FedAvg does, for whom the pool still has."""
+        if self._pool is None or self.fraction_train == 0.0:
+            return list(super().configure_train(server_round, arrays, config, grid))
+        nodes = choose_nodes(
+            grid, self._pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
+        )
+        config["server-round"] = server_round
+        record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+        return list(self._construct_messages(record, nodes, MessageType.TRAIN))
 
     def _settle(self, current: _Round, judge: ReplyFilter) -> None:
         """Take off what cost nothing, and log what came back."""

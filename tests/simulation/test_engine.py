@@ -1,23 +1,34 @@
-"""Whole runs: through Flower's simulation engine, and where that is not the point without it."""
+"""Whole runs: through Flower's simulation engine, and where that is not the point in a process."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
-from tests.simulation import without_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "signds"
+
+
+def load_runner() -> ModuleType:
+    path = ROOT / "examples" / "_runner.py"
+    spec = importlib.util.spec_from_file_location("examples_runner", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_nothing_planted_in_a_client_reaches_the_server(
@@ -27,7 +38,7 @@ def test_nothing_planted_in_a_client_reaches_the_server(
     shutil.copytree(ROOT / "tests" / "simulation" / "hostile_app", app)
     shutil.copy(ROOT / "LICENSE", app / "LICENSE")
     received = tmp_path / "received.json"
-    in_process(app, 10, f'received = "{received}"')
+    in_process(app, 10, f'received="{received}"')
     found = json.loads(received.read_text())
     text = "\n".join(found["transcript"])
     assert len(found["transcript"]) == 20
@@ -44,10 +55,9 @@ def test_nothing_planted_in_a_client_reaches_the_server(
 
 
 def test_the_example_runs_from_its_command_in_flowers_engine(tmp_path: Path) -> None:
-    """Without FedAvg, which the README's command runs as well, and so does the gate."""
     output = tmp_path / "outputs"
     command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", "6", "--rounds", "3"]
-    command += ["--output", str(output), "--no-baseline"]
+    command += ["--output", str(output), "--no-baseline", "--engine", "simulation"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     history = trained(done.stdout, output)
@@ -56,8 +66,9 @@ def test_the_example_runs_from_its_command_in_flowers_engine(tmp_path: Path) -> 
 
 def test_the_example_leaves_table_history_and_plot_of_dp_encrypt_too(tmp_path: Path) -> None:
     output = tmp_path / "outputs"
-    arguments = ("--clients", "6", "--rounds", "3", "--output", str(output))
-    done = without_engine.run(EXAMPLE / "run.py", *arguments, "--dp-encrypt", "--no-baseline")
+    command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", "6", "--rounds", "3"]
+    command += ["--output", str(output), "--dp-encrypt", "--no-baseline"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     history = trained(done.stdout, output)
     noised = json.loads((output / "dp-encrypt-history.json").read_text())["rounds"]
@@ -93,15 +104,11 @@ def accuracy_of(printed: str) -> float:
     return float(accuracy)
 
 
-def in_process(app: Path, nodes: int, config: str = "") -> str:
+def in_process(app: Path, nodes: int, *settings: str) -> str:
     """Run an app in a process of its own, without the engine; return what it printed."""
-    script = (
-        "import sys, tomllib\n"
-        "from flower_ldp.simulation import load_folder, run_in_process\n"
-        "app = load_folder(sys.argv[1], tomllib.loads(sys.argv[3]))\n"
-        "run_in_process(app.server, app.client, int(sys.argv[2]), run_config=app.run_config)\n"
-    )
-    command = [sys.executable, "-c", script, str(app), str(nodes), config]
+    command = [sys.executable, "-m", "flower_ldp", "simulate", str(app), "--nodes", str(nodes)]
+    for setting in settings:
+        command += ["--run-config", setting]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -109,13 +116,22 @@ def in_process(app: Path, nodes: int, config: str = "") -> str:
 
 def test_the_existing_app_trains_before_the_change(simulation_policy: Path) -> None:
     app = ROOT / "examples" / "existing_app" / "plain"
-    assert accuracy_of(in_process(app, 10, "num-server-rounds = 4")) > 0.8
+    assert accuracy_of(in_process(app, 10, "num-server-rounds=4")) > 0.8
 
 
 def test_the_existing_app_trains_after_the_change(simulation_policy: Path) -> None:
     app = ROOT / "examples" / "existing_app" / "private"
     # A model that knows nothing scores 0.1; five rounds gave 0.66 and 0.67.
-    assert accuracy_of(in_process(app, 40, "num-server-rounds = 5")) > 0.25
+    assert accuracy_of(in_process(app, 40, "num-server-rounds=5")) > 0.25
+
+
+def test_where_there_is_no_ray_the_engine_names_its_extra(
+    tmp_path: Path, simulation_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    link = load_runner().local_superlink(tmp_path / "flower", simulation_policy)
+    with pytest.raises(SystemExit, match="extra 'simulation'"), link:
+        pass
 
 
 @pytest.mark.parametrize(

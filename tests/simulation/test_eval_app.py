@@ -25,7 +25,7 @@ def test_training_and_private_evaluation_run_in_one_app(
         "mechanism": f'"{mechanism}"',
         "num-server-rounds": str(ROUNDS),
     }
-    in_process(app, 10, "\n".join(f"{key} = {value}" for key, value in config.items()))
+    in_process(app, 10, *(f"{key}={value}" for key, value in config.items()))
     found = json.loads(received.read_text())
     text = "\n".join(found["transcript"])
     assert len(found["transcript"]) == 8 * ROUNDS

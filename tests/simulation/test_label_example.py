@@ -18,7 +18,6 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.privacy import Unit
 from tests import messages
-from tests.simulation import without_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "label_dp"
@@ -152,12 +151,11 @@ def test_methods_share_the_labels_that_were_randomized_first(
 
 
 def test_the_example_runs_and_two_stages_cost_as_much_as_one(tmp_path: Path) -> None:
-    done = without_engine.run(
-        EXAMPLE / "run.py",
-        *("--clients", str(CLIENTS), "--rounds", "2", "--output", str(tmp_path)),
-        *("--method", "local-priors", "--method", "lp-2st"),
-        *("--set", "clusters=8", "--set", "clusterings=2", "--set", "first-stage-rounds=1"),
-    )
+    command = [sys.executable, str(EXAMPLE / "run.py"), "--output", str(tmp_path)]
+    command += ["--clients", str(CLIENTS), "--rounds", "2"]
+    command += ["--method", "local-priors", "--method", "lp-2st"]
+    command += ["--set", "clusters=8", "--set", "clusterings=2", "--set", "first-stage-rounds=1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     line = f"simulation: the ledger has {CLIENTS} clients, the most spent is epsilon 1 per label"
     assert done.stdout.count(line) == 2

@@ -8,6 +8,7 @@ import selectors
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def _check_program(path: str, name: str) -> None:
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise LedgerError(f"{name} is no file")
-    if os.name == "posix" and (status.st_uid not in mine() or status.st_mode & 0o022):
+    if sys.platform != "win32" and (status.st_uid not in mine() or status.st_mode & 0o022):
         raise LedgerError(
             f"{name} can be changed by others (user {status.st_uid}, mode "
             f"{stat.S_IMODE(status.st_mode):04o}): chown and chmod go-w"
@@ -79,7 +80,7 @@ def _spoken(process: subprocess.Popen[bytes], given: str, end: float) -> bytes:
     subprocess.TimeoutExpired
         If that is not so at the moment ``end``. Nothing is left behind that waits for it.
     """
-    if os.name != "posix":  # there is no waiting for pipes; the process ends at the same moment
+    if sys.platform == "win32":  # no waiting for pipes there; the process ends at the same moment
         return process.communicate(given.encode("ascii"), max(0.0, end - time.monotonic()))[0]
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError), process.stdin as stream:
@@ -102,7 +103,7 @@ def _spoken(process: subprocess.Popen[bytes], given: str, end: float) -> bytes:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the command and what it has started."""
-    if hasattr(os, "killpg"):
+    if sys.platform != "win32":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()

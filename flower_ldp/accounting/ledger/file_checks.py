@@ -25,11 +25,14 @@ from flower_ldp.errors import LedgerError
 _log = logging.getLogger("flower_ldp")
 
 _PATH_ONLY = getattr(os, "O_PATH", None)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _MOST_LINKS = 40
 
 
 def mine() -> tuple[int, ...]:
     """Return the users who may change what this process relies on: itself and root."""
+    if sys.platform == "win32":
+        return (0,)
     return (0, os.geteuid())
 
 
@@ -43,7 +46,7 @@ def check_owned(status: os.stat_result, name: str) -> None:
     """
     if not stat.S_ISREG(status.st_mode):
         raise LedgerError(f"{name} is not a regular file: name a file")
-    if os.name != "posix":
+    if sys.platform == "win32":
         return
     if status.st_uid != os.geteuid():
         raise LedgerError(
@@ -66,7 +69,7 @@ def check_links(status: os.stat_result, name: str) -> None:
     LedgerError
         Naming what to do about it.
     """
-    if os.name == "posix" and status.st_nlink > 1:
+    if sys.platform != "win32" and status.st_nlink > 1:
         raise LedgerError(
             f"{name} has {status.st_nlink} names (hard links): a crash under one of them is not "
             "undone under the others. If another has a file NAME-journal beside it, move the "
@@ -93,7 +96,7 @@ def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
     """
     if not lenient:
         check_way(folder, name)
-    elif os.name == "posix":
+    elif sys.platform != "win32":
         fault = _owner_fault(str(folder), folder.stat(), name)
         if fault is not None:
             raise LedgerError(fault)
@@ -114,7 +117,7 @@ def check_way(path: Path, name: str) -> None:
     LedgerError
         Naming what to do about it.
     """
-    if os.name != "posix":
+    if sys.platform == "win32":
         return
     for here, status in _way(path):
         fault = _owner_fault(here, status, name) or _mode_fault(here, status, name)
@@ -183,7 +186,7 @@ def check_mount(path: Path, name: str) -> None:
     LedgerError
         Naming what to do about it.
     """
-    if os.name != "posix":
+    if sys.platform == "win32":
         return
     one: object = _mount(path)
     other: object = _mount(path.parent)
@@ -201,7 +204,7 @@ def _mount(path: Path) -> bytes | None:
     """Return the number of the mount that a path leads to; None where none is told."""
     if _PATH_ONLY is None or sys.platform != "linux":
         return None
-    handle = os.open(path, _PATH_ONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = os.open(path, _PATH_ONLY | _NO_LINK)
     try:
         with open(f"/proc/self/fdinfo/{handle}", "rb") as lines:
             return next((line for line in lines if line.startswith(b"mnt_id:")), None)

@@ -4,8 +4,9 @@ What the ledger stores beside the charge is an npz archive of the reports, the p
 was one, and a **keyed** digest (HMAC-SHA256) of the true labels, to notice that a label set has
 changed. Without a key the digest would be private data: who has the ledger and knows all
 labels but one could try every value of the last. So the key lies in another file, beside
-the ledger (``<ledger>.labels-key``, mode 0600), and a ledger that is copied, exported or sent
-to an auditor says nothing about labels beyond the reports.
+the ledger (``<ledger>.labels-key``, mode 0600, with its lock in ``<ledger>.labels-key.lock``),
+and a ledger that is copied, exported or sent to an auditor says nothing about labels beyond the
+reports.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import hmac
 import io
 import os
 import stat
+import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
@@ -38,6 +41,8 @@ from flower_ldp.refusals import REFUSED_REPEAT
 #: Labels are randomized for training, so the policy's section for train messages governs.
 MESSAGE_TYPE = "train"
 _KEY_BYTES = 32
+_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_OPEN |= getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(frozen=True)
@@ -153,34 +158,47 @@ def locked_key(ledger: Path) -> Iterator[bytes]:
     LedgerError
         If the file cannot be used, or others may read it.
     """
-    import fcntl  # here, since only POSIX has it
-
     path = Path(os.path.realpath(ledger) + ".labels-key")
-    file = -1
+    # Of its own for each call: threads exclude each other too.
+    lock = FileLock(f"{path}.lock", mode=0o600, is_singleton=False)
     try:
-        try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            fcntl.flock(file, fcntl.LOCK_EX)
-            key = _read_or_make(file, path)
-        except OSError as error:
-            raise LedgerError(f"key file {path} cannot be used: {error.strerror}") from error
+        lock.acquire()
+        key = _key(path)
+    except (OSError, NotImplementedError) as error:
+        lock.release()
+        told = getattr(error, "strerror", None) or "its folder's file system has no locks"
+        raise LedgerError(f"key file {path} cannot be used: {told}") from error
+    except BaseException:
+        lock.release()
+        raise
+    try:
         yield key
     finally:
-        if file >= 0:
-            os.close(file)
+        lock.release()
+
+
+def _key(path: Path) -> bytes:
+    file = os.open(path, _OPEN, 0o600)
+    try:
+        return _read_or_make(file, path)
+    finally:
+        os.close(file)
 
 
 def _read_or_make(file: int, path: Path) -> bytes:
     found = os.fstat(file)
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if sys.platform != "win32" and (
+        found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077
+    ):
         raise LedgerError(f"key file {path} must belong to this user alone: chmod 600")
-    key = os.pread(file, _KEY_BYTES + 1, 0)
+    key = os.read(file, _KEY_BYTES + 1)
     if len(key) > _KEY_BYTES:
         raise LedgerError(f"key file {path} is damaged: restore it from a backup")
     if len(key) < _KEY_BYTES:
         # New, or a crash came while it was written: no digest was made with it yet.
         key = RandomSource.from_os().random_bytes(_KEY_BYTES)
-        os.pwrite(file, key, 0)
+        os.lseek(file, 0, os.SEEK_SET)
+        os.write(file, key)
         os.fsync(file)
         sync_folder(path.parent)
     return key

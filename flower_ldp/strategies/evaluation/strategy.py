@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import NoneType
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from flower_ldp.strategies.asking import ClientPool, choose_nodes, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.evaluation.rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
@@ -78,6 +79,11 @@ class ProtectedEvalStrategy(Strategy):
     health : Health, optional
         Asks for one more private bit per report, whether any of it is neutral, and stops the run
         where too many are. The training's own health is the wrapped strategy's.
+    answers_per_client : int or ClientPool, optional
+        How often a client is asked to evaluate in a whole run, by sampling without replacement;
+        the training's own :class:`~flower_ldp.strategies.ClientPool` makes one count of both. Then
+        ``cluster_client_num`` is how many are asked at a time. By default every evaluation samples
+        anew.
     min_evaluate_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg, for the evaluate phase.
 
@@ -101,6 +107,7 @@ class ProtectedEvalStrategy(Strategy):
         cluster_client_num: int | None = None,
         every: int = 1,
         health: Health | None = None,
+        answers_per_client: int | ClientPool | None = None,
         min_evaluate_nodes: int = 2,
         min_available_nodes: int = 2,
         arrayrecord_key: str = "arrays",
@@ -134,6 +141,7 @@ class ProtectedEvalStrategy(Strategy):
             configrecord_key=configrecord_key,
         )
         self._asked: _Asked | None = None
+        self._pool = pool_of(answers_per_client)
         self._complaints = Complaints()
         self._health = HealthWatch(health)
         # One account with the training, so that totals are those of each client.
@@ -171,8 +179,7 @@ class ProtectedEvalStrategy(Strategy):
         """Choose clients and add the proposal to each message."""
         if server_round % self.every:
             return []
-        messages = list(self._asking.configure_evaluate(server_round, arrays, config, grid))
-        messages = _at_most(messages, self.cluster_client_num)
+        messages = self._messages(server_round, arrays, config, grid)
         if not messages:
             return []
         rows = rows_for(self.mechanism, arrays)
@@ -180,6 +187,21 @@ class ProtectedEvalStrategy(Strategy):
         nodes = propose(messages, proposal.to_fields(), self._events(), self.proposals)
         self._asked = _Asked(server_round, rows, proposal, nodes)
         return messages
+
+    def _messages(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        asking = self._asking
+        if self._pool is None:
+            messages = list(asking.configure_evaluate(server_round, arrays, config, grid))
+            return _at_most(messages, self.cluster_client_num)
+        least = asking.min_evaluate_nodes
+        nodes = choose_nodes(
+            grid, self._pool, 1.0, least, asking.min_available_nodes, most=self.cluster_client_num
+        )
+        config["server-round"] = server_round
+        record = RecordDict({asking.arrayrecord_key: arrays, asking.configrecord_key: config})
+        return list(asking._construct_messages(record, nodes, MessageType.EVALUATE))
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]

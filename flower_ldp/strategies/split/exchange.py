@@ -116,6 +116,10 @@ class GridExchange:
 class LocalExchange:
     """Asks apps in this process: no engine, no network, the same messages and the same gate.
 
+    For parties with an app, a node configuration and so a policy each, whose messages stay
+    objects: a step of split learning is two of them a batch. One app for all nodes, whose messages
+    go through bytes, runs by :func:`flower_ldp.simulation.run_in_process`.
+
     Parameters
     ----------
     apps : mapping of int to (app, context)

@@ -91,7 +91,7 @@ def account(place: str) -> str:
     return f"ward-7#{place}" if place else "ward-7"
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=35)
 @given(CHARGES, st.lists(st.integers(3, 40), min_size=9, max_size=9))
 def test_figures_and_limits_are_those_of_the_definition(
     wishes: list[tuple[str, int, Unit, int, int, bool, Unit | None, float]], most: list[int]

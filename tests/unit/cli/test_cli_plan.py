@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flower_ldp.accounting.amounts import Amount
@@ -177,6 +177,7 @@ def test_a_third_of_eight_fits_three_times_and_not_four(tmp_path: Path) -> None:
     assert "epsilon 2.666666666666 a round" in flower_ldp(*ask[:-1]).out
 
 
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(total=st.floats(1e-6, 1e6), rounds=st.integers(1, 10_000), magnitude=st.floats(1e-9, 100.0))
 def test_what_a_round_may_cost_is_the_most_that_fits(
     total: float, rounds: int, magnitude: float

@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -70,6 +71,7 @@ def placed(model: type[Section], way: str) -> Iterator[tuple[str, type[Section]]
             yield from placed(kind, deeper)
 
 
+@cache
 def expected() -> dict[str, dict[str, tuple[str, str]]]:
     """Return for each heading its fields, and for each field values and default."""
     found = models()
@@ -145,6 +147,7 @@ def default(field: FieldInfo) -> str:
     return f"`{value}`" if isinstance(value, str) else f"{value:.15g}"
 
 
+@cache
 def shown() -> dict[str, dict[str, tuple[str, str]]]:
     """Return what the page's tables say, in the form of :func:`expected`."""
     tables: dict[str, dict[str, tuple[str, str]]] = {}

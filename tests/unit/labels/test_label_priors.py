@@ -43,7 +43,7 @@ def test_counts_of_clients_add_up_to_those_of_all() -> None:
 @pytest.mark.parametrize("counts", [[40, 30, 20, 10], [90, 3, 4, 3], [25, 25, 25, 25]])
 def test_priors_are_the_likeliest(counts: list[int]) -> None:
     law = RESPONSE.transition()
-    (found,) = priors_from_counts([counts], law, steps=20_000)
+    (found,) = priors_from_counts([counts], law, steps=4_000)
 
     def loss(logits: np.ndarray) -> float:
         p = np.exp(logits - logits.max())

@@ -33,9 +33,9 @@ def test_cost_is_one_release_of_its_own_name() -> None:
 def test_estimate_is_unbiased_within_the_bounds_and_clipped_outside() -> None:
     mechanism, rng = BoundedMean(1.0, 0.5, 4.5), RandomSource.seeded(1)
     for value, expected in ((0.7, 0.7), (4.4, 4.4), (-3.0, 0.5), (1e300, 4.5)):
-        reports = np.array([mechanism.randomize(value, rng) for _ in range(4000)])
+        reports = np.array([mechanism.randomize(value, rng) for _ in range(1500)])
         error = mechanism.estimate(reports).mean() - expected
-        assert abs(error) < 4.9 * mechanism.standard_deviation / math.sqrt(4000)
+        assert abs(error) < 4.9 * mechanism.standard_deviation / math.sqrt(1500)
 
 
 def test_standard_deviation_is_that_of_the_noise() -> None:

@@ -116,7 +116,7 @@ class GivenDimension:
 
 
 def lattice(dimension: int, reach: int) -> list[np.ndarray]:
-    """Return the integer rows that hold all but a probability below 1e-15."""
+    """Return the integer rows that hold all but a probability below 1e-13."""
     return [
         np.array([row]) for row in itertools.product(range(-reach, reach + 1), repeat=dimension)
     ]
@@ -192,9 +192,9 @@ ROWS = [
     *(
         Row(Laplace(epsilon, 2, grid_bits=bits), SIMPLEX_ROWS, lattice(2, reach), mixture)
         for epsilon, bits, reach, mixture in (
-            (4.0, 1, 40, [np.full((1, 2), 0.5)]),
-            (20.0, 1, 12, [np.full((1, 2), 0.5)]),
-            (8.0, 0, 12, SIMPLEX_ROWS[:2]),
+            (6.0, 1, 22, [np.full((1, 2), 0.5)]),
+            (20.0, 1, 8, [np.full((1, 2), 0.5)]),
+            (8.0, 0, 8, SIMPLEX_ROWS[:2]),
         )
     ),
     Row(BoundedMean(6.0, -1.0, 1.0, grid_bits=3), (-1.0, 0.3, 1.0), range(-60, 60), (0.0,)),
@@ -236,12 +236,18 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def table(row: Row) -> np.ndarray:
+    """The log-probability of each output: a line for each valid input, then None's, then more."""
     if id(row) not in _tables:
         # None stands for the rest of it where outputs are many.
-        inputs = [*row.inputs, *(ANYTHING if len(row.outputs) < 700 else (None,))]
+        inputs = [*row.inputs, *(ANYTHING if len(row.outputs) < 700 else ANYTHING[:1])]
         law = [[row.mechanism.log_prob(o, i) for o in row.outputs] for i in inputs]
         _tables[id(row)] = np.array(law)
     return _tables[id(row)]
+
+
+def neutral_law(row: Row) -> np.ndarray:
+    """The log-probability of each output for what cannot be read."""
+    return table(row)[len(row.inputs)]
 
 
 @every_row
@@ -262,8 +268,7 @@ def test_stated_epsilon_is_met_and_tight(row: Row) -> None:
 @every_row
 def test_the_neutral_law_is_a_mixture_of_laws_of_valid_inputs(row: Row) -> None:
     law = np.array([[row.mechanism.log_prob(o, i) for i in row.mixture] for o in row.outputs])
-    neutral = [row.mechanism.log_prob(o, None) for o in row.outputs]
-    np.testing.assert_allclose(np.exp(law).mean(axis=1), np.exp(neutral), rtol=1e-11)
+    np.testing.assert_allclose(np.exp(law).mean(axis=1), np.exp(neutral_law(row)), rtol=1e-11)
 
 
 def key(report: Any) -> Any:
@@ -276,9 +281,10 @@ def key(report: Any) -> Any:
 
 @every_row
 def test_what_cannot_be_read_is_sampled_by_the_neutral_law(row: Row) -> None:
-    rng, draws = RandomSource.seeded(2), 2_000
+    """Of two outputs with a half each, one that has 0.61 is seen with a probability of 0.95."""
+    rng, draws = RandomSource.seeded(2), 1_000
     counts = Counter(key(row.mechanism.randomize(None, rng)) for _ in range(draws))
-    law = {key(o): math.exp(row.mechanism.log_prob(o, None)) for o in row.outputs}
+    law = dict(zip(map(key, row.outputs), np.exp(neutral_law(row)).tolist(), strict=True))
     likely = [o for o, p in law.items() if p * draws > 10]
     observed = [*(counts[o] for o in likely), draws - sum(counts[o] for o in likely)]
     expected = np.array([*(law[o] for o in likely), 0.0]) * draws
@@ -304,10 +310,10 @@ def test_every_value_is_answered(row: Row) -> None:
 def test_the_sampler_stays_within_the_outputs_and_reaches_the_likely_ones(row: Row) -> None:
     rng = RandomSource.seeded(1)
     value = row.inputs[0]
-    seen = {key(row.mechanism.randomize(value, rng)) for _ in range(600)}
-    probabilities = {key(o): math.exp(row.mechanism.log_prob(o, value)) for o in row.outputs}
+    seen = {key(row.mechanism.randomize(value, rng)) for _ in range(400)}
+    probabilities = dict(zip(map(key, row.outputs), np.exp(table(row)[0]).tolist(), strict=True))
     assert seen <= set(probabilities)
-    # an output of probability 0.05 is missed by 600 draws once in 1e13 runs
+    # an output of probability 0.05 is missed by 400 draws once in 1e8 runs
     assert {o for o, p in probabilities.items() if p > 0.05} <= seen
 
 

@@ -60,7 +60,7 @@ def test_lower_bound_is_below_by_less_than_two_units(epsilon: float, bits: int) 
         assert exp_lower(epsilon, bits) <= true < exp_lower(epsilon, bits) + 2
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=120)
 @given(st.floats(1e-6, 100), st.integers(0, 300))
 def test_lower_bound_holds_for_any_epsilon(epsilon: float, bits: int) -> None:
     with mpmath.workdps(DIGITS):
@@ -82,7 +82,7 @@ def test_lower_bound_domain(epsilon: float) -> None:
         exp_lower(epsilon)
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=120)
 @given(
     st.sampled_from(EPSILONS),
     st.integers(-(10**40), 10**40),
@@ -93,7 +93,7 @@ def test_comparison_of_any_integers(epsilon: float, a: int, b: int) -> None:
         assert exp_scaled_at_least(epsilon, a, b) == bool(a * power(epsilon) >= b)
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=120)
 @given(st.sampled_from(EPSILONS), st.integers(1, 10**60), st.integers(-2, 2))
 def test_comparison_of_neighbouring_integers(epsilon: float, a: int, offset: int) -> None:
     with mpmath.workdps(DIGITS):

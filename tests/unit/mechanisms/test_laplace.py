@@ -77,7 +77,7 @@ def test_an_epsilon_that_protects_nothing_is_taken_and_warned_of() -> None:
 # Rounding.
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(2, 40).flatmap(
         lambda k: st.lists(st.floats(0, 1), min_size=k, max_size=k).filter(lambda x: sum(x) > 1e-3)

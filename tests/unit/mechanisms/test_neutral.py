@@ -252,7 +252,7 @@ def test_priors_are_public_and_tell_how_many_labels_there_are() -> None:
 
 def test_the_neutral_row_of_many_classes_favours_none_of_them() -> None:
     """With more classes than steps the centre rounds to zeros and a few ones, at any places."""
-    rng, draws = RandomSource.seeded(1), 3_000
+    rng, draws = RandomSource.seeded(1), 1_000
     coarse = Laplace(100.0, 64, grid_bits=4)
     mean = np.mean([coarse.randomize(None, rng)[0] for _ in range(draws)], axis=0)
     deviation = math.sqrt(coarse.noise.standard_deviation**2 + 0.25 * 0.75)

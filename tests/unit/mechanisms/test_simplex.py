@@ -23,7 +23,7 @@ def exact_projection(row: list[float]) -> list[Fraction]:
     raise ValueError("no support fits")
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(st.lists(st.integers(-40, 40).map(lambda n: n / 8), min_size=1, max_size=7))
 def test_projection_is_the_exact_one(row: list[float]) -> None:
     found = project_to_simplex(row)

@@ -26,7 +26,7 @@ few_levels = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 6e-8, -6e-8, 1e4,
 any_value = st.floats(-60000, 60000, width=16)
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=250, deadline=None, derandomize=True)
 @given(
     entries=st.one_of(
         st.lists(few_levels, min_size=1, max_size=30), st.lists(any_value, min_size=1)
@@ -49,7 +49,7 @@ def test_small_vectors_match_a_full_sort(
 
 def test_every_size_and_sign_on_thousands_of_tied_vectors() -> None:
     rng = np.random.default_rng(1)
-    for trial in range(1500):
+    for trial in range(1000):
         length = int(rng.integers(1, 25))
         values = rng.integers(-2, 3, length).astype(DTYPES[trial % 3])
         for size in {1, length, int(rng.integers(1, length + 1))}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,9 @@ NASTY = (
 )
 
 
+@lru_cache(maxsize=2)
 def nasty(length: int) -> dict[str, NDArray[np.float64]]:
+    """Return vectors by their name; they are made once, and cannot be written to."""
     rng = np.random.default_rng(2)
     normal = rng.standard_normal(length)
     half = np.where(rng.random(length) < 0.5, 0.0, normal)
@@ -82,7 +85,7 @@ def nasty(length: int) -> dict[str, NDArray[np.float64]]:
     outliers = normal.copy()
     outliers[:: length // 7] = 6e4
     outliers[3 :: length // 7] = -6e4
-    return {
+    found = {
         "all equal": np.full(length, 0.25),
         "all zero": np.zeros(length),
         "half zeros": half,
@@ -102,6 +105,9 @@ def nasty(length: int) -> dict[str, NDArray[np.float64]]:
         "sample misses a crowd": crowd,
         "one spike": np.eye(1, length, length // 2)[0],
     }
+    for values in found.values():
+        values.flags.writeable = False
+    return found
 
 
 def sizes_of_interest(values: Vector) -> list[int]:

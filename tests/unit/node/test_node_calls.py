@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.common.serde import context_to_proto, message_to_proto
 from flwr.proto import log_pb2, message_pb2, runtime_pb2, task_pb2
@@ -118,6 +120,18 @@ class Node:
         )
 
 
+@cache
+def _api() -> FastAPI:
+    return create_app(None, b"x" * 32)
+
+
+def runtime_api(factory: NodeStateFactory) -> FastAPI:
+    """Return Flower's runtime API of one node at a time: its routes are made once."""
+    app = _api()
+    app.state.runtime_state_factory = factory
+    return app
+
+
 def make_node(*, guarded: bool) -> Node:
     factory = NodeStateFactory(objectstore_factory=ObjectStoreFactory())
     state = factory.state()
@@ -134,7 +148,7 @@ def make_node(*, guarded: bool) -> Node:
         )
         state.set_run_series_context(run, context)
     calls = AppCalls()
-    app = create_app(factory, b"x" * 32)
+    app = runtime_api(factory)
     return Node(calls, state, Client(calls.around(app) if guarded else app))
 
 

@@ -105,14 +105,14 @@ def test_wrong_arguments_are_refused() -> None:
 
 @pytest.mark.parametrize("name", [SILHOUETTE_SCORE, CALINSKI_HARABASZ_SCORE])
 def test_the_score_follows_clients_that_differ_from_the_proxy(name: str) -> None:
-    clients = model_rows(4000, 2, 0.9)
+    clients = model_rows(2500, 2, 0.9)
     mechanism = CodebookResponse(confidence_codebook(PROXY), 6.0)
     support = ProxySupport.of(mechanism, PROXY)
     rng = RandomSource.seeded(3)
     reports = [mechanism.randomize(row[None], rng) for row in clients]
     score = ClusterScore(name)
-    found = score.of_law(support.rows, support.spread(mechanism.estimate(reports)), 4000)
-    true, proxy = score.of_rows(clients), score.of_rows(PROXY) * (4000 / len(PROXY))
+    found = score.of_law(support.rows, support.spread(mechanism.estimate(reports)), 2500)
+    true, proxy = score.of_rows(clients), score.of_rows(PROXY) * (2500 / len(PROXY))
     if name == SILHOUETTE_SCORE:
         proxy = score.of_rows(PROXY)
     assert abs(proxy / true - 1) > 0.15

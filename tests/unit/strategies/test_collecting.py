@@ -95,14 +95,14 @@ def test_all_replies_come_back_once() -> None:
 
 def test_a_reply_that_is_never_complete_is_missing_at_the_deadline(dying: ManyNodes) -> None:
     before = time.monotonic()
-    replies = send_and_receive(cast(Grid, dying), messages(3), timeout=2.0)
+    replies = send_and_receive(cast(Grid, dying), messages(3), timeout=1.0)
     assert nodes_of(replies) == [1, 3]
     assert time.monotonic() - before < 60.0  # the grid would wait for ever
     assert sorted(dying.handed_out) == ["to 1", "to 2", "to 3"]
 
 
 def test_a_reply_that_is_complete_late_counts_if_it_is_in_time(dying: ManyNodes) -> None:
-    threading.Timer(1.5, dying.given_up.set).start()
+    threading.Timer(0.7, dying.given_up.set).start()
     replies = send_and_receive(cast(Grid, dying), messages(3), timeout=60.0)
     assert nodes_of(replies) == [1, 2, 3]
 
@@ -146,3 +146,21 @@ def test_a_round_and_a_step_are_collected_so(
     exchange = GridExchange(cast(Grid, dying), timeout=1.0)
     found = exchange.ask("query", {node: RecordDict() for node in (1, 2, 3)})
     assert sorted(found) == [1, 3]
+
+
+def test_a_grid_that_keeps_time_limits_is_asked_once() -> None:
+    limits: list[float | None] = []
+
+    class Keeping(ManyNodes):
+        keeps_time_limits = True
+
+        def send_and_receive(
+            self, sent: Iterable[Message], *, timeout: float | None = None
+        ) -> list[Message]:
+            limits.append(timeout)
+            return [reply(one, f"to {one.metadata.dst_node_id}") for one in sent]
+
+    grid = Keeping()
+    patient = patient_grid(cast(Grid, grid), 60.0)
+    assert len(list(patient.send_and_receive(messages(3), timeout=7.0))) == 3
+    assert (limits, grid.pulls) == ([7.0], 0)

@@ -157,7 +157,7 @@ def test_an_update_of_another_length_is_refused(surplus: int) -> None:
         layout.add(model(), np.zeros(layout.dimension + surplus, dtype=np.float32))
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(models(), st.integers(0, 1000))
 def test_adding_a_difference_gives_the_trained_model(old: Model, seed: int) -> None:
     layout = ModelLayout.of(old)

@@ -53,7 +53,7 @@ def accepted_or_refused(data: bytes, dimension: int, dim_out: int, has_bit: bool
     return True
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(reports())
 def test_round_trip(report: tuple[int, NDArray[np.int64], int, int | None]) -> None:
     dimension, indices, sign, bit = report
@@ -86,7 +86,7 @@ def test_documented_lengths(dimension: int, dim_out: int, length: int) -> None:
     assert report_length(dimension=dimension, dim_out=dim_out) == length
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(
     reports(),
     st.sampled_from(["flip", "cut", "extend", "header"]),
@@ -113,7 +113,7 @@ def test_mutations(
         assert not accepted
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(
     st.binary(max_size=40),
     st.sampled_from([(1, 1), (9, 4), (200, 199), (5_994, 9), (MAX_DIMENSION, 3)]),

@@ -107,7 +107,7 @@ def test_round_trip_and_size_of_every_shape(d: int, h: int) -> None:
         assert encode(indices.astype(np.uint32), d) == data
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(drawn_subsets())
 def test_round_trip_of_drawn_subsets(case: tuple[int, NDArray[np.int64]]) -> None:
     d, indices = case
@@ -132,9 +132,9 @@ def test_size_bound_on_a_grid() -> None:
         near = [h, h + 1, h + 2, h + 10, h + 50]
         far = [h * 2**i + i for i in range(12, 20)] + [MAX_DIMENSION]
         for d in near + [math.ceil(h * ratio) for ratio in ratios] + far:
-            length = encoded_length(d, h)
-            assert length <= 1.05 * log2_subsets(d, h) / 8 + 12, (d, h)
-            assert length >= math.floor(log2_subsets(d, h) / 8), (d, h)
+            length, entropy = encoded_length(d, h), log2_subsets(d, h)
+            assert length <= 1.05 * entropy / 8 + 12, (d, h)
+            assert length >= math.floor(entropy / 8), (d, h)
             ranked += subset._layout(d, h).ranked
     assert ranked > 50
 
@@ -183,7 +183,7 @@ def test_ranks_are_a_bijection(n: int, h: int) -> None:
     assert subsets == list(itertools.combinations(range(n), h))
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.data())
 def test_arbitrary_bytes(data: st.DataObject) -> None:
     d, h = data.draw(st.sampled_from(SIZES))

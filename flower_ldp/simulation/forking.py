@@ -1,0 +1,171 @@
+"""Workers that begin as copies of this process: nothing is imported again.
+
+A process forks one child when the run begins, the nursery, and has that fork the workers, also
+those that replace one that died. So a worker is a copy of a process with one thread, which did
+nothing since the run began: locks that another thread holds and threads of numerical libraries
+do not survive a fork. A worker has no end of another's connection. And it dies with the nursery,
+which dies with the run, however that ends.
+
+There is no such thing on Windows: only :mod:`flower_ldp.simulation.pool` imports this, where
+there is ``os.fork``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+
+from flwr.clientapp import ClientApp
+
+from flower_ldp.simulation.plan import Plan
+from flower_ldp.simulation.serving import serve
+
+if sys.platform == "win32":
+    raise ImportError("there is no fork on Windows")
+
+#: How long a worker that has nothing to do may take to end.
+GRACE_SECONDS = 1.0
+#: How often the nursery looks for workers that have ended.
+_LOOK_SECONDS = 0.5
+_START, _END, _KILL = b"start", b"end", b"kill"
+_PR_SET_PDEATHSIG = 1
+
+
+class Forking:
+    """Starts workers for an app.
+
+    Parameters
+    ----------
+    app : ClientApp
+        Any.
+    plan : Plan
+        Of the nodes.
+    """
+
+    def __init__(self, app: ClientApp, plan: Plan) -> None:
+        context = multiprocessing.get_context("fork")
+        self._control, theirs = context.Pipe()
+        self._lock = threading.Lock()
+        self._nursery = context.Process(
+            target=_nurse, args=(theirs, self._control, os.getpid(), app, plan), daemon=True
+        )
+        self._nursery.start()
+        theirs.close()
+
+    def start(self) -> Connection:
+        """Start a worker; return the connection to it.
+
+        Raises
+        ------
+        OSError
+            If the nursery has ended.
+        """
+        ours, theirs = multiprocessing.get_context("fork").Pipe()
+        with self._lock, theirs:
+            self._control.send_bytes(_START)
+            send_handle(self._control, theirs.fileno(), self._nursery.pid)
+        return ours
+
+    def close(self, *, at_once: bool) -> None:
+        """End the workers; those that have nothing to do may end by themselves first."""
+        with self._lock:
+            with contextlib.suppress(OSError):
+                self._control.send_bytes(_KILL if at_once else _END)
+            self._control.close()
+        self._nursery.join(2 * GRACE_SECONDS)
+        self._nursery.kill()
+        self._nursery.join()
+        self._nursery.close()
+
+
+def _nurse(
+    control: Connection, others: Connection, parent: int, app: ClientApp, plan: Plan
+) -> None:
+    """Fork a worker for each request; end them all when the run ends, or its process does."""
+    others.close()
+    _die_with(parent)
+    signal.signal(signal.SIGINT, lambda *_: None)
+    workers: set[int] = set()
+    grace = 0.0
+    try:
+        while True:
+            if control.poll(_LOOK_SECONDS):
+                order = control.recv_bytes()
+                if order != _START:
+                    grace = GRACE_SECONDS if order == _END else 0.0
+                    break
+                workers.add(_fork(control, recv_handle(control), app, plan))
+            workers -= _ended(workers)
+    except (EOFError, OSError, RuntimeError):
+        pass  # the run's process is gone, or was interrupted in the middle of a request
+    finally:
+        _end(workers, grace)
+        if plan.folder is not None:
+            # The parent does so too, unless it was killed.
+            shutil.rmtree(plan.folder, ignore_errors=True)
+
+
+def _fork(control: Connection, handle: int, app: ClientApp, plan: Plan) -> int:
+    nursery = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(handle)
+        return child
+    status = 1
+    try:
+        control.close()
+        _die_with(nursery)
+        _draw_anew()
+        multiprocessing.current_process().daemon = False  # apps may start processes
+        with Connection(handle) as connection:
+            serve(connection, app, plan)
+        status = 0
+    except BaseException:
+        logging.getLogger("flwr").exception("a worker")
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        # Not what the parent has registered for its own end.
+        os._exit(status)
+
+
+def _draw_anew() -> None:
+    """Seed the global generators of this copy: two workers must not draw the same."""
+    if (legacy := sys.modules.get("numpy.random")) is not None:
+        legacy.seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.seed()
+
+
+def _die_with(parent: int) -> None:
+    """Have this process killed when its parent ends, where the system can do so."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _ended(workers: set[int]) -> set[int]:
+    return {worker for worker in workers if os.waitpid(worker, os.WNOHANG)[0]}
+
+
+def _end(workers: set[int], grace: float) -> None:
+    """Wait for workers, and kill those that do not end."""
+    end = time.monotonic() + grace
+    while (workers := workers - _ended(workers)) and time.monotonic() < end:
+        time.sleep(0.005)
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    for worker in workers:
+        os.waitpid(worker, 0)

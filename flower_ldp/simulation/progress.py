@@ -1,0 +1,125 @@
+"""How far a run is: who has answered, in which round, and how long the rest will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from flwr.app import Message
+
+__all__ = ["Pace", "Watcher"]
+
+#: Where Flower's strategies write the number of a round.
+ROUND_KEY = "server-round"
+
+
+class Watcher(Protocol):
+    """Is told of messages and replies, one call at a time, while the server app waits."""
+
+    def sent(self, messages: Sequence[Message]) -> None:
+        """Note messages that are sent together; at least one."""
+
+    def answered(self, waiting: int) -> None:
+        """Note a reply, or an error in place of one, and how many messages still wait."""
+
+
+class Pace:
+    """Counts, and says how long the rest takes if it goes on like this.
+
+    A round is the strategy's own, which Flower's strategies write into their messages. Where no
+    message says one, each push of messages is a round.
+
+    Parameters
+    ----------
+    rounds : int, optional
+        How many there will be, if somebody knows.
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(
+        self, rounds: int | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.rounds = rounds
+        #: The round's number, from 1; 0 before the first.
+        self.round = 0
+        #: The type of the last messages, as ``train``.
+        self.kind = ""
+        #: How many were sent together with the last ones, and how many of these were answered.
+        self.asked = self.answered_now = 0
+        self._clock = clock
+        self._waiting = 0
+        self._first = self._round_began = self._push_began = 0.0
+        self._rounds_before = 0
+
+    def sent(self, messages: Sequence[Message]) -> None:
+        """Begin to count anew, unless messages that were sent before still wait."""
+        now = self._clock()
+        next_round = self.round if self.round and self._waiting else self.round + 1
+        number = _round_of(messages[0]) or next_round
+        if number != self.round:
+            if not self.round:
+                self._first = now
+                self._rounds_before = number
+            self.round, self._round_began = number, now
+            self._waiting = 0  # of a round that is over
+        if not self._waiting:
+            self.asked = self.answered_now = 0
+            self._push_began = now
+        self.kind = messages[0].metadata.message_type
+        self.asked += len(messages)
+        self._waiting += len(messages)
+
+    def answered(self, waiting: int) -> None:
+        """Count a reply."""
+        del waiting  # those of earlier rounds are among them
+        if self._waiting:
+            self.answered_now += 1
+            self._waiting -= 1
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest of the run takes, or of the round where nobody knows their number.
+
+        None if too little has happened.
+        """
+        now = self._clock()
+        rounds_left = max(0, self.rounds - self.round) if self.rounds else 0
+        done = self.round - self._rounds_before
+        if self.rounds and done:
+            each = (self._round_began - self._first) / done
+            return rounds_left * each + max(0.0, each - (now - self._round_began))
+        if not self.answered_now:
+            return None
+        each = (now - self._push_began) / self.answered_now
+        return each * (self._waiting + rounds_left * self.asked)
+
+    def text(self) -> str:
+        """Return the round and the kind of its messages in words."""
+        of = f" of {self.rounds:,}" if self.rounds else ""
+        return f"round {self.round:,}{of}, {self.kind}"
+
+    def clients(self) -> str:
+        """Return how many clients have answered, in words."""
+        return f"{self.answered_now:,} of {self.asked:,} clients"
+
+    def left(self) -> str:
+        """Return how long the rest takes, in words."""
+        seconds = self.seconds_left
+        if seconds is None:
+            return ""
+        whole = round(seconds)
+        if whole < 100:
+            return f"{whole} s left"
+        hours, minutes = divmod(round(whole / 60), 60)
+        return f"{hours} h {minutes} min left" if hours else f"{minutes} min left"
+
+
+def _round_of(message: Message) -> int | None:
+    if message.has_content():
+        for record in message.content.config_records.values():
+            number = record.get(ROUND_KEY)
+            if isinstance(number, int) and number > 0:
+                return number
+    return None

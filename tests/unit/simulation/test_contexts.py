@@ -1,0 +1,92 @@
+"""Contexts between two messages: as the app left them, and no room for what it did not touch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord
+from flwr.serverapp import Grid
+
+from flower_ldp.simulation.contexts import FIRST_NODE, Contexts, Folder, Nowhere, Shelf
+from tests.unit.simulation.apps import asked, client, messages
+
+
+def contexts(shelf: Shelf, *, as_bytes: bool = True, **config: Any) -> Contexts:
+    return Contexts(1, 5, {"rate": 0.5}, config, shelf=shelf, as_bytes=as_bytes)
+
+
+def shelves(folder: Path) -> list[Contexts]:
+    return [contexts({}), contexts({}, as_bytes=False), contexts(Folder(folder))]
+
+
+def test_a_context_comes_back_as_the_app_left_it(tmp_path: Path) -> None:
+    for kept in shelves(tmp_path):
+        context = kept.take(FIRST_NODE + 3)
+        assert context.node_config == {"partition-id": 3, "num-partitions": 5}
+        assert context.run_config == {"rate": 0.5}
+        context.state["calls"] = ConfigRecord({"n": 1})
+        kept.keep(FIRST_NODE + 3, context)
+        again = kept.take(FIRST_NODE + 3)
+        assert again.state == context.state
+        assert again.node_config == context.node_config
+        assert again.run_config == context.run_config
+        assert not len(kept.take(FIRST_NODE).state)
+        # Nothing is left of a state that the app takes back.
+        del again.state["calls"]
+        kept.keep(FIRST_NODE + 3, again)
+        assert not len(kept.take(FIRST_NODE + 3).state)
+
+
+@pytest.mark.parametrize("config", [{}, {"partition-id": 77}])
+def test_a_node_configuration_that_the_app_changed_stays_changed(
+    config: dict[str, bool | float | int | str], tmp_path: Path
+) -> None:
+    for kept in shelves(tmp_path):
+        context = kept.take(FIRST_NODE)
+        context.node_config = dict(config)
+        kept.keep(FIRST_NODE, context)
+        assert kept.take(FIRST_NODE).node_config == config
+        assert kept.take(FIRST_NODE + 1).node_config["partition-id"] == 1
+
+
+def test_what_the_app_left_alone_takes_no_room(tmp_path: Path) -> None:
+    memory: dict[int, Any] = {}
+    for kept in (contexts(memory), contexts(memory, as_bytes=False), contexts(Folder(tmp_path))):
+        kept.keep(FIRST_NODE, kept.take(FIRST_NODE))
+    assert memory == {}
+    assert not list(tmp_path.iterdir())
+    dropped = contexts(Nowhere())
+    context = dropped.take(FIRST_NODE)
+    context.state["calls"] = ConfigRecord({"n": 1})
+    dropped.keep(FIRST_NODE, context)
+    assert not len(dropped.take(FIRST_NODE).state)
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder[7] = b"one"
+    folder[7] = b"two"
+    assert folder.get(7) == b"two"
+    assert folder.get(8) is None
+    assert [one.name for one in tmp_path.iterdir()] == ["7"]
+
+
+def test_a_changed_run_configuration_is_an_error_as_in_flower() -> None:
+    def change(_: object, context: Any) -> int:
+        context.run_config["rate"] = 2.0
+        return 0
+
+    def ask(grid: Grid) -> list[str | None]:
+        replies = grid.send_and_receive(messages(grid.get_node_ids()))
+        return [one.error.reason for one in replies]
+
+    for _ in range(2):
+        (reason,) = asked(client(change), ask, 1, run_config={"rate": 0.5})
+        assert "run_config" in reason
+
+
+def test_a_configuration_that_flower_cannot_write_is_refused_before_the_run() -> None:
+    with pytest.raises(ValueError, match="Accepted types"):
+        contexts({}, a_list=[1])

@@ -1,0 +1,279 @@
+"""Nodes that are away, slow, or lose replies: what a server app sees of them, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.server.superlink.linkstate.utils import (
+    check_node_availability_for_in_message,
+    verify_message_ids,
+)
+from flwr.serverapp import Grid, ServerApp
+
+from flower_ldp.simulation import Fate, Faults, run_in_process
+
+EXPIRED, GONE = 3, 5
+FIRST, SECOND, THIRD = 0, 1, 2
+
+
+def counting(worked: list[int] | None = None) -> ClientApp:
+    """Answer with the partition and the number of messages that it has worked on."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        calls = context.state.config_records.setdefault("calls", ConfigRecord({"n": 0}))
+        calls["n"] = int(calls["n"]) + 1  # type: ignore[arg-type]
+        part = int(context.node_config["partition-id"])
+        if worked is not None:
+            worked.append(part)
+        answer = ConfigRecord({"part": part, "n": calls["n"]})
+        return Message(RecordDict({"answer": answer}), reply_to=message)
+
+    return app
+
+
+def asked(faults: Faults, ask: Any, nodes: int = 3, worked: list[int] | None = None) -> Any:
+    """Run a server app that asks, and return what that gave."""
+    found: list[Any] = []
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        found.append(ask(grid))
+
+    run_in_process(app, counting(worked), nodes, faults=faults)
+    return found[0]
+
+
+def to(*parts: int, ttl: float | None = None) -> list[Message]:
+    return [Message(RecordDict(), 1_000_000 + part, "train", ttl=ttl) for part in parts]
+
+
+def seen(replies: Any) -> list[object]:
+    """Return what each reply says: the partition and its count, or the error's code."""
+    return [
+        one.error.code
+        if one.has_error()
+        else tuple(one.content.config_records["answer"][name] for name in ("part", "n"))
+        for one in replies
+    ]
+
+
+@pytest.fixture(autouse=True)
+def no_time_passes() -> Iterator[None]:
+    """Hold every test to the promise that waiting costs nothing."""
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < 10.0
+
+
+def test_who_is_away_is_not_among_the_nodes_and_is_back_in_its_turn() -> None:
+    def ask(grid: Grid) -> list[list[int]]:
+        found = []
+        for _ in range(3):
+            found.append([node - 1_000_000 for node in grid.get_node_ids()])
+            grid.push_messages(to(FIRST))
+        return found
+
+    assert asked(Faults(schedule={1: {2}}.get), ask) == [[0, 1, 2], [2], [0, 1, 2]]
+
+
+def test_who_waits_for_nodes_gets_others() -> None:
+    def ask(grid: Grid) -> list[list[int]]:
+        return [[node - 1_000_000 for node in grid.get_node_ids()] for _ in range(5)]
+
+    schedule = {0: {0}, 1: {1}}.get
+    assert asked(Faults(schedule=schedule), ask) == [[0], [0], [0], [1], [0, 1, 2]]
+
+
+def test_a_push_belongs_to_the_looks_before_it_and_is_a_turn_without_one() -> None:
+    turns: list[int] = []
+
+    def ask(grid: Grid) -> None:
+        for _ in range(2):
+            for _ in range(3):
+                grid.get_node_ids()
+            assert list(grid.send_and_receive([])) == []
+            grid.send_and_receive(to(FIRST))
+        grid.send_and_receive(to(FIRST))
+
+    asked(Faults(schedule=turns.append), ask)
+    assert turns == [0, 1, 2]
+
+
+def test_a_message_to_a_node_that_is_away_is_flowers_error_and_is_never_worked_on() -> None:
+    worked: list[int] = []
+
+    def ask(grid: Grid) -> list[object]:
+        first = seen(grid.send_and_receive(to(FIRST, SECOND), timeout=60.0))
+        return [*first, *seen(grid.send_and_receive(to(FIRST, SECOND)))]
+
+    found = asked(Faults(schedule={0: {1}}.get), ask, worked=worked)
+    assert found == [GONE, (1, 1), (0, 1), (1, 2)]
+    assert worked == [1, 0, 1]
+
+
+def test_a_message_waits_for_its_node_where_nobody_asks_for_the_reply_meanwhile() -> None:
+    def ask(grid: Grid) -> list[object]:
+        waiting = list(grid.push_messages(to(FIRST)))
+        others = seen(grid.send_and_receive(to(SECOND)))
+        return [*others, *seen(grid.pull_messages(waiting))]
+
+    assert asked(Faults(schedule={0: {1}}.get), ask) == [(1, 1), (0, 1)]
+
+
+def test_a_message_that_waits_too_long_for_its_node_expires() -> None:
+    worked: list[int] = []
+
+    def plan(part: int, number: int) -> Fate:
+        return Fate(late=100.0) if part == SECOND else Fate()
+
+    def ask(grid: Grid) -> list[object]:
+        waiting = list(grid.push_messages(to(FIRST, ttl=60.0)))
+        others = seen(grid.send_and_receive(to(SECOND)))
+        return [*others, *seen(grid.pull_messages(waiting)), *seen(grid.pull_messages(waiting))]
+
+    faults = Faults(schedule={0: {1}, 1: {1}}.get, plan=plan)
+    assert asked(faults, ask, worked=worked) == [(1, 1), EXPIRED]
+    assert worked == [1]
+
+
+def test_a_slow_reply_is_not_in_time_and_can_be_pulled_once() -> None:
+    def ask(grid: Grid) -> list[object]:
+        sent = to(FIRST, SECOND, THIRD)
+        in_time = seen(grid.send_and_receive(sent, timeout=59.9))
+        names = [one.metadata.message_id for one in sent]
+        late = seen(grid.pull_messages(names))
+        return [in_time, late, seen(grid.pull_messages(names))]
+
+    faults = Faults(plan=lambda part, _: Fate(late=60.0 * (part == SECOND)))
+    assert asked(faults, ask) == [[(0, 1), (2, 1)], [(1, 1)], []]
+
+
+def test_a_slow_reply_is_in_time_where_the_limit_allows_it() -> None:
+    def ask(grid: Grid) -> list[object]:
+        limits = (60.1, None)
+        return [seen(grid.send_and_receive(to(FIRST), timeout=limit)) for limit in limits]
+
+    assert asked(Faults(slow=1.0), ask) == [[(0, 1)], [(0, 2)]]
+
+
+def test_one_pull_lets_no_more_time_pass_than_flowers_own_pause() -> None:
+    def ask(grid: Grid) -> int:
+        names = list(grid.push_messages(to(FIRST)))
+        return next(n for n in range(100) if list(grid.pull_messages(names)))
+
+    assert asked(Faults(slow=1.0, slow_seconds=30.0), ask) == 9  # the tenth
+
+
+def test_a_slow_node_works_on_one_message_after_another() -> None:
+    def ask(grid: Grid) -> list[object]:
+        found = [seen(grid.send_and_receive(to(FIRST), timeout=40.0)) for _ in range(2)]
+        names = grid.push_messages(to(FIRST))  # at 80 s; the node has had two, is free at 120 s
+        while not (replies := list(grid.pull_messages(names))):
+            pass
+        return [*found, seen(replies), grid.now]  # type: ignore[attr-defined]
+
+    assert asked(Faults(slow=1.0), ask) == [[], [], [(0, 3)], 180.0]
+
+
+def test_a_lost_reply_is_work_without_an_answer_until_the_message_expires() -> None:
+    worked: list[int] = []
+
+    def ask(grid: Grid) -> list[object]:
+        limited = seen(grid.send_and_receive(to(FIRST, SECOND), timeout=60.0))
+        return [limited, seen(grid.send_and_receive(to(FIRST, SECOND)))]
+
+    faults = Faults(plan=lambda part, _: Fate(lost=part == FIRST))
+    assert asked(faults, ask, worked=worked) == [[(1, 1)], [EXPIRED, (1, 2)]]
+    assert worked == [0, 1, 0, 1]
+
+
+def test_a_node_that_leaves_is_missed_after_a_minute() -> None:
+    worked: list[int] = []
+
+    def ask(grid: Grid) -> list[object]:
+        limits = (59.0, 61.0)
+        return [seen(grid.send_and_receive(to(FIRST, SECOND), timeout=limit)) for limit in limits]
+
+    faults = Faults(plan=lambda part, _: Fate(leaves=part == FIRST))
+    assert asked(faults, ask, worked=worked) == [[(1, 1)], [GONE, (1, 2)]]
+    assert worked == [1, 1]
+
+
+def test_a_node_that_does_not_exist_is_gone_as_ever() -> None:
+    def ask(grid: Grid) -> list[object]:
+        return seen(grid.send_and_receive(to(FIRST, 7)))
+
+    assert asked(Faults(lost=0.0), ask) == [(0, 1), GONE]
+
+
+def test_errors_are_those_of_flowers_superlink() -> None:
+    def ask(grid: Grid) -> list[object]:
+        (sent,) = to(FIRST)
+        (name,) = grid.push_messages([sent])
+        over = sent.metadata.created_at + sent.metadata.ttl + 1.0
+        known = {name: sent}
+        return seen(
+            [
+                *verify_message_ids({name}, known, sent.metadata.run_id, over).values(),
+                *check_node_availability_for_in_message({name}, known, {}).values(),
+            ]
+        )
+
+    assert asked(Faults(), ask) == [EXPIRED, GONE]
+
+
+def test_a_reply_that_comes_after_the_message_expired_is_dropped() -> None:
+    def ask(grid: Grid) -> list[object]:
+        names = list(grid.push_messages(to(FIRST, ttl=30.0)))
+        assert seen(grid.send_and_receive(to(SECOND), timeout=90.0)) == [(1, 1)]
+        return [seen(grid.pull_messages(names)), seen(grid.pull_messages(names))]
+
+    assert asked(Faults(slow=1.0), ask) == [[EXPIRED], []]
+
+
+def test_threads_that_wait_at_the_same_time_all_end() -> None:
+    def ask(grid: Grid) -> list[object]:
+        names = [list(grid.push_messages(to(part))) for part in (FIRST, SECOND, THIRD)]
+        found: dict[str, list[object]] = {}
+
+        def wait(name: str) -> None:
+            found[name] = []
+            while not found[name]:
+                found[name] = seen(grid.pull_messages([name]))
+
+        threads = [threading.Thread(target=wait, args=name) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10.0)
+        return [found[name] for (name,) in names]
+
+    late = {FIRST: 60.0, SECOND: 20.0, THIRD: 0.0}
+    faults = Faults(plan=lambda part, _: Fate(late=late[part]))
+    assert asked(faults, ask) == [[(0, 1)], [(1, 1)], [(2, 1)]]
+
+
+def test_nobody_keeps_a_message_that_was_given_up() -> None:
+    """A run of many rounds would grow."""
+
+    def plan(part: int, number: int) -> Fate:
+        del number
+        return (Fate(lost=True), Fate(late=600.0), Fate(leaves=True))[part]
+
+    def ask(grid: Grid) -> list[int]:
+        for _ in range(3):
+            messages = to(FIRST, SECOND, THIRD, ttl=30.0)
+            assert seen(grid.send_and_receive(messages)) == [EXPIRED] * 3
+        link = grid._link  # type: ignore[attr-defined]
+        return [len(link._open), len(link._under_way), len(grid._open)]  # type: ignore[attr-defined]
+
+    assert asked(Faults(plan=plan), ask) == [0, 0, 0]

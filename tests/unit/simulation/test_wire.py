@@ -1,0 +1,101 @@
+"""What is sent is what the server app sent, in Flower's own bytes, and one model is kept once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.common.serde import message_to_proto
+from flwr.serverapp import Grid
+
+from flower_ldp.simulation import flower
+from tests.unit.simulation.apps import asked, client, messages, numbers
+
+FULL = RecordDict(
+    {
+        "arrays": ArrayRecord([np.arange(6.0).reshape(2, 3), np.float32([1])]),
+        "config": ConfigRecord({"a": True, "b": [1, 2], "c": b"bytes", "d": "text", "e": 0.5}),
+        "metrics": MetricRecord({"n": 1, "list": [0.5, 1.5]}),
+    }
+)
+
+
+@pytest.mark.parametrize("content", [FULL, RecordDict()], ids=["full", "empty"])
+def test_a_letter_is_what_flower_would_write(content: RecordDict) -> None:
+    with flower.server_identity(7):
+        message = Message(content, 1_000_000, "train", group_id="a group")
+    letter = flower.letter(message, "a name", 7, flower.Sealer().parts(content))
+    assert flower.to_bytes(letter) == message_to_proto(message).SerializeToString()
+    read = flower.from_bytes(flower.to_bytes(letter))
+    assert read.metadata == message.metadata
+    assert read.content == message.content
+
+
+def test_a_model_is_written_once_and_known_again_by_what_it_holds() -> None:
+    sealer = flower.Sealer()
+    model = ArrayRecord([np.zeros(3)])
+
+    def sealed(record: ArrayRecord) -> object:
+        return sealer.parts(RecordDict({"arrays": record}))[0][2]
+
+    first = sealed(model)
+    assert sealed(model) is first
+    assert sealed(ArrayRecord(dict(model.items()))) is first
+    model["0"] = Array(np.ones(3))
+    changed = sealed(model)
+    assert changed != first
+    model["0"].shape = (1, 3)
+    assert sealed(model) not in (first, changed)
+    for number in range(10):
+        sealed(ArrayRecord([np.full(3, number)]))
+    assert len(sealer._models) == 4
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_the_server_does_after_sending_changes_no_message(workers: int) -> None:
+    def read(message: Message, _: Context) -> float:
+        rate = message.content["config"]["rate"]  # type: ignore[index]
+        return float(rate) + float(message.content["arrays"]["0"].numpy()[0])  # type: ignore
+
+    def ask(grid: Grid) -> dict[int, float | str]:
+        names: list[str] = []
+        config, model = ConfigRecord(), ArrayRecord()
+        for number, node in enumerate(grid.get_node_ids()):
+            config["rate"], model["0"] = number / 10, Array(np.full(1, number))
+            content = RecordDict({"config": config, "arrays": model})
+            names += grid.push_messages([Message(content, node, "train")])
+        config["rate"] = 99.0
+        model.clear()
+        found: dict[int, float | str] = {}
+        while len(found) < 3:
+            found |= numbers(grid.pull_messages(names))
+        return found
+
+    found = asked(client(read), ask, 3, workers=workers)
+    assert found == pytest.approx({0: 0.0, 1: 1.1, 2: 2.2})
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_message_can_be_sent_again(strict: bool) -> None:
+    def ask(grid: Grid) -> int:
+        sent = messages(grid.get_node_ids())
+        names = [*grid.push_messages(sent), *grid.push_messages(sent)]
+        return len(list(grid.pull_messages(names)))
+
+    assert asked(client(lambda message, context: 0), ask, 3, strict=strict) == 6
+
+
+def test_what_no_wire_takes_is_refused_when_it_is_sent() -> None:
+    def ask(grid: Grid) -> int:
+        (node,) = grid.get_node_ids()
+        content = RecordDict({"m": MetricRecord({"n": 2**70})})
+        with pytest.raises(ValueError, match="Value out of range"):
+            grid.push_messages([Message(content, node, "train")])
+        (sent,) = messages([node])
+        grid.push_messages([sent])
+        reply = Message(RecordDict(), reply_to=sent)
+        with pytest.raises(ValueError, match="no message of this run's server"):
+            grid.push_messages([reply])
+        return 1
+
+    assert asked(client(lambda message, context: 0), ask, 1) == 1

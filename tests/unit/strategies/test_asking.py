@@ -1,0 +1,196 @@
+"""Each client is asked so many times in a whole run, whatever becomes of nodes and servers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Result
+
+from flower_ldp.clients import LdpMod, ProtectedEvalRelease, SignDSRelease
+from flower_ldp.errors import ConfigError
+from flower_ldp.mechanisms import Gaussian, Laplace, SignDS
+from flower_ldp.privacy import Unit
+from flower_ldp.simulation import run_in_process
+from flower_ldp.strategies import (
+    ClientPool,
+    FixedStep,
+    GaussianStrategy,
+    ProtectedEvalStrategy,
+    SignDSStrategy,
+)
+
+DIMENSION = 400
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_each_is_asked_so_many_times(times: int) -> None:
+    pool, asked = ClientPool(times), Counter[int]()
+    while chosen := pool.choose(range(10), 4):
+        assert len(set(chosen)) == len(chosen) <= 4
+        asked.update(chosen)
+    assert asked == Counter(dict.fromkeys(range(10), times))
+    assert pool.left(range(10)) == []
+    assert pool.left([11, 3]) == [11]
+
+
+def test_those_who_were_asked_less_come_first() -> None:
+    pool = ClientPool(2)
+    first = pool.choose(range(6), 4)
+    second = pool.choose(range(6), 4)
+    assert set(range(6)) - set(first) < set(second)
+
+
+def test_the_choice_is_uniform() -> None:
+    seen = Counter(tuple(sorted(ClientPool().choose(range(4), 2))) for _ in range(6_000))
+    # Six pairs, each with mean 1000 and deviation 29; five deviations.
+    assert len(seen) == 6
+    assert all(abs(count - 1_000) < 145 for count in seen.values())
+
+
+def test_nodes_that_come_late_are_asked_and_those_that_left_are_not_missed() -> None:
+    pool = ClientPool()
+    assert sorted(pool.choose([1, 2], 5)) == [1, 2]
+    assert sorted(pool.choose([2, 3, 4], 5)) == [3, 4]
+    assert pool.choose([1, 2, 3, 4], 5) == []
+
+
+def test_a_file_remembers_who_was_asked(tmp_path: Path) -> None:
+    path = tmp_path / "asked.json"
+    first = ClientPool(1, path).choose(range(5), 3)
+    assert set(json.loads(path.read_text())["asked"]) == {str(node) for node in first}
+    again = ClientPool(1, path)
+    assert set(again.choose(range(5), 5)) == set(range(5)) - set(first)
+    assert ClientPool(1, path).left(range(5)) == []
+
+
+def test_nobody_is_asked_if_it_cannot_be_remembered(tmp_path: Path) -> None:
+    pool = ClientPool(1, tmp_path / "no folder" / "asked.json")
+    with pytest.raises(OSError, match="no folder"):
+        pool.choose(range(5), 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"kind": "other", "answers-per-client": 1, "asked": {}}',
+        '{"kind": "flower-ldp clients asked, 1", "answers-per-client": 2, "asked": {}}',
+        '{"kind": "flower-ldp clients asked, 1", "answers-per-client": 1, "asked": {"a": 1}}',
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "asked.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"asked\.json"):
+        ClientPool(1, path)
+
+
+@pytest.mark.parametrize("times", [0, -1, True, 1.5, None])
+def test_no_number_of_answers(times: object) -> None:
+    with pytest.raises(ValueError, match="answers_per_client must be"):
+        ClientPool(times)  # type: ignore[arg-type]
+
+
+def run(
+    strategy: SignDSStrategy | GaussianStrategy | ProtectedEvalStrategy,
+    rounds: int,
+    nodes: int = 10,
+) -> tuple[Result, Counter[tuple[int, str]]]:
+    """Run in this process; return what came of it, and who was asked for what how often."""
+    server = ServerApp()
+    gate = LdpMod(train=SignDSRelease(), evaluate=ProtectedEvalRelease())
+    asked: Counter[tuple[int, str]] = Counter()
+    results = []
+
+    def count(message: Message, context: Context, following: object) -> Message:
+        asked[int(context.node_config["partition-id"]), message.metadata.message_type] += 1
+        return gate(message, context, following)  # type: ignore[arg-type]
+
+    client = ClientApp(mods=[count])
+
+    @client.train()
+    def train(message: Message, context: Context) -> Message:
+        model = ArrayRecord({"w": Array(np.ones(DIMENSION, dtype=np.float32))})
+        return Message(RecordDict({"m": model}), reply_to=message)
+
+    @client.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        rows = ArrayRecord({"p": Array(np.full((3, 4), 0.25, dtype=np.float32))})
+        return Message(RecordDict({"p": rows}), reply_to=message)
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        start = ArrayRecord({"w": Array(np.zeros(DIMENSION, dtype=np.float32))})
+        results.append(strategy.start(grid, start, num_rounds=rounds))
+
+    run_in_process(server, client, nodes, strict=False)
+    return results[0], asked
+
+
+@pytest.mark.usefixtures("simulation_policy")
+@pytest.mark.parametrize(("times", "rounds"), [(1, 4), (2, 8)])
+def test_a_run_costs_each_client_so_many_reports(times: int, rounds: int) -> None:
+    strategy = SignDSStrategy(
+        SignDS(4.0, 0.2), FixedStep(0.1), fraction_train=0.3, answers_per_client=times
+    )
+    result, asked = run(strategy, rounds)
+    # Three of ten a round: in the last round of all, whoever is left, if two at least.
+    assert max(asked.values()) == times
+    assert sum(asked.values()) == (9 if times == 1 else 20)
+    metrics = result.train_metrics_clientapp
+    assert max(float(one["epsilon-total"]) for one in metrics.values()) == 4.0 * times
+    spent = strategy.privacy_spent().units[Unit.CLIENT]
+    assert spent.epsilon == 4.0 * times
+
+
+@pytest.mark.usefixtures("simulation_policy")
+def test_rounds_without_anybody_left_change_nothing() -> None:
+    strategy = SignDSStrategy(SignDS(4.0, 0.2), FixedStep(0.1), answers_per_client=1)
+    result, asked = run(strategy, rounds=4)
+    assert set(asked.values()) == {1}
+    assert sorted(result.train_metrics_clientapp) == [1]
+
+
+@pytest.mark.usefixtures("simulation_policy")
+def test_training_and_evaluation_share_one_pool() -> None:
+    pool = ClientPool()
+    training = SignDSStrategy(
+        SignDS(4.0, 0.2), FixedStep(0.1), fraction_train=0.2, answers_per_client=pool
+    )
+    both = ProtectedEvalStrategy(
+        training, Laplace(2.0, classes=4, rows=3), cluster_client_num=2, answers_per_client=pool
+    )
+    _, asked = run(both, rounds=4)
+    assert sum(asked.values()) == 10
+    assert len({node for node, _ in asked}) == 10
+    assert {kind for _, kind in asked} == {"train", "evaluate"}
+    assert both.privacy_spent().units[Unit.CLIENT].epsilon == 6.0
+
+
+@pytest.mark.usefixtures("simulation_policy")
+def test_a_server_that_begins_again_goes_on_with_those_who_are_left(tmp_path: Path) -> None:
+    asked: Counter[tuple[int, str]] = Counter()
+    for _ in range(3):
+        pool = ClientPool(1, tmp_path / "asked.json")
+        strategy = SignDSStrategy(
+            SignDS(4.0, 0.2), FixedStep(0.1), fraction_train=0.2, answers_per_client=pool
+        )
+        asked += run(strategy, rounds=1)[1]
+    assert len(asked) == 6
+    assert set(asked.values()) == {1}
+
+
+@pytest.mark.usefixtures("simulation_policy")
+def test_other_strategies_take_it_too() -> None:
+    strategy = GaussianStrategy(Gaussian(8.0, 1e-6), fraction_train=0.5, answers_per_client=1)
+    assert strategy._pool is not None
+    assert strategy._pool.answers_per_client == 1
