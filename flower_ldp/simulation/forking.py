@@ -35,8 +35,8 @@ if sys.platform == "win32":
 
 #: How long a worker that has nothing to do may take to end.
 GRACE_SECONDS = 1.0
-#: How often the nursery looks for workers that have ended.
-_LOOK_SECONDS = 0.5
+#: How often the nursery looks for workers that have ended, and whether the run has.
+_LOOK_SECONDS = 0.2
 _START, _END, _KILL = b"start", b"end", b"kill"
 _PR_SET_PDEATHSIG = 1
 
@@ -93,12 +93,16 @@ def _nurse(
 ) -> None:
     """Fork a worker for each request; end them all when the run ends, or its process does."""
     others.close()
-    _die_with(parent)
     signal.signal(signal.SIGINT, lambda *_: None)
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
     workers: set[int] = set()
     grace = 0.0
     try:
-        while True:
+        # A program that the server app started may hold the other end of the connection, which
+        # is then not seen to close.
+        _end_with(parent, signal.SIGTERM)
+        while not over.is_set():
             if control.poll(_LOOK_SECONDS):
                 order = control.recv_bytes()
                 if order != _START:
@@ -124,12 +128,15 @@ def _fork(control: Connection, handle: int, app: ClientApp, plan: Plan) -> int:
     status = 1
     try:
         control.close()
-        _die_with(nursery)
+        _end_with(nursery, signal.SIGKILL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _draw_anew()
         multiprocessing.current_process().daemon = False  # apps may start processes
         with Connection(handle) as connection:
             serve(connection, app, plan)
         status = 0
+    except SystemExit:
+        pass
     except BaseException:
         logging.getLogger("flwr").exception("a worker")
     finally:
@@ -148,12 +155,12 @@ def _draw_anew() -> None:
         torch.default_generator.seed()
 
 
-def _die_with(parent: int) -> None:
-    """Have this process killed when its parent ends, where the system can do so."""
+def _end_with(parent: int, how: signal.Signals) -> None:
+    """Have this process sent a signal when its parent ends, where the system can do so."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:
-        os._exit(1)
+        sys.exit(1)
 
 
 def _ended(workers: set[int]) -> set[int]:

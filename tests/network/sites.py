@@ -15,6 +15,15 @@ from tests.network.nodes import Node
 ROOT = Path(__file__).resolve().parents[2]
 #: The app's digits are split into this many parts; the last is the server's.
 PARTS = 4
+#: Of the app with ``known_client``: a run in which only noise is random.
+KNOWN = {
+    "num-server-rounds": 9,
+    "nodes": 3,
+    "epsilon": 4.0,
+    "magnitude-epsilon": 0.02,
+    "rows": 6,
+    "every": 4,
+}
 _POLICY = """
 data_id: {name}
 ledger: ledger.sqlite

@@ -39,19 +39,20 @@ def pid_of(_: Message, __: Context) -> int:
     return os.getpid()
 
 
-def alive(pid: int) -> bool:
-    """Return whether there is such a process, or what is left of one."""
-    with contextlib.suppress(ProcessLookupError):
+def alive(pid: int, *, zombie: bool) -> bool:
+    """Return whether there is such a process; or, as ``zombie``, what its parent left of one."""
+    with contextlib.suppress(OSError):
         os.kill(pid, 0)
-        return True
+        status = Path(f"/proc/{pid}/stat")
+        return zombie or not status.exists() or ") Z " not in status.read_text()
     return False
 
 
-def gone(pids: list[int], seconds: float = 3.0) -> bool:
-    end = time.monotonic() + seconds
-    while any(map(alive, pids)) and time.monotonic() < end:
+def gone(pids: list[int], *, zombies: bool = True) -> bool:
+    end = time.monotonic() + 3.0
+    while (some := any(alive(pid, zombie=zombies) for pid in pids)) and time.monotonic() < end:
         time.sleep(0.01)
-    return not any(map(alive, pids))
+    return not some
 
 
 def test_each_node_has_its_worker_which_keeps_its_context() -> None:
@@ -176,7 +177,7 @@ def test_an_interrupt_ends_a_run_at_once(workers: int, temporary: Path, tmp_path
     assert not list(temporary.iterdir())
 
 
-def test_workers_end_with_a_process_that_is_killed() -> None:
+def test_workers_and_their_folder_end_with_a_process_that_is_killed(temporary: Path) -> None:
     def run(tell: Connection) -> None:
         def sleep(_: Message, __: Context) -> int:
             tell.send(os.getpid())
@@ -188,6 +189,7 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
             lambda grid: grid.send_and_receive(messages(grid.get_node_ids())),
             2,
             workers=2,
+            contexts="disk",
         )
 
     forked = multiprocessing.get_context("fork")
@@ -195,9 +197,14 @@ def test_workers_end_with_a_process_that_is_killed() -> None:
     process = forked.Process(target=run, args=(theirs,))
     process.start()
     pids = [ours.recv(), ours.recv()]
+    assert list(temporary.iterdir())
     process.kill()
     process.join()
-    assert gone(pids)
+    end = time.monotonic() + 3.0
+    while list(temporary.iterdir()) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not list(temporary.iterdir())
+    assert gone(pids, zombies=False)  # whoever inherits them takes what is left away, or not
 
 
 def test_workers_that_are_spawned_find_the_app_by_its_name() -> None:

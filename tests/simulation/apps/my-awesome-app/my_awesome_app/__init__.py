@@ -1,0 +1,1 @@
+"""my-awesome-app: A Flower / PyTorch app."""

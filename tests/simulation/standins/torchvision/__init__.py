@@ -1,0 +1,1 @@
+"""In the place of torchvision: what the apps make of an image."""
