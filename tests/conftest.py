@@ -24,10 +24,13 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 #: Files that mostly wait, for heartbeats and timeouts. They come first, in two processes.
 WAITING = {
-    "test_slow_link.py": "waiting for links",
-    "test_faults.py": "waiting for nodes",
-    "test_superlink_restart.py": "waiting for nodes",
+    "network/test_slow_link.py": "waiting for links",
+    "network/test_faults.py": "waiting for nodes",
 }
+#: Files that ask something of one federation: in one process, which starts it once.
+SHARED = dict.fromkeys(
+    ("network/test_federation.py", "network/test_superlink_restart.py"), "one federation"
+)
 #: Folders whose files keep two cores busy: no more than two of these files run at once.
 ENGINES = ("simulation", "network")
 #: And files of other folders.
@@ -36,6 +39,7 @@ ENGINES_AT_ONCE = 2
 #: The longest of them, in minutes and not in seconds: they come before the others.
 LONGEST = (
     "test_federation.py",
+    "test_superlink_restart.py",
     "test_split_engine.py",
     "test_guarded_app.py",
     "test_engine.py",
@@ -56,21 +60,29 @@ MARKS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes the longest, so that short tests fill the time at the end."""
     for item in items:
-        if mark := MARKS.get(item.path.parent.name):
+        if mark := MARKS.get(_folder(item.path)):
             item.add_marker(mark)
-    items.sort(key=lambda item: (item.path.name not in WAITING, *_turn_of(item.path)))
+    items.sort(key=lambda item: (_name(item.path) not in WAITING, *_turn_of(item.path)))
 
 
 def _turn_of(path: Path) -> tuple[bool, int, bool]:
     engine = _has_engine(path)
     place = LONGEST.index(path.name) if engine and path.name in LONGEST else len(LONGEST)
-    return not engine, place, path.parent.name not in ("long", "statistical")
+    return not engine, place, _folder(path) not in ("long", "statistical")
 
 
 def _has_engine(path: Path) -> bool:
-    top = path.parent.parent.name == "tests"  # tests/unit/simulation starts none
-    engine = (top and path.parent.name in ENGINES) or path.name in MORE_ENGINES
-    return engine and path.name not in WAITING
+    engine = _folder(path) in ENGINES or path.name in MORE_ENGINES
+    return engine and _name(path) not in WAITING
+
+
+def _folder(path: Path) -> str:
+    """Return the folder of a file, if it is one of tests itself: tests/unit has namesakes."""
+    return path.parent.name if path.parent.parent.name == TESTS.name else ""
+
+
+def _name(path: Path) -> str:
+    return f"{_folder(path)}/{path.name}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -128,7 +140,7 @@ class _TwoEngines(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return WAITING.get(Path(file).name, file)
+        return {**WAITING, **SHARED}.get(_name(Path(file)), file)
 
     def _assign_work_unit(self, node: Any) -> None:
         self.workqueue.move_to_end(self._next(node), last=False)
@@ -144,7 +156,7 @@ class _TwoEngines(LoadFileScheduling):
 
 
 def _is_engine(scope: str) -> bool:
-    return _has_engine(Path(scope))
+    return scope in SHARED.values() or _has_engine(Path(scope))
 
 
 def _unfinished(work: dict[str, dict[str, bool]]) -> list[str]:

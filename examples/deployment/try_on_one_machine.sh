@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The whole guide on this machine, with three sites: try_on_one_machine.sh [ROUNDS]
+# The whole guide on this machine, with three sites: try_on_one_machine.sh [ROUNDS [SITES]]
 # Everything goes into a new folder below, and ends with this script.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-rounds=${1:-5}
+rounds=${1:-5} sites=${2:-3}
 work=$(mktemp -d "${TMPDIR:-/tmp}/flower-ldp-deployment.XXXXXX")
 . "$here/processes.sh"
 free_port() { python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
@@ -40,14 +40,16 @@ if [ ${#apps[@]} = 0 ]; then
 fi
 echo "== apps run with ${apps[*]}"
 
-for number in 0 1 2; do
+for ((number = 0; number < sites; number++)); do
   echo "== site $number: folder, registration, node with its apps"
   site="$work/ward-$number"
   python "$here/prepare.py" site "$site" --data-id "ward-$number-images"
   flwr supernode register "$site/node-key.pub" federation --name "ward-$number"
   runtime=$(free_port)
   start "node-$number" "$here/node.sh" "$site" "$work/certificates/ca.crt" "127.0.0.1:$port" \
-    "$runtime" "${apps[@]}" --node-config "partition-id=$number num-partitions=3"
+    "$runtime" "${apps[@]}" --node-config "partition-id=$number num-partitions=$sites"
+done
+for ((number = 0; number < sites; number++)); do
   wait_for "SuperNode ID" "$work/node-$number.log"
 done
 
@@ -61,7 +63,7 @@ wait_for "^wrote " "$work/run.log" $((120 + 120 * rounds))
 grep "^round " "$work/run.log"
 
 echo "== the sites: what was spent"
-for number in 0 1 2; do
+for ((number = 0; number < sites; number++)); do
   python - "$work/ward-$number/ledger.sqlite" <<'PYTHON'
 import sys
 

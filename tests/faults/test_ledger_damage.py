@@ -19,7 +19,7 @@ from flower_ldp.accounting.ledger import Charge, Ledger, Limit, NumberLimit
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
 
-DATA, RUNS, MESSAGES = ("a", "b#cut/0"), (1, 2, 2**64 - 1), 12
+DATA, RUNS, MESSAGES = ("a", "b#cut/0"), (1, 2, 2**64 - 1), 6
 SPENT = len(RUNS) * MESSAGES * 10**11
 AMPLE = Limit(Unit.CLIENT, "life", 1e6)
 #: Everything is spent: within the run, for life, and in the last year.

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from flower_ldp.simulation import load_folder, run_in_process
 from tests.network.agreement import differences, rejected, sizes, statistics
-from tests.network.federation import GUARDED, Federation
+from tests.network.federation import Federation
 from tests.network.nodes import Node
 from tests.network.processes import wait_for
-from tests.network.sites import KNOWN, add_site, make_app, sealed, spent
+from tests.network.sites import KNOWN, make_app, sealed, spent
 
-#: Two rounds of training at 21 and evaluation at 17 cost more than the poor site has for a run.
-POOR, COST = 67.0, 76.0
+#: Two rounds of training at 21 and evaluation at 17: more than the poor site has for a run.
+COST = 76.0
 #: What the reports of the run in which only noise is random cost in all.
 KNOWN_COST = 62.18  # 9 times 4.02 and 2 times 13
-
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """A SuperLink and three sites: one has a small budget for each run, one a guarded node.
-
-    The app has a gate of its own, so the guarded node lets its paid reports out.
-    """
-    with Federation.start(tmp_path_factory.mktemp("federation"), tls=True) as federation:
-        guarded: dict[str, Any] = {"command": GUARDED, "options": ("--ldp-gate", "reports")}
-        for part, how in enumerate(({"run_budget": POOR}, {}, guarded)):
-            add_site(federation, part, connect=False, **how)
-        for node in federation.nodes.values():
-            node.wait_until_connected()
-        yield federation
 
 
 def accounts(federation: Federation) -> list[tuple[float, int]]:
@@ -59,23 +41,23 @@ def wait_for_end(node: Node) -> None:
 
 
 def test_three_sites_train_and_evaluate_and_one_of_them_stops_when_its_budget_is_spent(
-    federation: Federation, tmp_path: Path
+    three_sites: Federation, tmp_path: Path
 ) -> None:
     received = tmp_path / "received.json"
-    before = accounts(federation)
-    stranger = federation.add_node("stranger", register=False, connect=False)
-    in_the_clear = federation.add_node(
+    before = accounts(three_sites)
+    stranger = three_sites.add_node("stranger", register=False, connect=False)
+    in_the_clear = three_sites.add_node(
         "in-the-clear",
         options=("--insecure", "--max-retries", "1"),
         secure=False,
         connect=False,
     )
-    run = federation.submit(
+    run = three_sites.submit(
         make_app(tmp_path),
         {"num-server-rounds": 2, "nodes": 3, "rows": 8, "received": str(received)},
     )
     run.wait_for("^finished", timeout=580)
-    assert charged(before, accounts(federation)) == [(59.0, 3), (COST, 4), (COST, 4)]
+    assert charged(before, accounts(three_sites)) == [(59.0, 3), (COST, 4), (COST, 4)]
     for outsider in (stranger, in_the_clear):
         wait_for_end(outsider)
         assert "SuperNode ID" not in outsider.log
@@ -94,16 +76,16 @@ def test_three_sites_train_and_evaluate_and_one_of_them_stops_when_its_budget_is
 
 
 def test_the_network_and_the_simulation_draw_from_the_same_laws(
-    federation: Federation,
+    three_sites: Federation,
     tmp_path: Path,
     simulation_policy: Path,
 ) -> None:
     app = make_app(tmp_path, "known_client")
-    before = accounts(federation)
+    before = accounts(three_sites)
     files = {name: tmp_path / f"{name}.json" for name in ("network", "simulation")}
-    run = federation.submit(app, {**KNOWN, "received": str(files["network"])})
+    run = three_sites.submit(app, {**KNOWN, "received": str(files["network"])})
     run.wait_for("^finished", timeout=580)
-    assert charged(before, accounts(federation)) == [(KNOWN_COST, 11)] * 3
+    assert charged(before, accounts(three_sites)) == [(KNOWN_COST, 11)] * 3
     # The simulation is the package's own, in this process; Flower's engine has tests of its own.
     simulated = load_folder(app, {**KNOWN, "received": str(files["simulation"])})
     run_in_process(simulated.server, simulated.client, 3, run_config=simulated.run_config)

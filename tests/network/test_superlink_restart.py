@@ -7,30 +7,37 @@ import time
 from pathlib import Path
 
 from tests.network.federation import Federation
-from tests.network.sites import add_site, make_app, sealed, spent
+from tests.network.sites import make_app, sealed, spent
 
 
-def test_a_superlink_that_is_killed_goes_on_with_its_database(tmp_path: Path) -> None:
+def accounts(federation: Federation) -> list[tuple[float, int]]:
+    """Return what each site has spent, and how many reports it has released."""
+    nodes = [federation.nodes[f"ward-{part}"] for part in range(3)]
+    return [(spent(node), sealed(node)) for node in nodes]
+
+
+def test_a_superlink_that_is_killed_goes_on_with_its_database(
+    three_sites: Federation, tmp_path: Path
+) -> None:
     received = tmp_path / "received.json"
     app = make_app(tmp_path)
-    with Federation.start(tmp_path / "federation", tls=True) as federation:
-        nodes = [add_site(federation, part, connect=False) for part in (0, 1)]
-        for node in nodes:
-            node.wait_until_connected()
-        first = federation.submit(app, {"num-server-rounds": 50})
-        first.wait_for("^round 1: accuracy", timeout=200)
-        federation.superlink.kill()
-        before = [(spent(node), sealed(node)) for node in nodes]
-        assert all(cost >= 21.0 for cost, _ in before)
-        restarted = time.monotonic()
-        federation.restart_superlink()
-        # The nodes come back by themselves, with the keys that the database holds.
-        second = federation.submit(app, {"num-server-rounds": 1, "received": str(received)})
-        second.wait_for("^finished", timeout=300)
-        print(f"a new run had ended {time.monotonic() - restarted:.0f} s after the restart")
-        after = [(spent(node), sealed(node)) for node in nodes]
+    first_of_all = accounts(three_sites)
+    first = three_sites.submit(app, {"num-server-rounds": 50, "nodes": 3})
+    first.wait_for("^round 1: accuracy", timeout=200)
+    three_sites.superlink.kill()
+    before = accounts(three_sites)
+    for (cost, _), (was, _) in zip(before, first_of_all, strict=True):
+        assert cost >= was + 21.0
+    restarted = time.monotonic()
+    three_sites.restart_superlink()
+    # The nodes come back by themselves, with the keys that the database holds.
+    config = {"num-server-rounds": 1, "nodes": 3, "received": str(received)}
+    second = three_sites.submit(app, config)
+    second.wait_for("^finished", timeout=300)
+    print(f"a new run had ended {time.monotonic() - restarted:.0f} s after the restart")
+    after = accounts(three_sites)
     for (cost, reports), (cost_before, reports_before) in zip(after, before, strict=True):
         assert cost >= cost_before + 21.0
         assert reports > reports_before
     found = json.loads(received.read_text())
-    assert found["metrics"]["1"]["accepted"] == 2
+    assert found["metrics"]["1"]["accepted"] == 3

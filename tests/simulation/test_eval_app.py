@@ -1,4 +1,4 @@
-"""Training and protected evaluation in one app: in Flower's engine, and in one process."""
+"""Training and protected evaluation in one app, from a folder as Flower would run it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.test_engine import ROOT, in_process, load_runner
+from tests.simulation.test_engine import ROOT, in_process
 
 ROUNDS, EVALUATION = 4, {"laplace": 20 * 100.0 + 100.0, "codebook": 20 * 20.0 + 100.0}
 
 
-@pytest.mark.parametrize(("mechanism", "engine"), [("laplace", "ray"), ("codebook", "one process")])
+@pytest.mark.parametrize("mechanism", EVALUATION)
 def test_training_and_private_evaluation_run_in_one_app(
-    mechanism: str,
-    engine: str,
-    tmp_path: Path,
-    simulation_policy: Path,
-    capfd: pytest.CaptureFixture[str],
+    mechanism: str, tmp_path: Path, simulation_policy: Path
 ) -> None:
     app, received = tmp_path / "app", tmp_path / "received.json"
     shutil.copytree(ROOT / "tests" / "simulation" / "eval_app", app)
@@ -29,13 +25,7 @@ def test_training_and_private_evaluation_run_in_one_app(
         "mechanism": f'"{mechanism}"',
         "num-server-rounds": str(ROUNDS),
     }
-    if engine == "ray":
-        runner = load_runner()
-        with runner.local_superlink(tmp_path / "flower", simulation_policy) as environment:
-            runner.submit(app, 10, config, environment=environment)
-        capfd.readouterr()
-    else:
-        in_process(app, 10, *(f"{key}={value}" for key, value in config.items()))
+    in_process(app, 10, *(f"{key}={value}" for key, value in config.items()))
     found = json.loads(received.read_text())
     text = "\n".join(found["transcript"])
     assert len(found["transcript"]) == 8 * ROUNDS
