@@ -90,27 +90,6 @@ def outcomes(noise: float, rate: float) -> tuple[np.ndarray, np.ndarray, np.ndar
     return x, p / p.sum(), np.log(p / q)
 
 
-def sampled(
-    epsilon: float, noise: float, rate: float, steps: int, draws: int = 2_000
-) -> tuple[float, float]:
-    """Delta for one example replaced by drawing outputs of a tilted law, and its deviation."""
-    _, weights, losses = outcomes(noise, rate)
-
-    def moment(tilt: float) -> float:
-        return float(special.logsumexp(np.log(weights) + tilt * losses))
-
-    tilts = np.geomspace(0.05, 60, 50)
-    tilt = float(tilts[np.argmin([steps * moment(t) - t * epsilon for t in tilts])])
-    law = np.cumsum(np.exp(np.log(weights) + tilt * losses - moment(tilt)))
-    rng = np.random.default_rng(1)
-    sums = np.zeros(draws)
-    for _ in range(steps):
-        sums += losses[np.searchsorted(law, rng.random(draws) * law[-1])]
-    over = np.maximum(sums - epsilon, 0)
-    found = -np.expm1(-over) * np.exp(steps * moment(tilt) - tilt * sums)
-    return float(found.mean()), float(found.std() / math.sqrt(draws))
-
-
 def test_what_the_published_noise_guarantees() -> None:
     published = SampledGaussian(1.01884, RATE, STEPS)
     assert published.epsilon(DELTA, replace=False) == pytest.approx(0.585, abs=2e-3)
@@ -169,20 +148,6 @@ def test_without_sampling_it_is_the_gaussian_curve(steps: int, delta: float) -> 
     assert delta * 0.98 <= gaussian(epsilon, 0.25 * math.sqrt(steps)) <= delta
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "noise", "rate", "steps"),
-    [(14.0, 0.46, 0.002, 2_048), (30.0, 0.36, 0.002, 2_048), (8.0, 0.5, 0.01, 50)],
-)
-def test_small_deltas_against_draws_from_a_tilted_law(
-    epsilon: float, noise: float, rate: float, steps: int
-) -> None:
-    true, deviation = sampled(epsilon, noise, rate, steps)
-    assert deviation < 0.08 * true
-    assert SampledGaussian(noise, rate, steps).delta(epsilon) == pytest.approx(
-        true, abs=5.5 * deviation
-    )
-
-
 @pytest.mark.parametrize("epsilon", [14.0, 24.0, 30.0])
 def test_the_noise_of_a_large_epsilon_at_a_small_delta(epsilon: float) -> None:
     noise = noise_multiplier(epsilon, 1e-10, sample_rate=0.002, steps=2_048)
@@ -190,9 +155,6 @@ def test_the_noise_of_a_large_epsilon_at_a_small_delta(epsilon: float) -> None:
 
 
 def test_little_noise_has_a_large_epsilon_and_no_error() -> None:
-    epsilon = SampledGaussian(0.36, RATE, 72).epsilon(DELTA)
-    true, deviation = sampled(epsilon, 0.36, RATE, 72)
-    assert true == pytest.approx(DELTA, abs=5 * deviation)
     assert 500 < SampledGaussian(0.05, 1.0, 1).epsilon(1e-10) < 1_500
     assert SampledGaussian(1e4, 1e-9, 1).epsilon(DELTA) == 0.0
 
