@@ -171,7 +171,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", choices=PARTS, action="append", help="repeatable; default: all")
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 10_000], help="of rounds")
     parser.add_argument("--rounds", type=int, default=6, help="of 1,000 nodes and fewer")
-    parser.add_argument("--limit", type=float, default=100.0, help="seconds of a run of Flower's")
+    parser.add_argument("--limit", type=float, default=80.0, help="seconds of a run of Flower's")
     parser.add_argument("--clients", type=int, default=50, help="of the digits example")
     parser.add_argument("--once", type=int, default=60_000, help="clients asked once")
     parser.add_argument("--models", type=int, default=10_000, help="clients with a LeNet-5")
@@ -194,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
         result["once"] = measured("record", "strict", options.once, 1, "--contexts", "drop")
         _print(result["once"])
     if "memory" in parts:
-        result["memory"] = measured("lenet", "strict", options.models, 2, "--average")
+        result["memory"] = measured("lenet", "strict", options.models, 1, "--average")
         _print(result["memory"])
     result["ratios"] = ratios(result)
     print(f"\n{table(result)}\n")

@@ -43,6 +43,7 @@ LONGEST = (
     "test_split_engine.py",
     "test_guarded_app.py",
     "test_engine.py",
+    "test_flower_apps.py",
     "test_split_lm.py",
     "test_deployment.py",
     "test_deployment_samples.py",
