@@ -161,7 +161,7 @@ def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Let
     run_id : int
         Of the run.
     parts : Parts or None
-        The content in protobuf; None leaves it as it is.
+        The content in protobuf; None gives the letter records of its own instead.
 
     Raises
     ------
@@ -175,8 +175,25 @@ def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Let
         raise ValueError(f"no message of this run's server: {where}")
     name_message(message, name)
     if parts is None:
-        return Letter(copy.copy(where), message.content)
+        return Letter(copy.copy(where), own_records(message.content))
     return Letter(copy.copy(where), RecordDict(), parts)
+
+
+def own_records(content: RecordDict) -> RecordDict:
+    """Return the same content in records of its own; the bytes of arrays are shared."""
+    found = RecordDict()
+    for name, record in content.items():
+        own = copy.copy(record)
+        own.__dict__["_data"] = {key: copy.copy(value) for key, value in record.items()}
+        found[name] = own
+    return found
+
+
+def with_own_records(message: Message) -> Message:
+    """Return a message that shares no record with the one given."""
+    if message.has_error():
+        return message
+    return Letter(message.metadata, own_records(message.content))
 
 
 def name_message(message: Message, name: str) -> None:

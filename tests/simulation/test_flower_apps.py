@@ -64,7 +64,7 @@ def test_an_app_of_flowers_gives_the_same_bits_in_all_engines(
     app: Compared, compared: dict[str, Any]
 ) -> None:
     found = compared[app.folder]
-    assert found["different"] == {way: [] for way in app.ours}
+    assert found["different"] == {way: [] for way in OURS}
     assert found["models"] == MODELS[app.folder]
     # each node's replies were compared too, and what it keeps
     for part in range(app.nodes):

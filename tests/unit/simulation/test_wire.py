@@ -51,8 +51,8 @@ def test_a_model_is_written_once_and_known_again_by_what_it_holds() -> None:
     assert len(sealer._models) == 4
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_the_server_does_after_sending_changes_no_message(workers: int) -> None:
+@pytest.mark.parametrize(("workers", "strict"), [(1, True), (2, True), (1, False), (2, False)])
+def test_what_the_server_does_after_sending_changes_no_message(workers: int, strict: bool) -> None:
     def read(message: Message, _: Context) -> float:
         rate = message.content["config"]["rate"]  # type: ignore[index]
         return float(rate) + float(message.content["arrays"]["0"].numpy()[0])  # type: ignore
@@ -71,7 +71,7 @@ def test_what_the_server_does_after_sending_changes_no_message(workers: int) -> 
             found |= numbers(grid.pull_messages(names))
         return found
 
-    found = asked(client(read), ask, 3, workers=workers)
+    found = asked(client(read), ask, 3, workers=workers, strict=strict)
     assert found == pytest.approx({0: 0.0, 1: 1.1, 2: 2.2})
 
 
@@ -99,3 +99,26 @@ def test_what_no_wire_takes_is_refused_when_it_is_sent() -> None:
         return 1
 
     assert asked(client(lambda message, context: 0), ask, 1) == 1
+
+
+def test_a_client_that_changes_what_it_got_changes_nobody_elses() -> None:
+    config = ConfigRecord({"stage": "first", "list": [1]})
+    content = RecordDict({"config": config, "arrays": ArrayRecord([np.ones(2)])})
+    kept: list[RecordDict] = []
+
+    def taken(message: Message, _: Context) -> float:
+        config = message.content.config_records.pop("config")
+        found = float(str(config.pop("stage")) == "first") + len(config["list"])  # type: ignore[arg-type]
+        config["list"].append(2)  # type: ignore[union-attr]
+        message.content.array_records["arrays"]["0"].shape = (1, 2)
+        kept.append(message.content)
+        return found
+
+    def ask(grid: Grid) -> dict[int, float | str]:
+        sent = [Message(content, node, "train") for node in grid.get_node_ids()]
+        found = numbers(grid.send_and_receive(sent))
+        assert content.array_records["arrays"]["0"].shape == (2,)
+        return found
+
+    assert set(asked(client(taken), ask, 3, strict=False).values()) == {2.0}
+    assert len({id(content) for content in kept}) == len(kept)
