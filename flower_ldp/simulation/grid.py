@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -142,8 +141,7 @@ class InProcessGrid(Grid):
             where = letter.metadata
             with self._lock:
                 self._open[name] = where
-                left = where.created_at + where.ttl - time.time()
-                self._expiry.add(name, self._link.now() + left)
+                self._expiry.add(name, self._link.now() + self._link.seconds_left(where))
                 self._answering.submit(letter)
             names.append(name)
         return names

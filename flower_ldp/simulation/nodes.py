@@ -32,13 +32,18 @@ class Nodes:
     strict : bool
         Whether messages go through bytes, as over a network, and the first of each type to each
         node through the network's objects too.
+    expire : bool
+        Whether a message whose time to live is over by the machine's clock is not worked on.
     """
 
-    def __init__(self, app: ClientApp, count: int, contexts: Contexts, *, strict: bool) -> None:
+    def __init__(
+        self, app: ClientApp, count: int, contexts: Contexts, *, strict: bool, expire: bool
+    ) -> None:
         self._app = app
         self._ids = range(FIRST_NODE, FIRST_NODE + count)
         self._contexts = contexts
         self._strict = strict
+        self._expire = expire
         self._seen: dict[str, set[int]] = {}
 
     def answer(self, message: Message) -> Message:
@@ -57,7 +62,7 @@ class Nodes:
         if node not in self._ids:
             reason = f"there is no node {node}"
             return send(flower.error_reply(where, flower.NODE_GONE, reason))
-        if where.created_at + where.ttl <= time.time():
+        if self._expire and where.created_at + where.ttl <= time.time():
             reason = "the message's time to live has passed"
             return send(flower.error_reply(where, flower.TOO_LATE, reason))
         first = self._strict and self._is_first(node, where.message_type)

@@ -11,7 +11,6 @@ import heapq
 import itertools
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,6 +81,10 @@ class Unreliable:
         """Return the seconds since the run began."""
         return self._now
 
+    def seconds_left(self, message: Metadata) -> float:
+        """Return all of its time to live: to make a message takes no time by this clock."""
+        return message.ttl
+
     def node_ids(self) -> Iterable[int]:
         """Return the nodes that are there; begin a turn, unless messages are to follow in this."""
         with self._lock:
@@ -114,8 +117,8 @@ class Unreliable:
             return
         with self._lock:
             partition = self._nodes.index(where.dst_node_id)
-            ttl = where.created_at + where.ttl - time.time()
-            sent = _Sent(partition, self._numbers[partition], self._now + ttl)
+            expires = self._now + self.seconds_left(where)
+            sent = _Sent(partition, self._numbers[partition], expires)
             self._numbers[partition] += 1
             self._open[where.message_id] = sent
             if self._is_away(sent):

@@ -240,6 +240,20 @@ def test_a_reply_that_comes_after_the_message_expired_is_dropped() -> None:
     assert asked(Faults(slow=1.0), ask) == [[EXPIRED], []]
 
 
+def test_no_message_expires_because_the_machine_is_slow() -> None:
+    def ask(grid: Grid) -> Any:
+        sent = to(FIRST, SECOND, THIRD, ttl=0.02)
+        time.sleep(0.03)
+        return seen(grid.send_and_receive(sent)), grid.now  # type: ignore[attr-defined]
+
+    class Slow(list[int]):
+        def append(self, part: int) -> None:
+            super().append(part)
+            time.sleep(0.03)
+
+    assert asked(Faults(), ask, worked=Slow()) == ([(0, 1), (1, 1), (2, 1)], 0.0)
+
+
 def test_threads_that_wait_at_the_same_time_all_end() -> None:
     def ask(grid: Grid) -> list[object]:
         names = [list(grid.push_messages(to(part))) for part in (FIRST, SECOND, THIRD)]
