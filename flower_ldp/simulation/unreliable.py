@@ -135,13 +135,19 @@ class Unreliable:
         with self._lock:
             self._jump(timeout)
             self._forget_what_is_over()
+            if timeout == math.inf and not self._under_way and not self._answering.pending:
+                # Nothing comes any more, and none of these ends.
+                self._open = {name: self._open[name] for name in self._held}
             return self._due()
 
     @property
     def pending(self) -> int:
-        """How many messages may still be answered, as far as a server can know: lost ones too."""
+        """How many messages may be answered in this turn, as far as a server can know.
+
+        Those whose reply was lost are among them.
+        """
         with self._lock:
-            return max(self._answering.pending, len(self._open))
+            return max(self._answering.pending, len(self._open) - len(self._held))
 
     def close(self) -> None:
         """Close who answers."""

@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from flwr.app import Context, Message, RecordDict
@@ -36,6 +37,26 @@ def test_an_exception_has_one_traceback_and_is_an_error_reply(
     assert [one.count("Traceback") for one in traces] == [1, 1]
     assert "partition 0" in caplog.records[0].getMessage()
     assert "ZeroDivisionError: of partition 0" in traces[0]
+
+
+class _Nameless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("there is no text")
+
+
+@pytest.mark.parametrize("options", [{}, {"strict": False}, {"workers": 2}], ids=str)
+@pytest.mark.parametrize("error", [FileNotFoundError("\udcff.csv"), _Nameless()], ids=repr)
+def test_an_exception_whose_text_cannot_be_sent_is_an_error_reply_too(
+    error: Exception, options: dict[str, Any]
+) -> None:
+    def fail(_: Message, __: Context) -> int:
+        raise error
+
+    def ask(grid: Grid) -> list[tuple[int, bool]]:
+        replies = grid.send_and_receive(messages(grid.get_node_ids()))
+        return [(one.error.code, type(error).__name__ in one.error.reason) for one in replies]
+
+    assert asked(client(fail), ask, 2, **options) == [(2, True)] * 2
 
 
 def test_what_is_no_reply_to_the_message_is_an_error() -> None:

@@ -261,6 +261,23 @@ def test_an_app_may_start_processes_of_its_own() -> None:
     assert asked(client(start), ask, 2, workers=2) == {0: 3, 1: 3}
 
 
+def test_a_copy_that_an_app_makes_of_its_process_answers_nothing() -> None:
+    def copy(_: Message, context: Context) -> int:
+        child = os.fork()
+        if not child and partition(context) == 0:
+            raise SystemExit(3)
+        if not child and partition(context) == 1:
+            raise ValueError("of the copy")
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 7
+
+    def ask(grid: Grid) -> list[dict[int, float | str]]:
+        nodes = list(grid.get_node_ids())
+        return [numbers(grid.send_and_receive(messages(nodes))) for _ in range(2)]
+
+    found = asked(client(copy), ask, 3, workers=2)
+    assert found == [{0: 3, 1: 1, 2: 0}] * 2
+
+
 def test_wrong_numbers_of_workers_and_ways_to_start_are_refused() -> None:
     for workers in (0, True, 1.5):
         with pytest.raises(ValueError, match="workers"):

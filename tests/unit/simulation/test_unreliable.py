@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -194,6 +195,22 @@ def test_a_lost_reply_is_work_without_an_answer_until_the_message_expires() -> N
     faults = Faults(plan=lambda part, _: Fate(lost=part == FIRST))
     assert asked(faults, ask, worked=worked) == [[(1, 1)], [EXPIRED, (1, 2)]]
     assert worked == [0, 1, 0, 1]
+
+
+def test_a_lost_reply_to_a_message_that_never_expires_is_given_up() -> None:
+    def ask(grid: Grid) -> list[list[object]]:
+        nodes = list(grid.get_node_ids())
+        sent = to(FIRST, SECOND, THIRD, ttl=math.inf)
+        late = grid.push_messages(to(THIRD, ttl=math.inf))
+        return [
+            seen(grid.send_and_receive(sent[:1], timeout=5.0)),
+            seen(grid.send_and_receive(sent)),
+            seen(grid.pull_messages(late)),
+            nodes,
+        ]
+
+    faults = Faults(lost=1.0, schedule=lambda turn: {FIRST, SECOND} if turn else None)
+    assert asked(faults, ask)[:3] == [[], [EXPIRED, EXPIRED, GONE], []]
 
 
 def test_a_node_that_leaves_is_missed_after_a_minute() -> None:
