@@ -39,13 +39,13 @@ def test_an_exception_has_one_traceback_and_is_an_error_reply(
     assert "ZeroDivisionError: of partition 0" in traces[0]
 
 
-class _Nameless(Exception):
+class _NamelessError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("there is no text")
 
 
 @pytest.mark.parametrize("options", [{}, {"strict": False}, {"workers": 2}], ids=str)
-@pytest.mark.parametrize("error", [FileNotFoundError("\udcff.csv"), _Nameless()], ids=repr)
+@pytest.mark.parametrize("error", [FileNotFoundError("\udcff.csv"), _NamelessError()], ids=repr)
 def test_an_exception_whose_text_cannot_be_sent_is_an_error_reply_too(
     error: Exception, options: dict[str, Any]
 ) -> None:
