@@ -261,6 +261,21 @@ def test_an_app_may_start_processes_of_its_own() -> None:
     assert asked(client(start), ask, 2, workers=2) == {0: 3, 1: 3}
 
 
+def test_a_worker_that_ends_between_two_messages_costs_no_reply() -> None:
+    def ask(grid: Grid) -> list[dict[int, float | str]]:
+        nodes = list(grid.get_node_ids())
+        found = [numbers(grid.send_and_receive(messages(nodes)))]
+        pids = [int(pid) for pid in found[0].values()]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert gone(pids)
+        return [*found, numbers(grid.send_and_receive(messages(nodes)))]
+
+    first, second = asked(client(pid_of), ask, 2, workers=2)
+    assert len({*first.values(), *second.values()}) == 4
+    assert not any(isinstance(pid, str) for pid in second.values())
+
+
 def test_a_copy_that_an_app_makes_of_its_process_answers_nothing() -> None:
     def copy(_: Message, context: Context) -> int:
         child = os.fork()
