@@ -276,6 +276,25 @@ def test_a_worker_that_ends_between_two_messages_costs_no_reply() -> None:
     assert not any(isinstance(pid, str) for pid in second.values())
 
 
+def test_a_process_that_outlives_the_worker_that_began_it_holds_nothing_up() -> None:
+    def begin(_: Message, context: Context) -> int:
+        if partition(context) == 0:
+            if not os.fork():
+                time.sleep(3)
+                os._exit(0)
+            os._exit(1)
+        return 5
+
+    def ask(grid: Grid) -> tuple[dict[int, float | str], float]:
+        begun = time.monotonic()
+        found = numbers(grid.send_and_receive(messages(grid.get_node_ids())))
+        return found, time.monotonic() - begun
+
+    found, took = asked(client(begin), ask, 3, workers=2)
+    assert found == {0: "error 8", 1: 5, 2: 5}
+    assert took < 2.5
+
+
 def test_a_copy_that_an_app_makes_of_its_process_answers_nothing() -> None:
     def copy(_: Message, context: Context) -> int:
         child = os.fork()
