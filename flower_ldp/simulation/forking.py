@@ -113,8 +113,8 @@ def _nurse(
                     grace = GRACE_SECONDS if order == _END else 0.0
                     break
                 handle = recv_handle(control)
-                others = control.fileno(), died, *workers.values()
-                workers[_fork(others, handle, app, plan)] = handle
+                ends = control.fileno(), died, *workers.values()
+                workers[_fork(ends, handle, app, plan)] = handle
             _drain(died)
             _bury(workers)
     except (EOFError, OSError, RuntimeError):
@@ -141,7 +141,7 @@ def _drain(died: int) -> None:
         os.read(died, 4096)
 
 
-def _fork(others: Iterable[int], handle: int, app: ClientApp, plan: Plan) -> int:
+def _fork(ends: Iterable[int], handle: int, app: ClientApp, plan: Plan) -> int:
     nursery = os.getpid()
     child = os.fork()
     if child:
@@ -150,7 +150,7 @@ def _fork(others: Iterable[int], handle: int, app: ClientApp, plan: Plan) -> int
     try:
         _end_with(nursery, signal.SIGKILL)
         os.close(signal.set_wakeup_fd(-1))
-        for end in others:
+        for end in ends:
             os.close(end)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -232,6 +232,7 @@ class InProcessGrid(Grid):
                 self._lock.acquire()
         finally:
             self._asking = False
+        self._expire()  # before: a reply that was too late is none
         for reply in replies:
             self._arrived(reply)
         for pull in self._pulls:

@@ -255,6 +255,19 @@ def test_what_a_client_raises_is_its_reply(app: Path, caplog: pytest.LogCaptureF
     assert "of the client" in caplog.text
 
 
+def test_ctrl_c_while_flower_is_imported_ends_alike(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loading:
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt if name in ("Asked", "run") else AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "flower_ldp.cli.simulate_run", Loading())
+    done = flower_ldp("simulate", app, "--nodes", 2)
+    assert done.code == 130
+    assert "stopped by Ctrl-C" in done.err
+
+
 def test_ctrl_c_ends_with_one_line_and_its_own_code(app: Path) -> None:
     done = flower_ldp("simulate", app, "--nodes", 2, "-c", "fails='Ctrl-C'")
     assert done.code == 130

@@ -119,6 +119,16 @@ def test_a_thread_does_not_wait_beyond_its_time_for_another_threads_app() -> Non
     assert other == {0: 1}
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reply_after_the_messages_time_to_live_is_none(workers: int) -> None:
+    def ask(grid: Grid) -> dict[int, float | str]:
+        (node,) = grid.get_node_ids()
+        return numbers(grid.send_and_receive([Message(RecordDict(), node, "train", ttl=0.1)]))
+
+    app = client(lambda message, context: time.sleep(0.15) or 0)
+    assert asked(app, ask, 1, workers=workers) == {0: "error 3"}
+
+
 def test_messages_are_worked_on_in_the_order_they_were_sent_whoever_asks() -> None:
     order: list[int] = []
 
