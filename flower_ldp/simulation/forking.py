@@ -88,7 +88,9 @@ class Forking:
         self._nursery.join(2 * GRACE_SECONDS)
         self._nursery.kill()
         self._nursery.join()
-        self._nursery.close()
+        # Where a parent ignores its children's ends, nobody can learn that this one has ended.
+        with contextlib.suppress(ValueError):
+            self._nursery.close()
 
 
 def _nurse(

@@ -295,6 +295,23 @@ def test_a_process_that_outlives_the_worker_that_began_it_holds_nothing_up() -> 
     assert took < 2.5
 
 
+def test_a_program_that_ignores_its_childrens_ends_has_workers_too() -> None:
+    def die_first(_: Message, context: Context) -> int:
+        return 5 if partition(context) else os._exit(1)
+
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        found = asked(
+            client(die_first),
+            lambda grid: numbers(grid.send_and_receive(messages(grid.get_node_ids()))),
+            3,
+            workers=2,
+        )
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert found == {0: "error 8", 1: 5, 2: 5}
+
+
 def test_a_copy_that_an_app_makes_of_its_process_answers_nothing() -> None:
     def copy(_: Message, context: Context) -> int:
         child = os.fork()
