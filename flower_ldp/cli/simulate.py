@@ -98,22 +98,22 @@ def simulate(
 
     Ctrl-C ends the run at once with exit code 130; what the app has written by then is kept.
     """
-    from flower_ldp.cli.simulate_run import Asked, run
-
-    asked = Asked(
-        folder=app_dir,
-        connection=superlink,
-        nodes=nodes,
-        run_config=tuple(run_config or ()),
-        federation_config=tuple(federation_config or ()),
-        node_config=tuple(node_config or ()),
-        policy=policy,
-        workers=workers,
-        strict=strict,
-        contexts=contexts.value,
-        faults=tuple(faults or ()),
-    )
     try:
+        from flower_ldp.cli.simulate_run import Asked, run
+
+        asked = Asked(
+            folder=app_dir,
+            connection=superlink,
+            nodes=nodes,
+            run_config=tuple(run_config or ()),
+            federation_config=tuple(federation_config or ()),
+            node_config=tuple(node_config or ()),
+            policy=policy,
+            workers=workers,
+            strict=strict,
+            contexts=contexts.value,
+            faults=tuple(faults or ()),
+        )
         with reporting(as_json) as report:
             run(asked, report, as_json=as_json)
     except KeyboardInterrupt:

@@ -63,7 +63,7 @@ def run(asked: Asked, report: Report, *, as_json: bool) -> None:
             app = load_folder(asked.folder, settings)
         except ConfigError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return _failed("the app cannot be loaded", error, report)
         report.facts.update(
             app=str(asked.folder),
@@ -156,8 +156,18 @@ def _obeying(policy: Path | None, report: Report) -> Iterator[None]:
 @contextlib.contextmanager
 def _printing_to_stderr(wanted: bool) -> Iterator[None]:
     """Keep what the app prints off stdout, which is for one JSON object."""
-    with contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext():
+    if not wanted:
         yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)  # programs that the app starts write to the number
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @contextlib.contextmanager
@@ -172,7 +182,7 @@ def _logging(federation: Federation) -> Iterator[None]:
         log.setLevel(before)
 
 
-def _failed(what: str, error: Exception, report: Report) -> None:
+def _failed(what: str, error: BaseException, report: Report) -> None:
     """Print the traceback, from the app's own frames on, and state the problem."""
     own = error.__traceback__
     while own is not None and own.tb_frame.f_code.co_filename == __file__:

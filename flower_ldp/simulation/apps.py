@@ -46,7 +46,8 @@ def load_folder(
     Raises
     ------
     ConfigError
-        If there is no such file, it is not an app's, or an override has another key.
+        If there is no such file, it is not an app's, what it names are no apps, or an override
+        has another key.
     """
     folder = Path(folder)
     try:
@@ -58,4 +59,9 @@ def load_folder(
     except KeyError as error:  # Flower also has folders of other kinds of apps
         raise ConfigError(f"{folder}: its pyproject.toml names no {error.args[0]}") from error
     server, client = (load_app(name, ConfigError, folder) for name in names)
+    if not isinstance(server, ServerApp) or not isinstance(client, ClientApp):
+        raise ConfigError(
+            f"{folder}: {names[0]} and {names[1]} must be a ServerApp and a ClientApp, got "
+            f"{type(server).__name__} and {type(client).__name__}"
+        )
     return FolderApp(server, client, config)

@@ -112,6 +112,7 @@ class Contexts:
         if kept is None:
             return self._new(node)
         if not self._as_bytes:
+            kept.run_config = dict(self._run_config)  # what an app did to it was refused
             return kept  # type: ignore[no-any-return]
         found = flower.context_from_bytes(kept[1:])
         if kept[:1] == _UNCHANGED:

@@ -107,7 +107,7 @@ class Faults:
             raise TypeError(f"seed must be an integer, got {self.seed!r}")
         for name in ("away", "slow", "lost", "leaving"):
             value = getattr(self, name)
-            if not 0 <= value <= 1:
+            if isinstance(value, bool) or not 0 <= value <= 1:
                 raise ValueError(f"{name} must be a probability in [0, 1], got {value!r}")
         if not 0 <= self.slow_seconds < math.inf:
             raise ValueError(f"slow_seconds must be in [0, inf), got {self.slow_seconds!r}")

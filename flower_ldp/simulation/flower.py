@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -50,6 +51,10 @@ try:
 except ModuleNotFoundError:
     TaskIdentity = None
 
+#: What the process's identity was before each run that is under way.
+_identities: list[tuple[int | None, ...]] = []
+_identities_lock = threading.Lock()
+
 #: The server's identity among the nodes.
 SERVER = SUPERLINK_NODE_ID
 APP_FAILED = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
@@ -71,18 +76,24 @@ def make_run(run_id: int) -> Run:
 
 @contextlib.contextmanager
 def server_identity(run_id: int) -> Iterator[None]:
-    """Let messages that are made meanwhile come from the server, in this run."""
+    """Let messages that are made meanwhile come from the server, in this run.
+
+    Flower has one identity for a process. Of runs at the same time the last that began gives it,
+    and each grid corrects it in the messages that it sends.
+    """
     if TaskIdentity is None:
         yield
         return
-    names = ("_task_id", "_run_id", "_node_id")
-    before = {name: getattr(TaskIdentity, name) for name in names}
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run_id, SERVER
+    with _identities_lock:
+        _identities.append((TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id))
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, run_id, SERVER
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(TaskIdentity, name, value)
+        with _identities_lock:
+            before = _identities.pop()
+            if not _identities or TaskIdentity._run_id == run_id:
+                TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before
 
 
 class Letter(Message):
@@ -97,7 +108,14 @@ class Letter(Message):
     parts : Parts, optional
         The content in protobuf, which other letters share. It is what it was when it was sent,
         whatever happens to the records since.
+
+    Attributes
+    ----------
+    head : optional
+        The message in protobuf, but for its parts.
     """
+
+    head: Any = None
 
     def __init__(self, metadata: Metadata, content: RecordDict, parts: Parts = ()) -> None:
         # Message's own __init__ would make metadata for a new message.
@@ -169,14 +187,17 @@ def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Let
         For what no SuperLink takes: a reply, a message without time to live, another run's.
     """
     where = message.metadata
-    if TaskIdentity is None:
+    if TaskIdentity is None or not where.message_id:
+        # A new one knows the run that its thread is in, or another that runs at the same time.
         where.__dict__.update(_run_id=run_id, _src_node_id=SERVER)
     if where.reply_to_message_id or not where.ttl > 0 or where.run_id != run_id:
         raise ValueError(f"no message of this run's server: {where}")
     name_message(message, name)
     if parts is None:
         return Letter(copy.copy(where), own_records(message.content))
-    return Letter(copy.copy(where), RecordDict(), parts)
+    sent = Letter(copy.copy(where), RecordDict(), parts)
+    sent.head = message_to_proto(sent)  # what cannot be written is refused now
+    return sent
 
 
 def own_records(content: RecordDict) -> RecordDict:
@@ -208,8 +229,11 @@ def error_reply(metadata: Metadata, code: int, reason: str) -> Message:
 
 def to_bytes(message: Message) -> bytes:
     """Return a message as Flower writes it."""
-    proto = message_to_proto(message)
-    if isinstance(message, Letter):
+    if not isinstance(message, Letter) or message.head is None:
+        proto = message_to_proto(message)
+    else:
+        proto = MessageProto()
+        proto.CopyFrom(message.head)
         for name, field, part in message.parts:
             getattr(proto.content.items.add(key=name), field).CopyFrom(part)
     data: bytes = proto.SerializeToString()

@@ -3,8 +3,9 @@
 A process forks one child when the run begins, the nursery, and has that fork the workers, also
 those that replace one that died. So a worker is a copy of a process with one thread, which did
 nothing since the run began: locks that another thread holds and threads of numerical libraries
-do not survive a fork. A worker has no end of another's connection. And it dies with the nursery,
-which dies with the run, however that ends.
+do not survive a fork. A worker has no end of another's connection. The nursery keeps one of each,
+to cut the connection when the worker has died: a process that its app forked may live on and hold
+another. And a worker dies with the nursery, which dies with the run, however that ends.
 
 There is no such thing on Windows: only :mod:`flower_ldp.simulation.pool` imports this, where
 there is ``os.fork``.
@@ -19,10 +20,12 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
+from collections.abc import Iterable
+from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
 
 from flwr.clientapp import ClientApp
@@ -85,7 +88,9 @@ class Forking:
         self._nursery.join(2 * GRACE_SECONDS)
         self._nursery.kill()
         self._nursery.join()
-        self._nursery.close()
+        # Where a parent ignores its children's ends, nobody can learn that this one has ended.
+        with contextlib.suppress(ValueError):
+            self._nursery.close()
 
 
 def _nurse(
@@ -96,20 +101,24 @@ def _nurse(
     signal.signal(signal.SIGINT, lambda *_: None)
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    workers: set[int] = set()
+    workers: dict[int, int] = {}
+    died = _wakes_when_a_child_dies()
     grace = 0.0
     try:
         # A program that the server app started may hold the other end of the connection, which
         # is then not seen to close.
         _end_with(parent, signal.SIGTERM)
         while not over.is_set():
-            if control.poll(_LOOK_SECONDS):
+            if control in wait([control, died], _LOOK_SECONDS):
                 order = control.recv_bytes()
                 if order != _START:
                     grace = GRACE_SECONDS if order == _END else 0.0
                     break
-                workers.add(_fork(control, recv_handle(control), app, plan))
-            workers -= _ended(workers)
+                handle = recv_handle(control)
+                ends = control.fileno(), died, *workers.values()
+                workers[_fork(ends, handle, app, plan)] = handle
+            _drain(died)
+            _bury(workers)
     except (EOFError, OSError, RuntimeError):
         pass  # the run's process is gone, or was interrupted in the middle of a request
     finally:
@@ -119,17 +128,34 @@ def _nurse(
             shutil.rmtree(plan.folder, ignore_errors=True)
 
 
-def _fork(control: Connection, handle: int, app: ClientApp, plan: Plan) -> int:
+def _wakes_when_a_child_dies() -> int:
+    """Return what can be read from when a child of this process has ended."""
+    died, wake = os.pipe()
+    os.set_blocking(died, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return died
+
+
+def _drain(died: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(died, 4096)
+
+
+def _fork(ends: Iterable[int], handle: int, app: ClientApp, plan: Plan) -> int:
     nursery = os.getpid()
     child = os.fork()
     if child:
-        os.close(handle)
         return child
     status = 1
     try:
-        control.close()
         _end_with(nursery, signal.SIGKILL)
+        os.close(signal.set_wakeup_fd(-1))
+        for end in ends:
+            os.close(end)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _draw_anew()
         multiprocessing.current_process().daemon = False  # apps may start processes
         with Connection(handle) as connection:
@@ -163,16 +189,20 @@ def _end_with(parent: int, how: signal.Signals) -> None:
         sys.exit(1)
 
 
-def _ended(workers: set[int]) -> set[int]:
-    return {worker for worker in workers if os.waitpid(worker, os.WNOHANG)[0]}
+def _bury(workers: dict[int, int], how: int = os.WNOHANG) -> None:
+    """Forget workers that have ended, and cut their connections."""
+    for worker in [one for one in workers if os.waitpid(one, how)[0]]:
+        with socket.socket(fileno=workers.pop(worker)) as end, contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
 
 
-def _end(workers: set[int], grace: float) -> None:
+def _end(workers: dict[int, int], grace: float) -> None:
     """Wait for workers, and kill those that do not end."""
     end = time.monotonic() + grace
-    while (workers := workers - _ended(workers)) and time.monotonic() < end:
+    _bury(workers)
+    while workers and time.monotonic() < end:
         time.sleep(0.005)
+        _bury(workers)
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
-    for worker in workers:
-        os.waitpid(worker, 0)
+    _bury(workers, 0)

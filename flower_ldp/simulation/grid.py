@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -129,24 +128,34 @@ class InProcessGrid(Grid):
         ValueError
             For what no SuperLink takes: a reply, a message without time to live, another run's.
         TypeError
-            If there is a value in a record that Flower does not send.
+            If there is a value in a record or in the metadata that Flower does not send. In
+            either case none of the messages is sent.
         """
         messages = list(messages)
         sealed: dict[int, flower.Parts] = {}  # by a content's address: none changes meanwhile
-        names = []
-        if messages:
+        # All of them before the first is sent: nobody pays for a push that failed.
+        letters = [
+            flower.letter(
+                message,
+                f"{next(self._numbers):032x}",
+                self.run.run_id,
+                self._parts(message, sealed),
+            )
+            for message in messages
+        ]
+        if letters:
             self._begin_push(messages)
-        for message in messages:
-            name = f"{next(self._numbers):032x}"
-            letter = flower.letter(message, name, self.run.run_id, self._parts(message, sealed))
-            where = letter.metadata
-            with self._lock:
-                self._open[name] = where
-                left = where.created_at + where.ttl - time.time()
-                self._expiry.add(name, self._link.now() + left)
-                self._answering.submit(letter)
-            names.append(name)
-        return names
+        for letter in letters:
+            self._send(letter)
+        return [letter.metadata.message_id for letter in letters]
+
+    def _send(self, letter: flower.Letter) -> None:
+        where = letter.metadata
+        with self._lock:
+            self._open[where.message_id] = where
+            left = self._link.seconds_left(where)
+            self._expiry.add(where.message_id, self._link.now() + left)
+            self._answering.submit(letter)
 
     def _begin_push(self, messages: Sequence[Message]) -> None:
         self._link.begin_push()
@@ -223,6 +232,7 @@ class InProcessGrid(Grid):
                 self._lock.acquire()
         finally:
             self._asking = False
+        self._expire()  # before: a reply that was too late is none
         for reply in replies:
             self._arrived(reply)
         for pull in self._pulls:

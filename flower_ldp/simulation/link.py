@@ -30,6 +30,9 @@ class Link(Protocol):
     def now(self) -> float:
         """Return the time in seconds; only differences mean something."""
 
+    def seconds_left(self, message: Metadata) -> float:
+        """Return how much of its time to live a message has that is sent now."""
+
 
 class Steady:
     """All nodes, always, and the machine's clock.
@@ -60,3 +63,7 @@ class Steady:
     def now(self) -> float:
         """Return the seconds of a clock that nobody sets."""
         return time.monotonic()
+
+    def seconds_left(self, message: Metadata) -> float:
+        """Return what is left since the message was made."""
+        return message.created_at + message.ttl - time.time()

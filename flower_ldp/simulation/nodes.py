@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-from flwr.app import Message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from flower_ldp.simulation import flower
@@ -32,13 +35,18 @@ class Nodes:
     strict : bool
         Whether messages go through bytes, as over a network, and the first of each type to each
         node through the network's objects too.
+    expire : bool
+        Whether a message whose time to live is over by the machine's clock is not worked on.
     """
 
-    def __init__(self, app: ClientApp, count: int, contexts: Contexts, *, strict: bool) -> None:
+    def __init__(
+        self, app: ClientApp, count: int, contexts: Contexts, *, strict: bool, expire: bool
+    ) -> None:
         self._app = app
         self._ids = range(FIRST_NODE, FIRST_NODE + count)
         self._contexts = contexts
         self._strict = strict
+        self._expire = expire
         self._seen: dict[str, set[int]] = {}
 
     def answer(self, message: Message) -> Message:
@@ -57,7 +65,7 @@ class Nodes:
         if node not in self._ids:
             reason = f"there is no node {node}"
             return send(flower.error_reply(where, flower.NODE_GONE, reason))
-        if where.created_at + where.ttl <= time.time():
+        if self._expire and where.created_at + where.ttl <= time.time():
             reason = "the message's time to live has passed"
             return send(flower.error_reply(where, flower.TOO_LATE, reason))
         first = self._strict and self._is_first(node, where.message_type)
@@ -65,8 +73,7 @@ class Nodes:
             return self._app_reply(message, send, first=first)
         except (Exception, SystemExit) as error:
             _log.exception("the client app of node %d (partition %d)", node, node - FIRST_NODE)
-            reason = f"{type(error)}:<'{error}'>"
-            return send(flower.error_reply(where, flower.APP_FAILED, reason))
+            return send(flower.error_reply(where, flower.APP_FAILED, _words(error)))
 
     def _app_reply(self, message: Message, send: Callable[[Message], Sent], *, first: bool) -> Sent:
         where = message.metadata
@@ -74,7 +81,7 @@ class Nodes:
             message = flower.as_objects(message)
         node = where.dst_node_id
         context = self._contexts.take(node)
-        reply = self._app(message, context)
+        reply = self._call(message, context)
         if not isinstance(reply, Message):
             raise TypeError(f"a client app returns a Message, got {type(reply).__name__}")
         if reply.metadata.reply_to_message_id != where.message_id:
@@ -83,8 +90,41 @@ class Nodes:
         self._contexts.keep(node, context)
         return sent
 
+    def _call(self, message: Message, context: Context) -> Message:
+        process = os.getpid()
+        try:
+            reply = self._app(message, context)
+        except BaseException as error:
+            if os.getpid() != process:
+                _end_copy(error)
+            raise
+        if os.getpid() != process:
+            _end_copy(None)
+        return reply
+
     def _is_first(self, node: int, kind: str) -> bool:
         seen = self._seen.setdefault(kind, set())
         found = node not in seen
         seen.add(node)
         return found
+
+
+def _words(error: BaseException) -> str:
+    """Return what Flower says of an error, whatever the app made its text of."""
+    try:
+        text = f"{type(error)}:<'{error}'>"
+    except Exception:
+        text = f"{type(error)}, which has no text"
+    # The name of a file may hold what is not sent.
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _end_copy(error: BaseException | None) -> NoReturn:
+    """End a copy that the app made of this process: only the first one answers."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    status = 0 if error is None else 1
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        status = (error.code or 0) & 0xFF
+    os._exit(status)

@@ -33,6 +33,8 @@ class Plan:
         Where a node's context is between two messages.
     folder : str, optional
         For contexts on disk; it is there.
+    expire : bool
+        Whether times to live pass at the nodes by the machine's clock, and not by another.
 
     Raises
     ------
@@ -47,6 +49,7 @@ class Plan:
     strict: bool = True
     contexts: Keeping = "memory"
     folder: str | None = None
+    expire: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
@@ -71,7 +74,7 @@ class Plan:
             shelf=self._shelf(),
             as_bytes=self.strict or self.folder is not None,
         )
-        return Nodes(app, self.count, contexts, strict=self.strict)
+        return Nodes(app, self.count, contexts, strict=self.strict, expire=self.expire)
 
     def _shelf(self) -> Shelf:
         if self.folder is not None:

@@ -167,11 +167,7 @@ class _Worker:
 
     def _answered(self, message: Message) -> Message | bytes:
         try:
-            data = flower.to_bytes(message)
-            if self._connection is None:
-                self._connection = self._replacement()
-            self._connection.send_bytes(data)
-            return self._connection.recv_bytes()
+            return self._sent(flower.to_bytes(message)).recv_bytes()
         except (EOFError, OSError):
             if self._connection is not None:
                 self._connection.close()
@@ -181,6 +177,19 @@ class _Worker:
         except Exception as error:
             reason = f"the message could not be written: {error}"
         return flower.error_reply(message.metadata, flower.APP_DIED, reason)
+
+    def _sent(self, data: bytes) -> Line:
+        if self._connection is not None:
+            try:
+                self._connection.send_bytes(data)
+            except OSError:  # it ended since its last reply, and held nothing
+                self._connection.close()
+                self._connection = None
+            else:
+                return self._connection
+        self._connection = self._replacement()
+        self._connection.send_bytes(data)
+        return self._connection
 
     def _replacement(self) -> Line:
         connection = self._starter.start()

@@ -119,7 +119,16 @@ def run_in_process(
             folder = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="flower-ldp-", ignore_cleanup_errors=True)
             )
-        plan = Plan(run_id, num_nodes, config, dict(node_config or {}), strict, contexts, folder)
+        plan = Plan(
+            run_id,
+            num_nodes,
+            config,
+            dict(node_config or {}),
+            strict,
+            contexts,
+            folder,
+            expire=faults is None,
+        )
         answering = stack.enter_context(
             contextlib.closing(_answering(client_app, plan, workers, start))
         )

@@ -11,7 +11,6 @@ import heapq
 import itertools
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,6 +81,10 @@ class Unreliable:
         """Return the seconds since the run began."""
         return self._now
 
+    def seconds_left(self, message: Metadata) -> float:
+        """Return all of its time to live: to make a message takes no time by this clock."""
+        return message.ttl
+
     def node_ids(self) -> Iterable[int]:
         """Return the nodes that are there; begin a turn, unless messages are to follow in this."""
         with self._lock:
@@ -114,8 +117,8 @@ class Unreliable:
             return
         with self._lock:
             partition = self._nodes.index(where.dst_node_id)
-            ttl = where.created_at + where.ttl - time.time()
-            sent = _Sent(partition, self._numbers[partition], self._now + ttl)
+            expires = self._now + self.seconds_left(where)
+            sent = _Sent(partition, self._numbers[partition], expires)
             self._numbers[partition] += 1
             self._open[where.message_id] = sent
             if self._is_away(sent):
@@ -132,13 +135,19 @@ class Unreliable:
         with self._lock:
             self._jump(timeout)
             self._forget_what_is_over()
+            if timeout == math.inf and not self._under_way and not self._answering.pending:
+                # Nothing comes any more, and none of these ends.
+                self._open = {name: self._open[name] for name in self._held}
             return self._due()
 
     @property
     def pending(self) -> int:
-        """How many messages may still be answered, as far as a server can know: lost ones too."""
+        """How many messages may be answered in this turn, as far as a server can know.
+
+        Those whose reply was lost are among them.
+        """
         with self._lock:
-            return max(self._answering.pending, len(self._open))
+            return max(self._answering.pending, len(self._open) - len(self._held))
 
     def close(self) -> None:
         """Close who answers."""

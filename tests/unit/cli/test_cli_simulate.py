@@ -215,10 +215,57 @@ def test_an_app_that_does_not_load_is_told_with_its_traceback(app: Path) -> None
     assert "client = server = 1 / 0" in done.err
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_app_that_ends_the_program_while_it_is_imported_is_a_problem(
+    code: int, app: Path
+) -> None:
+    (app / "small_app.py").write_text(f"raise SystemExit({code})")
+    done = flower_ldp("simulate", app, "--nodes", 2, "--json", traceback=True)
+    assert done.code == 1
+    assert done.json["problems"] == [f"the app cannot be loaded: SystemExit: {code}"]
+
+
+def test_what_is_no_app_is_named(app: Path) -> None:
+    (app / "small_app.py").write_text("client = server = 7")
+    done = flower_ldp("simulate", app, "--nodes", 2)
+    assert done.code == 1
+    assert "must be a ServerApp and a ClientApp, got int and int" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_programs_that_the_app_starts_write_to_no_json(
+    workers: int, app: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = APP.replace(
+        "    state = context", "    os.system('echo a program')\n    state = context"
+    )
+    (app / "small_app.py").write_text(code)
+    done = flower_ldp("simulate", app, "--nodes", 2, "--workers", workers, "--json")
+    assert done.json["ok"]
+    os.system("echo after")
+    out, err = capfd.readouterr()
+    assert out == "after\n"
+    assert err.count("a program") == 2
+
+
 def test_what_a_client_raises_is_its_reply(app: Path, caplog: pytest.LogCaptureFixture) -> None:
     done = flower_ldp("simulate", app, "--nodes", 2, "-c", "fails='client'")
     assert (done.code, found(app)) == (0, [])
     assert "of the client" in caplog.text
+
+
+def test_ctrl_c_while_flower_is_imported_ends_alike(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loading:
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt if name in ("Asked", "run") else AttributeError(name)
+
+    monkeypatch.setitem(sys.modules, "flower_ldp.cli.simulate_run", Loading())
+    done = flower_ldp("simulate", app, "--nodes", 2)
+    assert done.code == 130
+    assert "stopped by Ctrl-C" in done.err
 
 
 def test_ctrl_c_ends_with_one_line_and_its_own_code(app: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Context, Message
 from flwr.serverapp import Grid
 
 from flower_ldp.simulation.contexts import FIRST_NODE, Contexts, Folder, Nowhere, Shelf
-from tests.unit.simulation.apps import asked, client, messages
+from tests.unit.simulation.apps import asked, client, messages, numbers
 
 
 def contexts(shelf: Shelf, *, as_bytes: bool = True, **config: Any) -> Contexts:
@@ -85,6 +85,27 @@ def test_a_changed_run_configuration_is_an_error_as_in_flower() -> None:
     for _ in range(2):
         (reason,) = asked(client(change), ask, 1, run_config={"rate": 0.5})
         assert "run_config" in reason
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_change_of_the_run_configuration_is_gone_with_its_message(strict: bool) -> None:
+    def change_once(message: Message, context: Context) -> float:
+        context.state["something"] = ConfigRecord({"n": 1})
+        rate = float(context.run_config["rate"])
+        if message.metadata.group_id == "change":
+            context.run_config["rate"] = 2.0
+        return rate
+
+    def ask(grid: Grid) -> list[float | str]:
+        found: list[float | str] = []
+        for group in ("", "change", ""):
+            (sent,) = messages(grid.get_node_ids())
+            sent.metadata.group_id = group
+            found += numbers(grid.send_and_receive([sent])).values()
+        return found
+
+    options = {"run_config": {"rate": 0.5}, "strict": strict}
+    assert asked(client(change_once), ask, 1, **options) == [0.5, "error 2", 0.5]
 
 
 def test_a_configuration_that_flower_cannot_write_is_refused_before_the_run() -> None:

@@ -10,7 +10,7 @@ from flower_ldp.simulation import Fate, Faults
 
 
 @pytest.mark.parametrize("name", ["away", "slow", "lost", "leaving"])
-@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), True])
 def test_a_probability_outside_its_interval_is_refused(name: str, value: float) -> None:
     arguments: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=name):

@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from flwr.app import Context, Message, RecordDict
@@ -36,6 +37,29 @@ def test_an_exception_has_one_traceback_and_is_an_error_reply(
     assert [one.count("Traceback") for one in traces] == [1, 1]
     assert "partition 0" in caplog.records[0].getMessage()
     assert "ZeroDivisionError: of partition 0" in traces[0]
+
+
+class _NamelessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("there is no text")
+
+
+@pytest.mark.parametrize("options", [{}, {"strict": False}, {"workers": 2}], ids=str)
+@pytest.mark.parametrize("error", [FileNotFoundError("\udcff.csv"), _NamelessError()], ids=repr)
+def test_an_exception_whose_text_cannot_be_sent_is_an_error_reply_too(
+    error: Exception, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    # Test processes could not send the log's text to each other either.
+    caplog.set_level(logging.CRITICAL, logger="flwr")
+
+    def fail(_: Message, __: Context) -> int:
+        raise error
+
+    def ask(grid: Grid) -> list[tuple[int, bool]]:
+        replies = grid.send_and_receive(messages(grid.get_node_ids()))
+        return [(one.error.code, type(error).__name__ in one.error.reason) for one in replies]
+
+    assert asked(client(fail), ask, 2, **options) == [(2, True)] * 2
 
 
 def test_what_is_no_reply_to_the_message_is_an_error() -> None:
@@ -96,6 +120,16 @@ def test_a_thread_does_not_wait_beyond_its_time_for_another_threads_app() -> Non
     assert took < 5
     assert mine == 0
     assert other == {0: 1}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reply_after_the_messages_time_to_live_is_none(workers: int) -> None:
+    def ask(grid: Grid) -> dict[int, float | str]:
+        (node,) = grid.get_node_ids()
+        return numbers(grid.send_and_receive([Message(RecordDict(), node, "train", ttl=0.1)]))
+
+    app = client(lambda message, context: time.sleep(0.15) or 0)
+    assert asked(app, ask, 1, workers=workers) == {0: "error 3"}
 
 
 def test_messages_are_worked_on_in_the_order_they_were_sent_whoever_asks() -> None:

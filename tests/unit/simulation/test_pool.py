@@ -145,12 +145,15 @@ def interrupted(when: Callable[[], bool]) -> Iterator[None]:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
+    # Tests that run in the background of a shell are started with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=wait)
     thread.start()
     try:
         yield
     finally:
         thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -259,6 +262,74 @@ def test_an_app_may_start_processes_of_its_own() -> None:
         return numbers(grid.send_and_receive(messages(grid.get_node_ids())))
 
     assert asked(client(start), ask, 2, workers=2) == {0: 3, 1: 3}
+
+
+def test_a_worker_that_ends_between_two_messages_costs_no_reply() -> None:
+    def ask(grid: Grid) -> list[dict[int, float | str]]:
+        nodes = list(grid.get_node_ids())
+        found = [numbers(grid.send_and_receive(messages(nodes)))]
+        pids = [int(pid) for pid in found[0].values()]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert gone(pids)
+        return [*found, numbers(grid.send_and_receive(messages(nodes)))]
+
+    first, second = asked(client(pid_of), ask, 2, workers=2)
+    assert len({*first.values(), *second.values()}) == 4
+    assert not any(isinstance(pid, str) for pid in second.values())
+
+
+def test_a_process_that_outlives_the_worker_that_began_it_holds_nothing_up() -> None:
+    def begin(_: Message, context: Context) -> int:
+        if partition(context) == 0:
+            if not os.fork():
+                time.sleep(3)
+                os._exit(0)
+            os._exit(1)
+        return 5
+
+    def ask(grid: Grid) -> tuple[dict[int, float | str], float]:
+        begun = time.monotonic()
+        found = numbers(grid.send_and_receive(messages(grid.get_node_ids())))
+        return found, time.monotonic() - begun
+
+    found, took = asked(client(begin), ask, 3, workers=2)
+    assert found == {0: "error 8", 1: 5, 2: 5}
+    assert took < 2.5
+
+
+def test_a_program_that_ignores_its_childrens_ends_has_workers_too() -> None:
+    def die_first(_: Message, context: Context) -> int:
+        return 5 if partition(context) else os._exit(1)
+
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        found = asked(
+            client(die_first),
+            lambda grid: numbers(grid.send_and_receive(messages(grid.get_node_ids()))),
+            3,
+            workers=2,
+        )
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert found == {0: "error 8", 1: 5, 2: 5}
+
+
+def test_a_copy_that_an_app_makes_of_its_process_answers_nothing() -> None:
+    def copy(_: Message, context: Context) -> int:
+        child = os.fork()
+        if not child and partition(context) == 0:
+            raise SystemExit(3)
+        if not child and partition(context) == 1:
+            raise ValueError("of the copy")
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 7
+
+    def ask(grid: Grid) -> list[dict[int, float | str]]:
+        nodes = list(grid.get_node_ids())
+        return [numbers(grid.send_and_receive(messages(nodes))) for _ in range(2)]
+
+    found = asked(client(copy), ask, 3, workers=2)
+    assert found == [{0: 3, 1: 1, 2: 0}] * 2
 
 
 def test_wrong_numbers_of_workers_and_ways_to_start_are_refused() -> None:

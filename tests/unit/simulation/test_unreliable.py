@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -196,6 +197,22 @@ def test_a_lost_reply_is_work_without_an_answer_until_the_message_expires() -> N
     assert worked == [0, 1, 0, 1]
 
 
+def test_a_lost_reply_to_a_message_that_never_expires_is_given_up() -> None:
+    def ask(grid: Grid) -> list[list[object]]:
+        nodes = list(grid.get_node_ids())
+        sent = to(FIRST, SECOND, THIRD, ttl=math.inf)
+        late = grid.push_messages(to(THIRD, ttl=math.inf))
+        return [
+            seen(grid.send_and_receive(sent[:1], timeout=5.0)),
+            seen(grid.send_and_receive(sent)),
+            seen(grid.pull_messages(late)),
+            nodes,
+        ]
+
+    faults = Faults(lost=1.0, schedule=lambda turn: {FIRST, SECOND} if turn else None)
+    assert asked(faults, ask)[:3] == [[], [EXPIRED, EXPIRED, GONE], []]
+
+
 def test_a_node_that_leaves_is_missed_after_a_minute() -> None:
     worked: list[int] = []
 
@@ -238,6 +255,20 @@ def test_a_reply_that_comes_after_the_message_expired_is_dropped() -> None:
         return [seen(grid.pull_messages(names)), seen(grid.pull_messages(names))]
 
     assert asked(Faults(slow=1.0), ask) == [[EXPIRED], []]
+
+
+def test_no_message_expires_because_the_machine_is_slow() -> None:
+    def ask(grid: Grid) -> Any:
+        sent = to(FIRST, SECOND, THIRD, ttl=0.02)
+        time.sleep(0.03)
+        return seen(grid.send_and_receive(sent)), grid.now  # type: ignore[attr-defined]
+
+    class Slow(list[int]):
+        def append(self, part: int) -> None:
+            super().append(part)
+            time.sleep(0.03)
+
+    assert asked(Faults(), ask, worked=Slow()) == ([(0, 1), (1, 1), (2, 1)], 0.0)
 
 
 def test_threads_that_wait_at_the_same_time_all_end() -> None:

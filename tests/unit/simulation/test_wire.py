@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -9,7 +12,7 @@ from flwr.common.serde import message_to_proto
 from flwr.serverapp import Grid
 
 from flower_ldp.simulation import flower
-from tests.unit.simulation.apps import asked, client, messages, numbers
+from tests.unit.simulation.apps import asked, client, messages, numbers, partition
 
 FULL = RecordDict(
     {
@@ -83,6 +86,44 @@ def test_a_message_can_be_sent_again(strict: bool) -> None:
         return len(list(grid.pull_messages(names)))
 
     assert asked(client(lambda message, context: 0), ask, 3, strict=strict) == 6
+
+
+def test_nothing_is_sent_where_one_of_the_messages_cannot_be() -> None:
+    worked: list[int] = []
+
+    def ask(grid: Grid) -> int:
+        good, bad = messages([*grid.get_node_ids()] * 2)
+        bad.metadata.group_id = 3  # type: ignore[assignment]
+        with pytest.raises(TypeError):
+            grid.push_messages([good, bad])
+        content = RecordDict({"m": MetricRecord({"n": 2**70})})
+        with pytest.raises(ValueError, match="Value out of range"):
+            grid.push_messages([good, Message(content, 1_000_000, "train")])
+        with pytest.raises(ValueError, match="Value out of range"):
+            grid.push_messages([good, Message(RecordDict(), -5, "train")])
+        return len(list(grid.send_and_receive([good])))
+
+    assert asked(client(lambda message, context: worked.append(1) or 0), ask, 1) == 1
+    assert worked == [1]
+
+
+def test_runs_at_the_same_time_and_within_a_run_keep_their_messages_apart() -> None:
+    def rounds(grid: Grid) -> list[dict[int, float | str]]:
+        nodes = list(grid.get_node_ids())
+        return [numbers(grid.send_and_receive(messages(nodes))) for _ in range(3)]
+
+    inner = client(lambda message, context: partition(context))
+
+    def outer(_: Message, context: Context) -> float:
+        time.sleep(0.001)
+        return float(asked(inner, rounds, 2)[-1][1]) + partition(context)
+
+    def run(_: int) -> object:
+        return asked(client(outer), rounds, 2)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(run, range(8))) == [[{0: 1, 1: 2}] * 3] * 8
+    assert flower.TaskIdentity is None or flower.TaskIdentity._run_id is None
 
 
 def test_what_no_wire_takes_is_refused_when_it_is_sent() -> None:
