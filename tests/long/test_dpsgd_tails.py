@@ -9,7 +9,7 @@ import pytest
 
 from flower_ldp.accounting.dpsgd import SampledGaussian
 from tests.extras import extra
-from tests.unit.accounting.test_accounting_dpsgd import DELTA, RATE, outcomes
+from tests.long.test_accounting_dpsgd import DELTA, RATE, outcomes
 
 special = extra("scipy.special")
 

@@ -10,8 +10,8 @@ pytest.importorskip("torch")
 
 import torch
 
+from tests.long.test_split import CONDITIONAL, strategy
 from tests.split_world import Side, local
-from tests.unit.split.test_split import CONDITIONAL, strategy
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
 

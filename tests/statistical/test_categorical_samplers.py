@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
-from tests.statistical.test_signds_sampler import assert_follows
+from tests.statistical.follows import assert_follows
 
 PRIORS = [(0.6, 0.3, 0.1, 0.0), (0.1, 0.2, 0.3, 0.4), (0.0, 0.0, 0.0, 0.0)]
 

@@ -14,7 +14,7 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
-from tests.unit.clients.test_one_form import gate
+from tests.long.test_one_form import gate
 from tests.unit.node.test_node_reports import KINDS, POLICY, asked, payload, raw_app
 
 KIND = KINDS["signds"]

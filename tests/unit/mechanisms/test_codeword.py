@@ -15,7 +15,7 @@ from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
 from flower_ldp.mechanisms.codeword import _draw, _favoured
 from flower_ldp.mechanisms.sampling.hadamard import signs
 from flower_ldp.privacy import Unit, compose_directly
-from tests.statistical.test_signds_sampler import assert_follows
+from tests.statistical.follows import assert_follows
 
 SMALL = [Codeword(1.5, 1, 2, 3), Codeword(0.3, 2, 1, 9), Codeword(6.0, 3, 3, 2**63 - 1)]
 UPDATES = [

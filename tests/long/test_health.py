@@ -534,7 +534,7 @@ def test_the_gaussian_report_before_the_bit_is_that_of_the_mechanism() -> None:
 
 
 def test_the_page_gives_the_standard_errors() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "failures.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "failures.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
     assert len(rows) == 4
     for epsilon, *errors in rows:

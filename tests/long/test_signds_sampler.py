@@ -11,27 +11,12 @@ import pytest
 from flower_ldp.mechanisms import RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_law import SelectionLaw
 from tests.extras import extra
+from tests.statistical.follows import FAILURE_RATE, assert_follows
 from tests.unit.mechanisms.topk_cases import sample_positions
 
 stats = extra("scipy.stats")
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
-
-FAILURE_RATE = 1e-6
-
-
-def assert_follows(counts: list[int], probabilities: list[float]) -> None:
-    """Chi-square test; outcomes expected less than five times are pooled."""
-    total = sum(counts)
-    expected = np.array(probabilities) * total
-    rare = expected < 5
-    observed = np.append(np.array(counts)[~rare], np.array(counts)[rare].sum())
-    wanted = np.append(expected[~rare], expected[rare].sum())
-    if wanted[-1] == 0:
-        assert observed[-1] == 0
-        observed, wanted = observed[:-1], wanted[:-1]
-    assert stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue > FAILURE_RATE
-
 
 UPDATES = (
     np.array([0.0, 0.0, 0.0, 0.0, 1.0, -1.0, 0.0], dtype=np.float32),

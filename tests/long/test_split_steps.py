@@ -18,8 +18,8 @@ from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.split import TorchParty, TorchTop, weights_digest
 from flower_ldp.strategies import CodeTop, LocalExchange, PartyError, SplitResult, SplitStrategy
 from flower_ldp.wire.embedding import BACKWARD, FORWARD, REWIND, STEP_KEY
+from tests.long.test_split import Listening, top
 from tests.split_world import Everything, Side, labels, local, tables
-from tests.unit.split.test_split import Listening, top
 
 CONDITIONAL = BottomClaim("conditional")
 BLOCK = 750  # so that an epoch has two steps
