@@ -340,7 +340,7 @@ def test_all_leaves_out_a_path_that_has_no_such_claim(monkeypatch: pytest.Monkey
     assert "dpsgd has no epsilon outside" in alone.stderr
 
 
-DOCS = Path(__file__).parents[3] / "docs" / "audit.md"
+DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 
 
 def test_the_page_names_every_case_and_where_they_are() -> None:
@@ -462,7 +462,7 @@ def test_the_example_in_the_documentation_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("scipy")
-    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     (tmp_path / "example.py").write_text(example, encoding="utf-8")
     runpy.run_path(str(tmp_path / "example.py"), run_name="__main__")
