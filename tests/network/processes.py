@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from flower_ldp.mechanisms.random import RandomSource
+
 #: Every process of a federation has this variable, whatever started it.
 TAG = "FLOWER_LDP_TEST_FEDERATION"
 
@@ -105,7 +107,13 @@ def is_listening(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """Return a port that is free now, and that no outgoing connection takes before it is used.
+
+    A SuperLink takes seconds to begin to listen, and meanwhile hundreds of connections of other
+    tests get ports from the system, from 32768 on.
+    """
+    while True:
+        port = 15_000 + RandomSource.from_os().below(17_000)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
