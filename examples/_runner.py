@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -30,13 +31,18 @@ _START_SECONDS = 180
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens at now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Return ports that nobody listens at now.
+
+    Below those that the system gives to outgoing connections: a SuperLink takes seconds to begin.
+    """
+    with contextlib.ExitStack() as stack:
+        ports: list[int] = []
+        while len(ports) < count:
+            one = stack.enter_context(socket.socket())
+            port = 15_000 + secrets.randbelow(17_000)
+            with contextlib.suppress(OSError):
+                one.bind(("127.0.0.1", port))
+                ports.append(port)
     return ports
 
 
