@@ -112,8 +112,14 @@ class ClientPool:
 
 
 def pool_of(asked: int | ClientPool | None) -> ClientPool | None:
-    """Return the pool that a strategy's argument means; None asks anybody in every round."""
-    return ClientPool(asked) if isinstance(asked, int) else asked
+    """Return the pool that a strategy's argument means; None asks anybody in every round.
+
+    Raises
+    ------
+    ValueError
+        If it is neither a pool nor a positive integer.
+    """
+    return asked if asked is None or isinstance(asked, ClientPool) else ClientPool(asked)
 
 
 def choose_nodes(

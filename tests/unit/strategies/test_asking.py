@@ -100,6 +100,12 @@ def test_no_number_of_answers(times: object) -> None:
         ClientPool(times)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("asked", [0, True, 1.5, "once"])
+def test_a_strategy_refuses_what_is_no_number_of_answers(asked: object) -> None:
+    with pytest.raises(ValueError, match="answers_per_client must be"):
+        SignDSStrategy(SignDS(4.0, 0.2), FixedStep(0.1), answers_per_client=asked)  # type: ignore[arg-type]
+
+
 def run(
     strategy: SignDSStrategy | GaussianStrategy | ProtectedEvalStrategy,
     rounds: int,
