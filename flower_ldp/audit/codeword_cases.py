@@ -49,7 +49,7 @@ def codeword(mechanism: Codeword, dimension: int) -> Case:
     shifts = [i * dimension // _PAIRS for i in range(_PAIRS)]
     return Case(
         f"codeword (epsilon {mechanism.epsilon:g}, d {dimension}, n {plan.order}, "
-        f"K {plan.favoured}, G {plan.rotations})",
+        f"K {plan.favoured}, G {plan.rotations}, B {plan.blocks})",
         claim(mechanism.events())[0],
         draw,
         (
@@ -69,10 +69,13 @@ def _flipped(report: NamedCodeword) -> NamedCodeword:
 def _favoured(mechanism: Codeword, update: Update) -> frozenset[NamedCodeword]:
     """Return the favoured codewords of all codes, by a full sort that the sampler does not use."""
     plan, found = mechanism.plan(len(update)), set()
+    size, rows = -(-len(update) // plan.blocks), plan.order // plan.blocks
     filled = np.zeros(plan.order)
-    filled[: len(update)] = update
+    for number, entry in enumerate(update.tolist()):
+        filled[number // size * rows + number % size] = entry
     for rotation in range(plan.rotations):
-        products = transform(filled * signs(mechanism.seed, rotation, plan.order))
+        parts = np.split(filled * signs(mechanism.seed, rotation, plan.order), plan.blocks)
+        products = np.concatenate([transform(part) for part in parts])
         nearest = np.argsort(-np.abs(products), kind="stable")[: plan.favoured]
         found |= {
             NamedCodeword(plan.order, rotation, number, 1 if products[number] > 0 else -1)

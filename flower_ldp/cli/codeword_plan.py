@@ -27,6 +27,7 @@ class PlanOptions:
     params: int
     favoured: int
     rotations: int
+    blocks: int
     rounds: int
     clients: int | None
     delta: float
@@ -41,7 +42,7 @@ class PlanOptions:
     def mechanism(self) -> Codeword:
         """Return the mechanism, if the options are within its intervals."""
         try:
-            mechanism = Codeword(self.epsilon, self.favoured, self.rotations)
+            mechanism = Codeword(self.epsilon, self.favoured, self.rotations, blocks=self.blocks)
             mechanism.plan(self.params)
         except ValueError as error:
             option = "--" + str(error).split()[0]
@@ -72,6 +73,7 @@ def _code(options: PlanOptions, plan: CodewordPlan, report: Report) -> list[tupl
         "favoured": plan.favoured,
         "codewords": plan.codewords,
         "rotations": plan.rotations,
+        "blocks": plan.blocks,
         "bits": plan.bits,
         "efficiency": plan.efficiency,
         "reports": options.clients,
@@ -85,6 +87,7 @@ def _code(options: PlanOptions, plan: CodewordPlan, report: Report) -> list[tupl
     codes = f"{plan.rotations:,} codes of {plan.codewords:,} codewords"
     rows = [
         ("n, rows of a code", f"{plan.order:,} for {plan.dimension:,} weights; {codes}"),
+        ("   in blocks", f"{plan.blocks:,} of {plan.block_size:,} weights"),
         ("K, codewords favoured", f"{plan.favoured:,}"),
         ("bits of a report", f"{plan.bits}"),
         ("bytes up a client and round", f"{size:,} (dense float32: {4 * plan.dimension:,})"),

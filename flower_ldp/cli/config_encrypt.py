@@ -106,7 +106,11 @@ def _gaussian(chosen: DPEncryptConfig) -> tuple[Facts, Pairs]:
 
 def _codeword(codeword: CodewordConfig) -> tuple[Facts, Pairs]:
     mechanism, optimizer = codeword.mechanism(), codeword.server_optimizer()
-    examples = {size: mechanism.plan(size) for size in _SIZES if mechanism.favoured <= size}
+    examples = {
+        size: mechanism.plan(size)
+        for size in _SIZES
+        if max(mechanism.favoured, mechanism.blocks) <= size
+    }
     facts: Facts = {
         "reports": {
             str(size): {"bits": plan.bits, "favoured": plan.favoured, "efficiency": plan.efficiency}
@@ -118,6 +122,7 @@ def _codeword(codeword: CodewordConfig) -> tuple[Facts, Pairs]:
     return facts, [
         ("codewords favoured", chosen),
         ("codes of a round", f"{mechanism.rotations:,}"),
+        ("blocks of a code", f"{mechanism.blocks:,}"),
         *(
             (f"   of {size:,} weights", f"{plan.bits} bits, efficiency {number(plan.efficiency)}")
             for size, plan in examples.items()

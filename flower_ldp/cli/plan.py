@@ -136,6 +136,9 @@ def codeword(
     rotations: Annotated[
         int, typer.Option(help="Codes that a round's reports are spread over, in [1, 4096].")
     ] = 64,
+    blocks: Annotated[
+        int, typer.Option(help="Equal parts of the update with rows of their own, in [1, 65536].")
+    ] = 1,
     rounds: Annotated[int, typer.Option(help="Rounds, each of which asks the client.")] = 1,
     clients: Annotated[int | None, typer.Option(help="Clients of a round.")] = None,
     delta: Annotated[
@@ -156,6 +159,7 @@ def codeword(
         params=params,
         favoured=favoured,
         rotations=rotations,
+        blocks=blocks,
         rounds=rounds,
         clients=clients,
         delta=delta,

@@ -24,6 +24,8 @@ class CodewordConfig(Section):
         K, how many codewords are favoured; 0 to choose it by what a report is then worth.
     codeword_rotations : int
         How many codes the reports of a round are spread over.
+    codeword_blocks : int
+        Parts of the update with rows of their own.
     codeword_server_optimizer : mapping
         ``kind: momentum`` or ``kind: fixed_length`` with its fields. Required: most of the
         estimate's length is noise.
@@ -32,13 +34,19 @@ class CodewordConfig(Section):
     codeword_eps: Annotated[float, interval("(0, 100]")]
     codeword_favoured: Annotated[int, interval("[0, 16777216]", int)] = 0
     codeword_rotations: Annotated[int, interval("[1, 4096]", int)] = 64
+    codeword_blocks: Annotated[int, interval("[1, 65536]", int)] = 1
     codeword_server_optimizer: Annotated[
         MomentumConfig | FixedLengthConfig, Field(discriminator="kind")
     ]
 
     def mechanism(self) -> Codeword:
         """Return the mechanism, for :class:`~flower_ldp.strategies.CodewordStrategy`."""
-        return Codeword(self.codeword_eps, self.codeword_favoured, self.codeword_rotations)
+        return Codeword(
+            self.codeword_eps,
+            self.codeword_favoured,
+            self.codeword_rotations,
+            blocks=self.codeword_blocks,
+        )
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return epsilon of the report."""

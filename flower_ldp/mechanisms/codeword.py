@@ -15,6 +15,11 @@ carries no information. For given r, S has exactly K of M codewords for every u,
 K e^epsilon + M - K is the same for all, and two probabilities of one c differ by a factor of at
 most e^epsilon. How inner products are rounded does not matter: they only order the codewords.
 
+**Blocks.** With B blocks the update is cut into B parts of equal length, and each part has a
+matrix of its own: a codeword lies in one block, and all 2n of all blocks compete for the K places.
+It is a code as any other, and the proof is the same. An update that lies in few blocks, as that of
+a last layer for few examples lies in the rows of their classes, has nearer codewords so.
+
 **Ties** are broken by position, counted from an offset t that is drawn uniformly for each report
 and is not reported: for each t the proof holds, hence for their mixture. So no codeword is
 preferred: an update of zeros is answered by a uniform codeword.
@@ -52,6 +57,8 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: Most codes of one seed.
 MAX_ROTATIONS = 4096
+#: Most parts of an update with rows of their own.
+MAX_BLOCKS = 65_536
 #: Exclusive end of seeds: records of Flower hold signed integers.
 MOST_SEED = 2**63
 
@@ -63,11 +70,11 @@ class NamedCodeword:
     Parameters
     ----------
     order : int
-        n, the code's rows; public.
+        n, the code's rows, of all blocks; public.
     rotation : int
         r, in [0, G).
     row : int
-        In [0, n).
+        In [0, n), the blocks' rows one after another.
     sign : int
         1 or -1.
     """
@@ -92,6 +99,8 @@ class Codeword:
         G, how many codes reports are spread over; in [1, 4096].
     seed : int
         Of the codes' signs, public; in [0, 2^63). Another round is best given another seed.
+    blocks : int
+        B, parts of the update with rows of their own; in [1, 65536].
 
     Raises
     ------
@@ -109,6 +118,7 @@ class Codeword:
     favoured: int = 0
     rotations: int = 64
     seed: int = 0
+    blocks: int = 1
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 100:
@@ -117,6 +127,7 @@ class Codeword:
             ("favoured", 0, 2**24),
             ("rotations", 1, MAX_ROTATIONS),
             ("seed", 0, MOST_SEED - 1),
+            ("blocks", 1, MAX_BLOCKS),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -133,9 +144,10 @@ class Codeword:
         Raises
         ------
         ValueError
-            If ``dimension`` is outside its interval, or K is above n.
+            If ``dimension`` is outside its interval, K is above n, or there are more blocks than
+            entries.
         """
-        return plan_for(self.epsilon, self.favoured, self.rotations, dimension)
+        return plan_for(self.epsilon, self.favoured, self.rotations, dimension, self.blocks)
 
     def sized(self, dimension: int) -> Codeword:
         """Return the same mechanism for updates of ``dimension`` entries, with K written out.
@@ -221,8 +233,9 @@ class Codeword:
             for report in named[rotation]:
                 counts[report.row] += report.sign
             # The matrix is symmetric: a sum of its rows is a transform of their numbers.
-            found += (transform(counts) * signs(self.seed, rotation, plan.order))[:dimension]
-        return found / math.sqrt(plan.order)
+            rows = transform(counts.reshape(plan.blocks, -1)).ravel()
+            found += _cut(rows * signs(self.seed, rotation, plan.order), plan)
+        return found / math.sqrt(plan.block_order)
 
     def estimate(self, reports: Iterable[NamedCodeword], dimension: int) -> NDArray[np.float64]:
         """Return an estimate of the mean direction u / |u| of the clients.
@@ -255,10 +268,24 @@ class Codeword:
     ) -> NDArray[np.float64]:
         """Return inner products with the rows, in some unit; zeros for what is no direction."""
         with np.errstate(all="ignore"):
-            filled = np.zeros(plan.order)
-            if direction is not None:
-                filled[: plan.dimension] = direction
-            return transform(filled * signs(self.seed, rotation, plan.order))
+            filled = np.zeros(plan.order) if direction is None else _filled(direction, plan)
+            filled *= signs(self.seed, rotation, plan.order)
+            return transform(filled.reshape(plan.blocks, -1)).ravel()
+
+
+def _filled(direction: NDArray[np.float64], plan: CodewordPlan) -> NDArray[np.float64]:
+    """Return the update's blocks one after another, each filled up with zeros to its rows."""
+    whole = np.zeros(plan.blocks * plan.block_size)
+    whole[: plan.dimension] = direction
+    filled = np.zeros((plan.blocks, plan.block_order))
+    filled[:, : plan.block_size] = whole.reshape(plan.blocks, -1)
+    return filled.ravel()
+
+
+def _cut(rows: NDArray[np.float64], plan: CodewordPlan) -> NDArray[np.float64]:
+    """Return the entries of the update again, without what filled its blocks up."""
+    blocks = rows.reshape(plan.blocks, -1)[:, : plan.block_size]
+    return blocks.ravel()[: plan.dimension]
 
 
 def _direction(update: NDArray[Any] | None, plan: CodewordPlan) -> NDArray[np.float64] | None:

@@ -16,6 +16,10 @@ codes leave: the mean report of one code is the mean of its K favoured codewords
 to u. It is exact for d = n; where d is little above n/2, rows come in pairs that differ in few of
 the d entries, and it is up to about twice as large. Each round has codes of its own, so over rounds
 it falls as noise does.
+
+With B blocks a codeword lies in one of them, and what is said above holds for n rows in all: a
+random update has the same inner products with any unit vectors. It is no bound: an update that lies
+in few of the blocks has larger ones, and its reports are worth up to B times as much.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from statistics import NormalDist
 
 from flower_ldp.mechanisms.sampling.coin import COIN_BITS
 from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
-from flower_ldp.mechanisms.sampling.hadamard import order_for
+from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER, order_for
 
 # Sizes of the favoured set that are tried, in ratios of about one sixth.
 _RATIO = 1.16
@@ -44,13 +48,15 @@ class CodewordPlan:
     dimension : int
         d, entries of the update.
     order : int
-        n, the least power of two from d on.
+        n, rows of a code: so many blocks, each of the least power of two from its entries on.
     favoured : int
         K.
     rotations : int
         G.
     weight : int
         P(the report is favoured) in units of 2^-256, rounded down.
+    blocks : int
+        B, equal parts of the update, each with rows of its own.
     """
 
     dimension: int
@@ -58,11 +64,22 @@ class CodewordPlan:
     favoured: int
     rotations: int
     weight: int
+    blocks: int = 1
 
     @property
     def codewords(self) -> int:
         """M = 2n."""
         return 2 * self.order
+
+    @property
+    def block_order(self) -> int:
+        """Rows of one block: a power of two."""
+        return self.order // self.blocks
+
+    @property
+    def block_size(self) -> int:
+        """Entries of one block; the last one may have fewer."""
+        return -(-self.dimension // self.blocks)
 
     @property
     def bits(self) -> int:
@@ -112,21 +129,29 @@ class CodewordPlan:
 
 
 @lru_cache(maxsize=64)
-def plan_for(epsilon: float, favoured: int, rotations: int, dimension: int) -> CodewordPlan:
+def plan_for(
+    epsilon: float, favoured: int, rotations: int, dimension: int, blocks: int = 1
+) -> CodewordPlan:
     """Return n, K and the law; K is chosen if ``favoured`` is 0.
 
     Raises
     ------
     ValueError
-        If ``dimension`` is outside [2, 2^24], or ``favoured`` is above n.
+        If ``dimension`` is outside [2, 2^24], ``favoured`` is above n, or there are more blocks
+        than entries, or n is then above 2^24.
     """
     if dimension < 2:
         raise ValueError(f"dimension must be at least 2, got {dimension}")
-    order = order_for(dimension)
+    if not 1 <= blocks <= dimension:
+        raise ValueError(f"blocks must be in [1, {dimension}] for {dimension} entries")
+    order = blocks * order_for(-(-dimension // blocks))
+    if order > MAX_ORDER:
+        raise ValueError(f"{blocks} blocks of {dimension} entries take more than {MAX_ORDER} rows")
     if favoured > order:
         raise ValueError(f"favoured must be in [0, {order}] for {dimension} entries")
     size = favoured or _best_size(epsilon, order)
-    return CodewordPlan(dimension, order, size, rotations, _weight(epsilon, size, 2 * order))
+    weight = _weight(epsilon, size, 2 * order)
+    return CodewordPlan(dimension, order, size, rotations, weight, blocks)
 
 
 def _weight(epsilon: float, size: int, codewords: int) -> int:

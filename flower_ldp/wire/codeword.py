@@ -2,7 +2,8 @@
 
 A report is the version, 1, and one number in big-endian order: twice the row, plus 1 for the
 opposite sign, plus 2n for each code before its own. It takes as many bytes as the largest such
-number, so the length is public: 1 + 3 bytes for 64 codes of 2,048 rows. The health bit, where one
+number, so the length is public: 1 + 3 bytes for 64 codes of 2,048 rows. A proposal without
+``blocks`` is one of a single block. The health bit, where one
 was asked for, follows (:mod:`flower_ldp.wire.health`). Every number below the largest is a report
 of its own.
 """
@@ -28,6 +29,7 @@ from flower_ldp.wire.health import (
 
 _VERSION = 1
 _FIELDS = {"version", "mechanism", "epsilon", "favoured", "rotations", "seed"}
+_BLOCKS = "blocks"
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class CodewordProposal:
             "favoured": self.mechanism.favoured,
             "rotations": self.mechanism.rotations,
             "seed": self.mechanism.seed,
+            **({_BLOCKS: self.mechanism.blocks} if self.mechanism.blocks > 1 else {}),
             **health_fields(self.health_epsilon),
         }
 
@@ -101,16 +104,17 @@ class CodewordProposal:
         """
         check_version(fields, _VERSION)
         fields, health = without_health(fields)
-        if set(fields) != _FIELDS or fields["mechanism"] != "codeword":
+        if set(fields) - {_BLOCKS} != _FIELDS or fields["mechanism"] != "codeword":
             raise WireError("fields", f"not a codeword proposal: {quoted(sorted(fields))}")
         epsilon = float_field(fields, "epsilon")
         favoured, rotations, seed = (
             one(fields, name, int) for name in ("favoured", "rotations", "seed")
         )
+        blocks = one(fields, _BLOCKS, int) if _BLOCKS in fields else 1
         if favoured == 0:
             raise WireError("domain", "favoured must be stated, got 0")
         try:
-            return cls(Codeword(epsilon, favoured, rotations, seed), health)
+            return cls(Codeword(epsilon, favoured, rotations, seed, blocks), health)
         except ValueError as error:
             raise WireError("domain", str(error)) from None
 

@@ -13,9 +13,9 @@ from flower_ldp.audit.codeword_cases import codeword
 from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
 
 
-@pytest.mark.parametrize("dimension", [2, 3, 9, 40])
-def test_scores_are_the_exact_ratio(dimension: int) -> None:
-    mechanism = Codeword(1.5, rotations=2, seed=3).sized(dimension)
+@pytest.mark.parametrize(("dimension", "blocks"), [(2, 1), (3, 1), (9, 1), (40, 1), (10, 3)])
+def test_scores_are_the_exact_ratio(dimension: int, blocks: int) -> None:
+    mechanism = Codeword(1.5, rotations=2, seed=3, blocks=blocks).sized(dimension)
     case = codeword(mechanism, dimension)
     order = mechanism.plan(dimension).order
     reports = [

@@ -60,28 +60,28 @@ def signs(seed: int, number: int, order: int) -> NDArray[np.int8]:
 
 
 def transform(vector: NDArray[Any]) -> NDArray[np.float64]:
-    """Return Hadamard's matrix times a vector.
+    """Return Hadamard's matrix times a vector, or times each of several.
 
     Parameters
     ----------
-    vector : ndarray, shape (n,)
+    vector : ndarray, shape (n,) or (many, n)
         n a power of two; read, not changed.
 
     Returns
     -------
-    ndarray of float64, shape (n,)
+    ndarray of float64, shape as given
         Not divided by anything: twice transformed is n times the vector. Of integers whose
         magnitudes add up to less than 2^53 it is exact.
     """
-    found = np.array(vector, dtype=np.float64)
-    span, order = 1, len(found)
+    found = np.array(vector, dtype=np.float64, order="C")
+    span, order = 1, found.shape[-1]
     while span < order:
         width = min(_SMALL, order // span)
         pieces = found.reshape(-1, width, span)
         # H of order `width` across the middle axis is `width`'s share of all steps.
-        found = np.matmul(_matrix(width), pieces).reshape(order)
+        found = np.matmul(_matrix(width), pieces)
         span *= width
-    return found
+    return found.reshape(np.shape(vector))
 
 
 def row(number: int, order: int) -> NDArray[np.int8]:

@@ -53,6 +53,7 @@ def test_beside_another_type_it_is_read_and_not_used() -> None:
         (("codeword_eps: 4.0", "codeword_rotations: 8"), "codeword_eps"),
         (("eps: 4.0", "eps: 4.0\n    codeword_rotations: 4097"), r"rotations.*\[1, 4096\]"),
         (("eps: 4.0", "eps: 4.0\n    codeword_favoured: 1.5"), "favoured.*integer"),
+        (("eps: 4.0", "eps: 4.0\n    codeword_blocks: 0"), r"blocks.*\[1, 65536\]"),
         (("eps: 4.0", "eps: 4.0\n    codeword_seed: 1"), "codeword_seed"),
         (("{kind: momentum, momentum: 0.5}", "null"), "codeword_server_optimizer"),
         (("{kind: momentum, momentum: 0.5}", "{kind: adam}"), "momentum.*fixed_length"),

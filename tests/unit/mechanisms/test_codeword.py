@@ -17,13 +17,19 @@ from flower_ldp.mechanisms.sampling.hadamard import signs
 from flower_ldp.privacy import Unit, compose_directly
 from tests.statistical.follows import assert_follows
 
-SMALL = [Codeword(1.5, 1, 2, 3), Codeword(0.3, 2, 1, 9), Codeword(6.0, 3, 3, 2**63 - 1)]
+SMALL = [
+    Codeword(1.5, 1, 2, 3),
+    Codeword(0.3, 2, 1, 9),
+    Codeword(6.0, 3, 3, 2**63 - 1),
+    Codeword(2.0, 3, 2, 5, blocks=2),
+]
+# The largest entry is a power of two: products stay exact, and ties are those of the integers.
 UPDATES = [
     (0, 0, 0, 0),
     (1, 0, 0, 0),
     (1, 1, 1, 1),
-    (-3, 1, 0, 2),
-    (5, -4, 3, -2),
+    (-4, 1, 0, 2),
+    (8, -4, 3, -2),
     (1, -1, 1, -1),
     (2, 2, 1, 1),
 ]
@@ -42,7 +48,9 @@ def law(mechanism: Codeword, update: tuple[int, ...], order: int) -> dict[NamedC
     power = Fraction(math.exp(mechanism.epsilon))
     below = size * power + many - size
     found: Counter[NamedCodeword] = Counter()
+    # Both dimensions of these tests, 3 and 4, are cut to parts of order // blocks entries.
     filled = [*update, *[0] * (order - len(update))]
+    rows = order // mechanism.blocks
     for rotation in range(mechanism.rotations):
         flips = signs(mechanism.seed, rotation, order).tolist()
         words = [
@@ -50,8 +58,9 @@ def law(mechanism: Codeword, update: tuple[int, ...], order: int) -> dict[NamedC
                 row,
                 sign,
                 sum(
-                    sign * (-1) ** (row & j).bit_count() * flips[j] * filled[j]
+                    sign * (-1) ** (row % rows & j % rows).bit_count() * flips[j] * filled[j]
                     for j in range(order)
+                    if j // rows == row // rows
                 ),
             )
             for row in range(order)
@@ -266,6 +275,71 @@ def test_at_production_size_the_favoured_are_the_nearest(kind: str) -> None:
     tied = kind in ("one entry", "equal")
     assert hits >= 100 * expected - 5 * math.sqrt(100 * expected * (1 - expected)) - 1
     assert tied or hits < 100  # one in ten is none of them
+
+
+@pytest.mark.parametrize("kind", ["one block", "last block", "normal", "huge"])
+@pytest.mark.parametrize(("dimension", "blocks"), [(2_010, 10), (2_010, 7), (330, 330), (331, 33)])
+def test_blocks_at_production_size_favour_the_nearest_of_all_blocks(
+    dimension: int, blocks: int, kind: str
+) -> None:
+    mechanism, rng = Codeword(8.0, 5, 4, seed=5, blocks=blocks), np.random.default_rng(3)
+    size = math.ceil(dimension / blocks)
+    rows = next(2**i for i in range(12) if 2**i >= size)
+    at = np.arange(dimension)
+    update = {
+        "one block": np.where(at // size == blocks // 2, rng.normal(size=dimension), 0.0),
+        "last block": np.where(at == dimension - 1, -1e-300, 0.0),
+        "normal": rng.normal(size=dimension),
+        "huge": rng.choice([-1.7e308, 1.7e308], dimension),
+    }[kind]
+    assert mechanism.plan(dimension).order == blocks * rows
+    # All codewords of all codes, written out: row i of block b, over the entries of the block.
+    matrix = np.zeros((4, blocks * rows, dimension))
+    for code in range(4):
+        flips = signs(5, code, blocks * rows).reshape(blocks, rows)
+        for block in range(blocks):
+            mine = at[at // size == block]
+            if not len(mine):  # 31 parts of 11 take all 331 entries, and two are left empty
+                continue
+            part = dense()[:rows, : len(mine)] * flips[block, : len(mine)]
+            matrix[code, block * rows : (block + 1) * rows, mine[0] : mine[-1] + 1] = part
+    source, hits = RandomSource.seeded(11), 0
+    scaled = update / np.abs(update).max()
+    for _ in range(100):
+        report = mechanism.randomize(update, source)
+        products = matrix[report.rotation] @ scaled
+        reach = np.sort(np.abs(products))[-5] - 1e-9 * np.abs(products).max()
+        hits += report.sign * products[report.row] >= reach
+        word = mechanism.total([report], dimension) * math.sqrt(rows)
+        np.testing.assert_allclose(word, report.sign * matrix[report.rotation, report.row])
+    many = 2 * blocks * rows
+    expected = 5 * math.exp(8) / (5 * math.exp(8) + many - 5)
+    assert hits >= 100 * expected - 5 * math.sqrt(100 * expected * (1 - expected)) - 1
+
+
+def test_an_update_in_few_blocks_tells_more_by_blocks() -> None:
+    rng, source, found = np.random.default_rng(1), RandomSource.seeded(2), {}
+    updates = [np.zeros(640) for _ in range(300)]
+    for number, update in enumerate(updates):
+        update[number % 10 * 64 :][:64] = rng.normal(size=64)
+    for blocks in (1, 10):
+        mechanism = Codeword(8.0, blocks=blocks)
+        inner = [
+            mechanism.total([mechanism.randomize(one, source)], 640) @ one / np.linalg.norm(one)
+            for one in updates
+        ]
+        found[blocks] = np.mean(inner)
+    assert found[10] > 2 * found[1]
+
+
+def test_more_blocks_than_entries_or_too_many_rows_are_no_plan() -> None:
+    with pytest.raises(ValueError, match="blocks must be in"):
+        Codeword(8.0, blocks=5).plan(4)
+    with pytest.raises(ValueError, match="more than 16777216 rows"):
+        Codeword(8.0, blocks=3).plan(2**24)
+    for blocks in (0, 65_537, True, 2.0):
+        with pytest.raises(ValueError, match="blocks must be an integer"):
+            Codeword(8.0, blocks=blocks)  # type: ignore[arg-type]
 
 
 def test_reports_point_as_far_as_the_plan_says() -> None:

@@ -28,6 +28,9 @@ def test_proposal_goes_both_ways() -> None:
     with_bit = CodewordProposal(MECHANISM, 0.5)
     assert CodewordProposal.from_fields(with_bit.to_fields()) == with_bit
     assert [event.epsilon for event in with_bit.events()] == [8.0, 0.5]
+    parts = CodewordProposal(Codeword(8.0, 5, 3, 1, blocks=3))
+    assert parts.to_fields()["blocks"] == 3
+    assert CodewordProposal.from_fields(parts.to_fields()) == parts
     assert with_bit.report_bytes(7) == CodewordProposal(MECHANISM).report_bytes(7) + 1
 
 
@@ -53,6 +56,9 @@ def test_a_proposal_states_how_many_are_favoured() -> None:
         ({"favoured": True}, "fields"),
         ({"rotations": "3"}, "fields"),
         ({"seed": [1]}, "fields"),
+        ({"blocks": 2.0}, "fields"),
+        ({"blocks": 0}, "domain"),
+        ({"blocks": 65_537}, "domain"),
         ({"epsilon": 0.0}, "domain"),
         ({"epsilon": 100.5}, "domain"),
         ({"epsilon": float("nan")}, "domain"),
