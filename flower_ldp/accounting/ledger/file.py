@@ -109,8 +109,9 @@ def check_file(path: Path, *, read_only: bool, durable: bool = True) -> None:
         raise LedgerError(f"{name} is not a regular file: name a file")
     if status.st_size == 0:
         raise damaged(path, "it is empty")
-    if status.st_nlink > 1 and _drop_names_of_a_creator(path, status):
-        status = path.stat()
+    if status.st_nlink > 1:
+        _drop_names_of_a_creator(path, status)
+        status = path.stat()  # its creator may have dropped them meanwhile
     checks.check_links(status, name)
     checks.check_mount(path, name)
     checks.check_beside(path, name, owned=not read_only)
@@ -123,21 +124,18 @@ def check_file(path: Path, *, read_only: bool, durable: bool = True) -> None:
         raise LedgerError(f"ledger {path} cannot be used: {_HINTS['readonly']}")
 
 
-def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> bool:
+def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> None:
     """Remove the names under which the file was built, if whoever built it has not yet.
 
     It was complete before it got its own name, so no journal belongs to the other.
     """
-    dropped = False
     with os.scandir(path.parent) as found:
         for one in found:
             if one.name.startswith(f".{path.name}.") and one.name.endswith(".new"):
-                other = one.stat(follow_symlinks=False)
-                if (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino):
-                    with suppress(FileNotFoundError, PermissionError):
+                with suppress(FileNotFoundError, PermissionError):
+                    other = one.stat(follow_symlinks=False)
+                    if (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino):
                         os.unlink(one.path)
-                    dropped = True
-    return dropped
 
 
 def create(path: Path, fill: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, file_checks
+from flower_ldp.accounting.ledger.file import check_file
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -72,6 +74,24 @@ def test_the_name_that_a_killed_creator_left_is_taken_away(path: Path) -> None:
     os.link(path, left)
     Ledger.open(path).close()
     assert other.exists()
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_creator_that_drops_its_name_meanwhile_is_no_second_name(
+    path: Path, seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = path.with_name(f".{path.name}.abc.new")
+    os.link(path, left)
+    real = os.scandir
+
+    def slow(folder: Path) -> contextlib.AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        found = list(real(folder)) if seen else []
+        left.unlink()
+        return contextlib.nullcontext(iter(found or list(real(folder))))
+
+    monkeypatch.setattr(os, "scandir", slow)
+    check_file(path, read_only=False)
+    assert not left.exists()
 
 
 @pytest.fixture
