@@ -10,8 +10,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_the_readers_of_digits_are_one_text() -> None:
     copies = sorted(EXAMPLES.glob("*/*/digits.py"))
     assert [path.parent.name for path in copies] == [
+        "asked_once_example",
         "label_dp_example",
         "signds_example",
         "unsupervised_example",
     ]
+    assert len({path.read_bytes() for path in copies}) == 1
+
+
+def test_the_reports_are_one_text() -> None:
+    copies = [EXAMPLES / f"{name}/{name}_example/report.py" for name in ("asked_once", "signds")]
     assert len({path.read_bytes() for path in copies}) == 1

@@ -1,4 +1,7 @@
-"""What a run leaves behind: a table, a history file and a plot."""
+"""What a run leaves behind: a table, a history file and a plot.
+
+Two examples have this very file, as an app is installed alone; a test holds the copies together.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 _MAX_ROWS = 20
 _TITLES = {
+    "codeword": "Codewords, simulation",
     "signds": "SignDS, simulation",
     "dp-encrypt": "DP_ENCRYPT, simulation",
     "fedavg": "FedAvg, without protection",
@@ -24,12 +28,12 @@ _TITLES = {
 _COLUMNS = {
     "round": ("round", "d"),
     "accuracy": ("accuracy", ".4f"),
+    "epsilon-total": ("total epsilon", "g"),
+    "delta-total": ("total delta", ".3g"),
+    "epsilon-round": ("epsilon this round", "g"),
     "bytes-up": ("bytes up per client", ",.0f"),
     "r-est": ("r_est", ".3g"),
     "noise-deviation": ("noise", ".3g"),
-    "epsilon-round": ("epsilon this round", "g"),
-    "epsilon-total": ("epsilon in total", "g"),
-    "delta-total": ("delta in total", ".3g"),
 }
 
 
@@ -96,6 +100,7 @@ def plot(folder: Path) -> Path:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for path in sorted(folder.glob("*-history.json")):
@@ -106,7 +111,7 @@ def plot(folder: Path) -> Path:
         private = "epsilon-round" in rounds[-1]
         label = _TITLES[history["config"]["strategy"]].removesuffix(", simulation")
         if private:
-            label += f", epsilon {rounds[-1]['epsilon-round']:g} a round"
+            label += f", total epsilon {rounds[-1]['epsilon-total']:g} a client"
         axes.plot(
             [row["round"] for row in evaluated],
             [row["accuracy"] for row in evaluated],
@@ -114,6 +119,7 @@ def plot(folder: Path) -> Path:
             linestyle="-" if private else "--",
         )
     axes.set(xlabel="round", ylabel="accuracy on held-out images", ylim=(0, 1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
     target = folder / "history.png"
