@@ -1,6 +1,6 @@
 """Images of digits: scikit-learn's own, or an npz file in MNIST's layout.
 
-Several examples have this very file. An app is packed from its own folder and installed alone, so it
+Four examples have this very file. An app is packed from its own folder and installed alone, so it
 cannot import from another; a test holds the copies to each other.
 """
 
