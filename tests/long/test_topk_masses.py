@@ -207,7 +207,7 @@ def test_draws_by_rank_and_by_trial_hit_the_same_set(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(TopSet, "_at_ranks", by_rank)
     monkeypatch.setattr(TopSet, "contains", by_trial)
-    for case in masses(6, 77):
+    for case in masses(3, 77):
         for size, sign in case.asked:
             top, inside = top_set(case.values, size, sign), case.best(size, sign)
             others = len(inside) - size
