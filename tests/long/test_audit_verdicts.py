@@ -185,7 +185,7 @@ def test_argmax_of_a_noisy_label_is_refuted(epsilon: float, truth: float) -> Non
     assert power(p, q, epsilon, case.draws // 2, confidence=results[0].confidence) > 1 - 1e-6
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
     ("name", "epsilon"),
     [("binary-response", 0.3), ("binary-response", 4.0), ("magrr", 1.0), ("signds", 0.3)],
