@@ -96,8 +96,8 @@ class SaysHowLong:
         return Message(Error(code=1000, reason=f"ldp:failed:{length:.0f}"), reply_to=message)
 
 
-def train_each_batch_twice(training: PrivateTraining) -> None:
-    """Train for an epoch with two steps on each batch, of which one was accounted for.
+def train_each_batch_four_times(training: PrivateTraining) -> None:
+    """Train for an epoch with four steps on each batch, of which one was accounted for.
 
     What holds a training to one pass and one step for each drawn batch is planted out of the way.
     """
@@ -110,7 +110,7 @@ def train_each_batch_twice(training: PrivateTraining) -> None:
     ):
         for (features,) in training.loader:
             paid = optimizer.steps_left
-            for _ in range(2):
+            for _ in range(4):
                 optimizer._steps_left = paid
                 optimizer.zero_grad()
                 training.model(features).sum().backward()

@@ -1,7 +1,9 @@
 """Processes that randomize labels and come to harm; each prints what happened.
 
-python label_worker.py once POLICY NAME         prints the reports, or the code of a refusal
-python label_worker.py kills POLICY SEED COUNT  children killed with SIGKILL, one by one
+python label_worker.py together POLICY NAME COUNT  children that ask at once, and their answers
+python label_worker.py kills POLICY SEED COUNT     children killed with SIGKILL, one by one
+
+An answer is the reports, or the code of a refusal. Children are forks: they import nothing anew.
 """
 
 from __future__ import annotations
@@ -38,6 +40,38 @@ def randomize(policy: Path, name: str) -> str:
     return "".join(map(str, found.reports.tolist()))
 
 
+def together(policy: Path, name: str, count: int) -> list[str]:
+    """Let children ask for the same reports at once; return what each was given."""
+    held, gate = os.pipe()
+    children = [_child(policy, name, held, gate) for _ in range(count)]
+    os.close(held)
+    os.close(gate)  # the last end of the pipe that children wait for: they start
+    told = []
+    for pid, inward in children:
+        with os.fdopen(inward) as answers:
+            told.append(answers.read())
+        os.waitpid(pid, 0)
+    return told
+
+
+def _child(policy: Path, name: str, held: int | None = None, gate: int = -1) -> tuple[int, int]:
+    """Fork a child that asks, after the pipe ``held`` is closed if there is one.
+
+    Returns its process ID, and where its answer is to be read.
+    """
+    inward, outward = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(inward)
+        if held is not None:
+            os.close(gate)
+            os.read(held, 1)
+        os.write(outward, randomize(policy, name).encode())  # shorter than a pipe's buffer
+        os._exit(0)
+    os.close(outward)
+    return pid, inward
+
+
 def kills(policy: Path, seed: int, count: int) -> list[tuple[str, str]]:
     """Kill children at random moments; return each name with every answer that was given."""
     moments = random.Random(seed)
@@ -48,14 +82,7 @@ def kills(policy: Path, seed: int, count: int) -> list[tuple[str, str]]:
     alone = (time.monotonic() - began) / 5
     for number in range(count):
         name = f"set {number // 4}"  # four children a name, one after the other
-        inward, outward = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(inward)
-            answer = randomize(policy, name).encode()
-            os.write(outward, answer)  # shorter than a pipe's buffer
-            os._exit(0)
-        os.close(outward)
+        pid, inward = _child(policy, name)
         time.sleep(moments.uniform(0, LIFETIME * alone))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -66,10 +93,8 @@ def kills(policy: Path, seed: int, count: int) -> list[tuple[str, str]]:
 
 def main() -> None:
     what, policy, *rest = sys.argv[1:]
-    if what == "once":
-        print("ready", flush=True)
-        sys.stdin.readline()
-        result: object = randomize(Path(policy), rest[0])
+    if what == "together":
+        result: object = together(Path(policy), rest[0], int(rest[1]))
     else:
         result = kills(Path(policy), int(rest[0]), int(rest[1]))
     print(json.dumps(result), flush=True)

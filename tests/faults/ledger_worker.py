@@ -80,6 +80,7 @@ def kills(path: Path, anchor: FileAnchor | None, seed: int, count: int) -> list[
         if anchor is not None:
             ledger.make_anchor(anchor)
     asked: list[str] = []
+    least = longest = LIFETIME if anchor is None else 4 * LIFETIME
     for name in range(count):
         inward, outward = os.pipe()
         pid = os.fork()
@@ -90,7 +91,7 @@ def kills(path: Path, anchor: FileAnchor | None, seed: int, count: int) -> list[
             finally:
                 os._exit(3)
         os.close(outward)
-        end = time.monotonic() + moments.uniform(0, LIFETIME if anchor is None else 4 * LIFETIME)
+        end = time.monotonic() + moments.uniform(0, longest)
         text = b""
         while (left := end - time.monotonic()) > 0:
             if select.select([inward], [], [], left)[0]:
@@ -105,6 +106,8 @@ def kills(path: Path, anchor: FileAnchor | None, seed: int, count: int) -> list[
         while part := os.read(inward, 65_536):
             text += part
         os.close(inward)
+        # Where other work slows children down, so that they die before they begin, they get longer.
+        longest = max(least, longest / 1.05) if text else 1.25 * longest
         lines = [line.split() for line in text.decode().splitlines()]
         asked += [words[1] for words in lines if words[0] == "asked"]
         told += lines

@@ -28,7 +28,7 @@ SPENT_UP = [
     Limit(Unit.CLIENT, "life", SPENT / 1e12),
     Limit(Unit.CLIENT, "window", SPENT / 1e12, window_seconds=3.2e7),
 ]
-FLIPS, CUTS, ANSWERS = 250, 60, 3
+FLIPS, CUTS, ANSWERS = 120, 30, 3
 
 
 def charge(data: str, run: int, message: object) -> Charge:
@@ -197,7 +197,7 @@ def test_bytes_added_at_the_end_change_nothing(folder: Path, whole: bytes) -> No
 def test_damaged_journal_of_a_killed_charge(folder: Path, whole: bytes) -> None:
     """Random bytes in the journal's place are no journal, and change nothing."""
     chance = random.Random(3)
-    for _ in range(20):
+    for _ in range(8):
         path = put(folder, whole)
         Path(f"{path}-journal").write_bytes(chance.randbytes(chance.randrange(1, 9_000)))
         assert interrogate(path) == 0

@@ -30,7 +30,7 @@ WORKER = Path(__file__).with_name("ledger_worker.py")
 ROOT = WORKER.parents[2]
 NOBODY = 65_534
 TENTH = 10**11
-KILLS, RACES, SEED = 200, 60, 20_260_101
+KILLS, RACES, SEED = 120, 40, 20_260_101
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from flower_ldp.audit import AuditResult, Case, audit, audit_reuse, nested_units, signds_long
+from flower_ldp.audit import AuditResult, Case, audit, nested_units, signds_long
 from flower_ldp.audit_paths import CLAIMED, gate, labels
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding, MagRR, RandomSource, SignDS
@@ -21,7 +21,7 @@ from tests.broken_paths import (
     labels_drawn_at_every_ask,
     labels_with_one_noise,
     refuses_long_updates,
-    train_each_batch_twice,
+    train_each_batch_four_times,
 )
 from tests.extras import extra
 from tests.long.test_audit_verdicts import CONFIDENCE, sources_seeded_from
@@ -64,13 +64,6 @@ def tried(
     ]
 
 
-def repeated(case: Case) -> AuditResult:
-    """Try a case for repeated noise alone."""
-    return audit_reuse(
-        case.draw, case.reuse_pairs, case.epsilon, 100, sources=sources_seeded_from(2)
-    )
-
-
 def asked_twice(case: Case) -> Case:
     """Ask for the reports once more, and not seven times: each ask is a ledger's work.
 
@@ -101,7 +94,7 @@ def test_what_is_shipped_is_not_refuted(case: Callable[[], Case]) -> None:
 def test_a_top_set_that_counts_equals_twice_is_refuted_by_long_vectors() -> None:
     selection = SignDS(1.0, 0.2)
     case = replace(signds_long(selection), draw=signds_counting_equals_twice(selection))
-    few, *others = tried(case)
+    few, *others = tried(case, 700)
     assert few.refuted
     # With as many zeros as members, or more, the code that is broken comes out right.
     assert not any(result.refuted for result in others)
@@ -117,19 +110,26 @@ def test_a_refusal_that_depends_on_data_is_refuted(mod: object) -> None:
 
 def test_a_gate_that_seeds_itself_alike_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RandomSource, "from_os", staticmethod(lambda: RandomSource.seeded(3)))
-    assert repeated(gate(SELECTION, MAGNITUDE)).refuted
+    case = gate(SELECTION, MAGNITUDE, checks=CLAIMED[:1])
+    (found,) = tried(case, TELLING)
+    assert found.refuted
+    # And by three releases: that such a triple refutes is for tests of samplers to tell.
+    ((one, other),), rng = case.reuse_pairs, RandomSource.seeded(1)
+    first, second, third = (case.key(case.draw(data, rng)) for data in (one, other, one))
+    assert first == third != second
 
 
 @pytest.mark.parametrize("check", ["raise", "not finite"])
-def test_that_an_app_failed_is_seen_in_a_simulation_alone(check: str) -> None:
-    """A simulation's gate tells of it, and serves as the broken one; a deployment's does not."""
+def test_that_an_app_failed_is_seen_in_a_simulation(check: str) -> None:
+    """A simulation's gate tells of it, and serves as the broken one.
+
+    A deployment's does not: it is what is shipped, which the same checks do not refute.
+    """
     (fails,) = (name for name in CLAIMED if check in name)
     told = gate(SELECTION, MAGNITUDE, mod=LdpMod(train=SignDSRelease()), checks=(fails,))
     (found,) = tried(told, TELLING)
     assert found.refuted
     assert "or an error" in found.event
-    (hidden,) = tried(gate(SELECTION, MAGNITUDE, checks=(fails,)), TELLING)
-    assert not hidden.refuted
 
 
 def test_a_store_that_repeats_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,10 +156,11 @@ def test_labels_that_are_drawn_again_or_share_their_noise_are_refuted(
         assert found.lower_bound > (3.0 if at == seen else 0.8)
 
 
-def test_a_step_that_is_taken_twice_is_refuted() -> None:
-    # At a larger delta fewer trainings tell: the power is 0.9999 with these.
-    case = paths.dpsgd(1.0, delta=0.5, trainer=train_each_batch_twice)
-    (found,) = tried(replace(case, contrasts=case.contrasts[:1]), 1_600)
+def test_steps_beyond_those_accounted_for_are_refuted() -> None:
+    # At a larger delta fewer trainings tell: the power is 0.9999 with these. Two steps for one
+    # would take four times as many; that a second one is refused is told by tests of units.
+    case = paths.dpsgd(1.0, delta=0.5, trainer=train_each_batch_four_times)
+    (found,) = tried(replace(case, contrasts=case.contrasts[:1]), 340)
     assert found.refuted
 
 
@@ -168,6 +169,6 @@ def test_an_account_that_leaves_the_coarser_unit_out_is_refuted() -> None:
     case = nested_units(metric, code, each_unit_by_itself)
     assert each_unit_by_itself([*metric.events(), *code.events()])[Unit.EXAMPLE].epsilon == 1.0
     assert case.epsilon == 1.0
-    (found,) = tried(case, 2_000)
+    (found,) = tried(case, 1_000)
     assert found.refuted
-    assert found.lower_bound > 4.0
+    assert found.lower_bound > 3.0

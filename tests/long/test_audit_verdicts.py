@@ -53,20 +53,20 @@ def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
 @pytest.mark.parametrize(
     ("name", "epsilon", "draws", "least"),
     [
-        ("binary-response", 0.5, 400_000, 0.47),
-        ("binary-response", 1.0, 400_000, 0.96),
-        ("binary-response", 4.0, 400_000, 3.8),
-        ("magrr", 0.5, 40_000, 0.4),
-        ("magrr", 4.0, 40_000, 3.5),
-        ("signds", 1.0, 5_000, 0.6),
-        ("signds", 4.0, 3_000, 2.3),
-        ("signds-magrr", 4.0, 3_000, 1.8),
-        ("kary-response", 1.0, 200_000, 0.9),
+        ("binary-response", 0.5, 100_000, 0.44),
+        ("binary-response", 1.0, 100_000, 0.94),
+        ("binary-response", 4.0, 100_000, 3.6),
+        ("magrr", 0.5, 20_000, 0.35),
+        ("magrr", 4.0, 20_000, 3.3),
+        ("signds", 1.0, 2_000, 0.4),
+        ("signds", 3.0, 2_000, 1.6),
+        ("signds-magrr", 2.0, 2_000, 0.8),
+        ("kary-response", 1.0, 100_000, 0.85),
         ("rr-with-prior", 1.0, 100_000, 0.88),
         ("codebook-response", 1.0, 100_000, 0.8),
         ("laplace", 1.0, 50_000, 0.8),
-        ("bounded-mean", 1.0, 4_000, 0.65),
-        ("gaussian", 2.0, 4_000, 0.5),
+        ("bounded-mean", 1.0, 3_000, 0.55),
+        ("gaussian", 2.0, 3_000, 0.4),
         ("unary-encoding", 1.0, 60_000, 0.7),
         ("unary-one-hot", 1.0, 60_000, 0.85),
         ("codebook-embedding", 1.0, 60_000, 0.8),
@@ -75,7 +75,8 @@ def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
 def test_shipped_mechanisms_are_not_refuted_and_the_bound_comes_near(
     name: str, epsilon: float, draws: int, least: float
 ) -> None:
-    # Repeated noise is tried with the draws that refute it where nearly all noise differs.
+    # Repeated noise is tried with the draws that refute it where nearly all noise differs. What
+    # a larger claim needs grows like e^epsilon, and the draws of SignDS are dear: 3 is enough.
     case = replace(BUILDERS[name](Settings(epsilon)), differing=1.0)
     results = audit_case(
         case, draws, confidence=CONFIDENCE, sources=sources_seeded_from(int(10 * epsilon))
@@ -184,18 +185,18 @@ def test_argmax_of_a_noisy_label_is_refuted(epsilon: float, truth: float) -> Non
     assert power(p, q, epsilon, case.draws // 2, confidence=results[0].confidence) > 1 - 1e-6
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
     ("name", "epsilon"),
     [("binary-response", 0.3), ("binary-response", 4.0), ("magrr", 1.0), ("signds", 0.3)],
 )
 def test_a_constant_seed_is_refuted(name: str, epsilon: float, seed: int) -> None:
     case = BUILDERS[name](Settings(epsilon))
-    # Of SignDS one report suffices or not, as the seed falls; three releases always do.
-    contrasts = () if name == "signds" else case.contrasts
-    broken = replace(
-        case, draw=with_constant_seed(case.draw, seed), draw_many=None, contrasts=contrasts
-    )
+    broken = replace(case, draw=with_constant_seed(case.draw, seed), draw_many=None)
+    if name == "signds":
+        # One report suffices or not, as the seed falls; three releases always do, and reports
+        # of two updates are never alike.
+        broken = replace(broken, contrasts=(), differing=1.0)
     results = audit_case(broken, 3_000, sources=sources_seeded_from(4))
     assert all(result.refuted for result in results)
 
@@ -218,7 +219,9 @@ def test_a_seed_kept_for_three_releases_is_refuted_by_the_triples(
     case = BUILDERS[name](Settings(epsilon))
     kept = with_seed_kept_for(case.draw, 3)
     broken = replace(case, draw=kept, draw_many=None, contrasts=())
-    # A claim of 4 takes 1,100 where nearly all noise tells the pair apart, as it does here.
+    if name.startswith("signds"):  # nearly all noise tells the pair apart
+        broken = replace(broken, differing=1.0)
+    # And so it does for MagRR at a claim of 4, which takes 1,100 then.
     draws = 2_000 if epsilon == 4.0 else 3_000
     (reuse,) = audit_case(broken, draws, sources=sources_seeded_from(5))
     assert reuse.refuted

@@ -138,11 +138,12 @@ def test_sets_are_right_where_results_flush_to_zero_and_comparisons_do_not(lengt
                 assert np.array_equal(np.sort(sorted_out), expected)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_thousand_vectors_with_masses_at_the_probes(seed: int, ways: Counter[str]) -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_hundreds_of_vectors_with_masses_at_the_probes(seed: int, ways: Counter[str]) -> None:
+    """Of both seeds together each mass meets each background seven times on average."""
     wrong = [
         complaint
-        for case in masses(250, seed)
+        for case in masses(200, seed)
         for size, sign in case.asked
         if (complaint := case.wrong(top_set(case.values, size, sign)))
     ]
@@ -206,7 +207,7 @@ def test_draws_by_rank_and_by_trial_hit_the_same_set(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(TopSet, "_at_ranks", by_rank)
     monkeypatch.setattr(TopSet, "contains", by_trial)
-    for case in masses(6, 77):
+    for case in masses(3, 77):
         for size, sign in case.asked:
             top, inside = top_set(case.values, size, sign), case.best(size, sign)
             others = len(inside) - size
