@@ -32,8 +32,11 @@ def table(result: dict[str, Any]) -> str:
                 f"| {WHAT[one['kind']]} | {one['nodes']:,} | {NAMES[one['way']]} | "
                 f"{below}{speed:,.0f} | {times:.1f} | {one['peak_mib']:,.0f} |"
             )
-    if command := result.get("example"):
-        rows += ["", "| the digits example | seconds to the last round | peak MiB |"]
+    for part, example in (("example", "the digits example"), ("signds", "a CNN, 30 rounds")):
+        if part not in result:
+            continue
+        command = result[part]
+        rows += ["", f"| {example} | seconds to the last round | peak MiB |"]
         rows += ["|---|---|---|"]
         for name, called in (("flower", NAMES["flower"]), ("process", "in one process")):
             one = command[name]
