@@ -45,10 +45,11 @@ def test_three_sites_train_and_evaluate_and_one_of_them_stops_when_its_budget_is
 ) -> None:
     received = tmp_path / "received.json"
     before = accounts(three_sites)
-    stranger = three_sites.add_node("stranger", register=False, connect=False)
+    no_apps = ("--isolation", "process")
+    stranger = three_sites.add_node("stranger", options=no_apps, register=False, connect=False)
     in_the_clear = three_sites.add_node(
         "in-the-clear",
-        options=("--insecure", "--max-retries", "1"),
+        options=(*no_apps, "--insecure", "--max-retries", "1"),
         secure=False,
         connect=False,
     )

@@ -18,10 +18,10 @@ from tests.network.slow import SlowLink, slow_link
 
 #: A SuperLink believes a node to be there, and a node its app, until two heartbeats have been
 #: missing. Flower's are due in 30 seconds; these are sooner, and the rounds are shorter alike.
-#: Not much sooner: a process that has not loaded Flower within two of them loses its task.
-HEARTBEAT = 15
+#: Not much sooner: a process that is not at work within two of them loses its task.
+HEARTBEAT = 10
 HEARTBEATS_SECONDS = 2.0 * HEARTBEAT
-PATIENT, HASTY = 75.0, 25.0
+PATIENT, HASTY = 60.0, 20.0
 SLACK = 25.0
 
 
