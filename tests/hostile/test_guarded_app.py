@@ -33,10 +33,11 @@ CONTROL = 3
 def tapped_federation(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Federation, Tap]]:
-    """Three guarded nodes and a plain one; all that they send is written down."""
+    """Three guarded nodes and a plain one. All that they send is written down."""
+    # The tap has what a database would hold, and what the SuperLink does not keep.
     folder = tmp_path_factory.mktemp("guarded")
     with (
-        Federation.start(folder / "federation") as federation,
+        Federation.start(folder / "federation", stores=False) as federation,
         tapped(federation.port, folder / "sent") as tap,
     ):
         for part in GUARDED_PARTS:

@@ -35,7 +35,9 @@ def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gon
 ) -> None:
     best = tmp_path / "best.npz"
     hurry = {"TESTS_HEARTBEAT": str(HEARTBEAT)}
-    with Federation.start(tmp_path / "federation", tls=True, environment=hurry) as federation:
+    with Federation.start(
+        tmp_path / "federation", tls=True, stores=False, environment=hurry
+    ) as federation:
         killed, faulty, poor = [
             add_site(federation, part, command=GUARDED, connect=False, **how)
             for part, how in enumerate(

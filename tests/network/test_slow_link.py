@@ -102,7 +102,9 @@ def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_
     app = make_app(tmp_path, "faulty_client")
     hurry = {"TESTS_HEARTBEAT": str(HEARTBEAT)}
     with (
-        Federation.start(tmp_path / "federation", tls=True, environment=hurry) as federation,
+        Federation.start(
+            tmp_path / "federation", tls=True, stores=False, environment=hurry
+        ) as federation,
         slow_link(federation.port, delay=0.1, rate=20_000.0) as link,
     ):
         behaviours = ({}, {1: "dies"}, {}, {1: "hangs"})
