@@ -27,10 +27,6 @@ WAITING = {
     "network/test_slow_link.py": "waiting for links",
     "network/test_faults.py": "waiting for nodes",
 }
-#: Files that ask something of one federation: in one process, which starts it once.
-SHARED = dict.fromkeys(
-    ("network/test_federation.py", "network/test_superlink_restart.py"), "one federation"
-)
 #: Folders whose files keep two cores busy: no more than two of these files run at once.
 ENGINES = ("simulation", "network")
 #: And files of other folders.
@@ -141,7 +137,7 @@ class _TwoEngines(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return {**WAITING, **SHARED}.get(_name(Path(file)), file)
+        return WAITING.get(_name(Path(file)), file)
 
     def _assign_work_unit(self, node: Any) -> None:
         self.workqueue.move_to_end(self._next(node), last=False)
@@ -157,7 +153,7 @@ class _TwoEngines(LoadFileScheduling):
 
 
 def _is_engine(scope: str) -> bool:
-    return scope in SHARED.values() or _has_engine(Path(scope))
+    return _has_engine(Path(scope))
 
 
 def _unfinished(work: dict[str, dict[str, bool]]) -> list[str]:

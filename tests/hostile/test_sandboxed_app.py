@@ -24,6 +24,8 @@ from network_app import canary
 
 #: Two nodes run the app: in the sandbox, and under the tests' own user, where each way is open.
 INSIDE, CONTROL = 0, 1
+#: Each app is a command's process: what its command line shows is looked for.
+EXEC = {"TESTS_FORKS": "0"}
 
 
 @contextlib.contextmanager
@@ -79,7 +81,7 @@ def test_an_app_in_the_sandbox_reaches_nothing_and_its_report_leaves(tmp_path: P
     received = tmp_path / "received.json"
     with (
         heard() as (port, resolver, got),
-        Federation.start(tmp_path / "federation", tls=True) as federation,
+        Federation.start(tmp_path / "federation", tls=True, environment=EXEC) as federation,
     ):
         nodes = [
             add_site(

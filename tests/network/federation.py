@@ -61,9 +61,17 @@ class Federation:
     @classmethod
     @contextlib.contextmanager
     def start(
-        cls, folder: Path, *, tls: bool = False, environment: Mapping[str, str] | None = None
+        cls,
+        folder: Path,
+        *,
+        tls: bool = False,
+        stores: bool = True,
+        environment: Mapping[str, str] | None = None,
     ) -> Iterator[Federation]:
-        """Run a SuperLink with a database; with TLS it takes registered SuperNodes only."""
+        """Run a SuperLink; with TLS it takes registered SuperNodes only.
+
+        It has a database, or, as Flower's own does and for half of the work, keeps all in memory.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         tag = uuid.uuid4().hex
         certificates = make_certificates(folder / "certificates") if tls else None
@@ -80,7 +88,7 @@ class Federation:
         }
         variables.pop("FLOWER_LDP_POLICY", None)
         write_connection(folder / "flower", port, certificates)
-        process = _start_superlink(folder, port, variables, certificates)
+        process = _start_superlink(folder, port, variables, certificates, stores)
         federation = cls(folder, port, variables, certificates, process)
         try:
             federation._wait_for_superlink()
@@ -94,11 +102,6 @@ class Federation:
             federation.superlink.kill()
             kill_tagged(tag)
 
-    @property
-    def database(self) -> Path:
-        """The SuperLink's database."""
-        return self.folder / "superlink.sqlite"
-
     def stored(self) -> bytes:
         """Everything that the SuperLink stored or printed: database, journal, log, folder."""
         files = [path for path in self.folder.glob("superlink*") if path.is_file()]
@@ -108,7 +111,7 @@ class Federation:
     def restart_superlink(self) -> None:
         """Start the SuperLink again on its database and port."""
         self.superlink = _start_superlink(
-            self.folder, self.port, self.environment, self.certificates
+            self.folder, self.port, self.environment, self.certificates, stores=True
         )
         self._wait_for_superlink()
 
@@ -255,10 +258,15 @@ def write_connection(home: Path, port: int, certificates: Certificates | None) -
 
 
 def _start_superlink(
-    folder: Path, port: int, environment: dict[str, str], certificates: Certificates | None
+    folder: Path,
+    port: int,
+    environment: dict[str, str],
+    certificates: Certificates | None,
+    stores: bool,
 ) -> Process:
     command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--database", str(folder / "superlink.sqlite")]
+    if stores:
+        command += ["--database", str(folder / "superlink.sqlite")]
     command += ["--isolation", "subprocess", "--disable-runtime-dependency-installation"]
     if certificates is None:
         command += ["--insecure"]

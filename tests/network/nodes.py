@@ -92,13 +92,13 @@ class Node:
         """Start it again until it joins, as systemd does: same command, key, policy, ledger.
 
         The SuperLink refuses a registered node that it believes to be there, so after a
-        SIGKILL the first attempts fail, until heartbeats have been missing for a minute.
+        SIGKILL the first attempts fail, until heartbeats have been missing twice.
         """
         before, log = len(_CONNECTED.findall(self.log)), self.process.log
 
         def has_joined() -> bool:
             if not self.process.is_running:
-                time.sleep(3)
+                time.sleep(5)
                 self.process = Process.start(self.command, self.environment, log, self.folder)
             return len(_CONNECTED.findall(self.log)) > before
 

@@ -13,14 +13,14 @@ from tests.network.nodes import APP_STARTED, Node, Run
 from tests.network.processes import wait_for
 from tests.network.sites import add_site, make_app, sealed, spent
 
-ROUND_SECONDS = 20.0
+ROUND_SECONDS = 15.0
 PATIENCE_SECONDS = 20.0
 HANGS_LATER = dict.fromkeys(range(3, 21), "hangs")
 #: Starting to send, fetching replies and evaluating take a little on top of the timeout.
 SLACK = 25.0
 #: A SuperLink believes a node to be there until two heartbeats have been missing. Flower's are due
 #: in 30 seconds; these are sooner, and still rounds are shorter.
-HEARTBEAT = 15
+HEARTBEAT = 10
 HEARTBEATS_SECONDS = 2.0 * HEARTBEAT
 
 
@@ -35,7 +35,9 @@ def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gon
 ) -> None:
     best = tmp_path / "best.npz"
     hurry = {"TESTS_HEARTBEAT": str(HEARTBEAT)}
-    with Federation.start(tmp_path / "federation", tls=True, environment=hurry) as federation:
+    with Federation.start(
+        tmp_path / "federation", tls=True, stores=False, environment=hurry
+    ) as federation:
         killed, faulty, poor = [
             add_site(federation, part, command=GUARDED, connect=False, **how)
             for part, how in enumerate(

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flower_ldp.simulation import load_folder, run_in_process
 from tests.network.agreement import differences, rejected, sizes, statistics
-from tests.network.federation import Federation
+from tests.network.federation import GUARDED, Federation
 from tests.network.nodes import Node
 from tests.network.processes import wait_for
-from tests.network.sites import KNOWN, make_app, sealed, spent
+from tests.network.sites import KNOWN, add_site, make_app, sealed, spent
 
 #: Two rounds of training at 21 and evaluation at 17: more than the poor site has for a run.
 COST = 76.0
 #: What the reports of the run in which only noise is random cost in all.
 KNOWN_COST = 62.18  # 9 times 4.02 and 2 times 13
+
+
+@pytest.fixture(scope="module")
+def three_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A SuperLink and three sites: one has a small budget for each run, one a guarded node.
+
+    The app has a gate of its own, so the guarded node lets its paid reports out.
+    """
+    with Federation.start(
+        tmp_path_factory.mktemp("federation"), tls=True, stores=False
+    ) as federation:
+        guarded: dict[str, Any] = {"command": GUARDED, "options": ("--ldp-gate", "reports")}
+        for part, how in enumerate(({"run_budget": 67.0}, {}, guarded)):
+            add_site(federation, part, connect=False, **how)
+        for node in federation.nodes.values():
+            node.wait_until_connected()
+        yield federation
 
 
 def accounts(federation: Federation) -> list[tuple[float, int]]:
@@ -45,10 +65,11 @@ def test_three_sites_train_and_evaluate_and_one_of_them_stops_when_its_budget_is
 ) -> None:
     received = tmp_path / "received.json"
     before = accounts(three_sites)
-    stranger = three_sites.add_node("stranger", register=False, connect=False)
+    no_apps = ("--isolation", "process")
+    stranger = three_sites.add_node("stranger", options=no_apps, register=False, connect=False)
     in_the_clear = three_sites.add_node(
         "in-the-clear",
-        options=("--insecure", "--max-retries", "1"),
+        options=(*no_apps, "--insecure", "--max-retries", "1"),
         secure=False,
         connect=False,
     )

@@ -18,10 +18,10 @@ from tests.network.slow import SlowLink, slow_link
 
 #: A SuperLink believes a node to be there, and a node its app, until two heartbeats have been
 #: missing. Flower's are due in 30 seconds; these are sooner, and the rounds are shorter alike.
-#: Not much sooner: a process that has not loaded Flower within two of them loses its task.
-HEARTBEAT = 15
+#: Not much sooner: a process that is not at work within two of them loses its task.
+HEARTBEAT = 10
 HEARTBEATS_SECONDS = 2.0 * HEARTBEAT
-PATIENT, HASTY = 75.0, 25.0
+PATIENT, HASTY = 60.0, 20.0
 SLACK = 25.0
 
 
@@ -102,7 +102,9 @@ def test_a_round_goes_on_without_those_who_are_late_and_with_them_when_they_are_
     app = make_app(tmp_path, "faulty_client")
     hurry = {"TESTS_HEARTBEAT": str(HEARTBEAT)}
     with (
-        Federation.start(tmp_path / "federation", tls=True, environment=hurry) as federation,
+        Federation.start(
+            tmp_path / "federation", tls=True, stores=False, environment=hurry
+        ) as federation,
         slow_link(federation.port, delay=0.1, rate=20_000.0) as link,
     ):
         behaviours = ({}, {1: "dies"}, {}, {1: "hangs"})

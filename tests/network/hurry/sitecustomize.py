@@ -5,14 +5,15 @@ tens of rounds would mostly wait for that; here both ask more often, and no ofte
 the processor's time. Where ``TESTS_HEARTBEAT`` is set, heartbeats of nodes and apps are due in so
 many seconds, not in Flower's 30, so that whoever is gone is missed sooner. A client app's process,
 of which each message has its own, is spared the import of the SuperNode's command: Flower's package
-imports it beside the app's, no app uses it, and it is half of what such a process loads. Nothing
-else is changed.
+imports it beside the app's, no app uses it, and it is half of what such a process loads. What
+starts the apps forks them (:mod:`forking`), unless ``TESTS_FORKS`` is 0. Nothing else is changed.
 """
 
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import subprocess
 import sys
 import time
 import types
@@ -20,6 +21,7 @@ import types
 FLOWERS_SECONDS, SECONDS = 3, 1.0
 CONSTANTS = "flwr.common.constant"
 APP, NODE_COMMAND = "flwr-clientapp", "flwr.supernode.cli.flower_supernode"
+EXECUTOR = "flower-superexec"
 _sleep = time.sleep
 
 
@@ -62,7 +64,12 @@ def _without_the_nodes_command() -> None:
 
 
 time.sleep = sleep
-if os.path.basename(sys.argv[0]) == APP:
+_program = os.path.basename(sys.argv[0])
+if _program == APP:
     _without_the_nodes_command()
+if _program == EXECUTOR and os.environ.get("TESTS_FORKS") != "0":
+    from forking import Forking
+
+    subprocess.Popen = Forking  # type: ignore[assignment, misc]
 if "TESTS_HEARTBEAT" in os.environ:
     sys.meta_path.insert(0, _Heartbeat(int(os.environ["TESTS_HEARTBEAT"])))
