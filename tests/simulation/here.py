@@ -45,6 +45,7 @@ class Done:
 def script(path: Path, *arguments: object) -> Done:
     """Run a script from its first line to its last."""
     with _ending(str(path), *arguments) as (output, codes):
+        sys.path.insert(0, str(path.parent))
         runpy.run_path(str(path), run_name="__main__")
     return Done(codes[0] if codes else 0, output.getvalue())
 
