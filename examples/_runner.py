@@ -217,6 +217,16 @@ def print_ledger(policy: Path) -> None:
     print(f"wrote {path}", flush=True)
 
 
+def data_source(given: str) -> str:
+    """Return what ``--data`` names: the built-in digits, or the whole path of a file."""
+    if given == "digits":
+        return given
+    path = Path(given).resolve()
+    if not path.is_file():
+        raise typer.BadParameter(f"--data: there is no file {given}")
+    return str(path)
+
+
 def settings(given: Iterable[str] | None) -> dict[str, str]:
     """Read ``KEY=VALUE`` items of a command line."""
     found = {}

@@ -24,7 +24,7 @@ APP = Path(__file__).resolve().parent
 sys.path[:0] = [str(APP.parent), str(APP)]
 
 from _engines import Engine, EngineOption, Submit, WorkersOption, engine_for  # noqa: E402
-from _runner import policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
+from _runner import data_source, policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
 from label_dp_example import report  # noqa: E402
 
 METHODS = ("no-privacy", "plain", "forward", "local-priors", "lp-2st")
@@ -105,8 +105,7 @@ def main(
     chosen = list(method or METHODS)
     if not {*chosen} <= {*METHODS} or len({*chosen}) < len(chosen):
         raise typer.BadParameter(f"--method takes each of {', '.join(METHODS)} at most once")
-    source = data if data == "digits" else str(Path(data).resolve(strict=True))
-    config = {"data": f'"{source}"'} | settings(set_)
+    config = {"data": f'"{data_source(data)}"'} | settings(set_)
     if rounds is not None:
         config["num-server-rounds"] = str(rounds)
     output = output.resolve()

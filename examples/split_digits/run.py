@@ -12,7 +12,7 @@ APP = Path(__file__).resolve().parent
 sys.path[:0] = [str(APP.parent), str(APP)]
 
 from _parties import Engine, Parties, app_config  # noqa: E402
-from _runner import stop_on_termination  # noqa: E402
+from _runner import data_source, stop_on_termination  # noqa: E402
 
 #: Policies, ledgers and models stay here from run to run, as they would with parties of their own.
 STATE = APP.parents[1] / "outputs" / APP.name
@@ -86,7 +86,7 @@ def main(
     """
     stop_on_termination()
     config = app_config(APP, set_ or [])
-    config["data"] = data if data == "digits" else str(Path(data).resolve(strict=True))
+    config["data"] = data_source(data)
     if output is not None:
         config["output"] = str(output.resolve())
     # Other data has other ledgers: one name for two sets of data would share their budgets.

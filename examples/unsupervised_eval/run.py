@@ -21,7 +21,7 @@ APP = Path(__file__).resolve().parent
 sys.path[:0] = [str(APP.parent), str(APP)]
 
 from _engines import Engine, EngineOption, WorkersOption, engine_for  # noqa: E402
-from _runner import policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
+from _runner import data_source, policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
 
 from flower_ldp.config import load_config  # noqa: E402
 
@@ -64,9 +64,8 @@ def main(
     chosen = protection or list(PROTECTIONS)
     if not {*chosen} <= {*PROTECTIONS} or len({*chosen}) < len(chosen):
         raise typer.BadParameter(f"--protection takes each of {PROTECTIONS} at most once")
-    source = data if data == "digits" else str(Path(data).resolve(strict=True))
     score = load_config(private_config).unsupervised.eval_type
-    config = {"data": f'"{source}"', "private-config": f'"{private_config.resolve()}"'}
+    config = {"data": f'"{data_source(data)}"', "private-config": f'"{private_config.resolve()}"'}
     config |= settings(set_)
     if rounds is not None:
         config["num-server-rounds"] = str(rounds)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,8 @@ pytest.importorskip("matplotlib")
 
 import numpy as np
 from sklearn.datasets import load_digits
+
+from tests.simulation.here import script
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -39,10 +39,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(script: str, *arguments: object) -> None:
-    command = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
+def run(name: str, *arguments: object) -> None:
+    done = script(BENCHMARKS / name, *arguments)
+    assert done.code == 0, done.output
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

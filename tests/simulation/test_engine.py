@@ -16,6 +16,8 @@ import pytest
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
+from tests.network.federation import in_a_hurry
+from tests.simulation.here import flower_ldp, script
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "signds"
@@ -58,7 +60,9 @@ def test_the_example_runs_from_its_command_in_flowers_engine(tmp_path: Path) -> 
     output = tmp_path / "outputs"
     command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", "6", "--rounds", "3"]
     command += ["--output", str(output), "--no-baseline", "--engine", "simulation"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(
+        command, env=in_a_hurry(), capture_output=True, text=True, timeout=500, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     history = trained(done.stdout, output)
     assert spent(output) == [history[3]["epsilon-total"]] * 6
@@ -66,11 +70,10 @@ def test_the_example_runs_from_its_command_in_flowers_engine(tmp_path: Path) -> 
 
 def test_the_example_leaves_table_history_and_plot_of_dp_encrypt_too(tmp_path: Path) -> None:
     output = tmp_path / "outputs"
-    command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", "6", "--rounds", "3"]
-    command += ["--output", str(output), "--dp-encrypt", "--no-baseline"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    history = trained(done.stdout, output)
+    arguments = ["--clients", 6, "--rounds", 3, "--output", output, "--dp-encrypt"]
+    done = script(EXAMPLE / "run.py", *arguments, "--no-baseline", "--workers", 1)
+    assert done.code == 0, done.output
+    history = trained(done.output, output)
     noised = json.loads((output / "dp-encrypt-history.json").read_text())["rounds"]
     assert (noised[3]["epsilon-total"], noised[3]["bytes-up"]) == (150.0, 3_659)
     assert noised[3]["delta-total"] == pytest.approx(0.03)
@@ -105,13 +108,11 @@ def accuracy_of(printed: str) -> float:
 
 
 def in_process(app: Path, nodes: int, *settings: str) -> str:
-    """Run an app in a process of its own, without the engine; return what it printed."""
-    command = [sys.executable, "-m", "flower_ldp", "simulate", str(app), "--nodes", str(nodes)]
-    for setting in settings:
-        command += ["--run-config", setting]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Run an app without the engine, from the command line; return what it printed."""
+    changes = [word for setting in settings for word in ("--run-config", setting)]
+    done = flower_ldp("simulate", app, "--nodes", nodes, *changes)
+    assert done.code == 0, done.output
+    return done.output
 
 
 def test_the_existing_app_trains_before_the_change(simulation_policy: Path) -> None:
@@ -143,7 +144,6 @@ def test_where_there_is_no_ray_the_engine_names_its_extra(
     ],
 )
 def test_a_wrong_argument_is_a_clear_error(arguments: list[str], complaint: str) -> None:
-    command = [sys.executable, str(EXAMPLE / "run.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode != 0
-    assert complaint in done.stderr + done.stdout
+    done = script(EXAMPLE / "run.py", *arguments)
+    assert done.code == 2
+    assert complaint in done.text

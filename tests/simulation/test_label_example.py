@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.privacy import Unit
 from tests import messages
+from tests.simulation.here import script
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "label_dp"
@@ -151,14 +150,13 @@ def test_methods_share_the_labels_that_were_randomized_first(
 
 
 def test_the_example_runs_and_two_stages_cost_as_much_as_one(tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLE / "run.py"), "--output", str(tmp_path)]
-    command += ["--clients", str(CLIENTS), "--rounds", "2"]
+    command = ["--output", tmp_path, "--clients", CLIENTS, "--rounds", 2, "--workers", 1]
     command += ["--method", "local-priors", "--method", "lp-2st"]
     command += ["--set", "clusters=8", "--set", "clusterings=2", "--set", "first-stage-rounds=1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = script(EXAMPLE / "run.py", *command)
+    assert done.code == 0, done.output
     line = f"simulation: the ledger has {CLIENTS} clients, the most spent is epsilon 1 per label"
-    assert done.stdout.count(line) == 2
+    assert done.output.count(line) == 2
     once = {f"digits/{number}": 1.0 for number in range(CLIENTS)}
     assert spent(tmp_path / "seed-1") == once
     # Its stages are parts of a layout: each label is in one, and each part has spent as much.
@@ -182,7 +180,6 @@ def test_the_example_runs_and_two_stages_cost_as_much_as_one(tmp_path: Path) -> 
     [(["--method", "none"], "--method"), (["--data", "/nowhere/mnist.npz"], "mnist.npz")],
 )
 def test_a_wrong_argument_is_a_clear_error(arguments: list[str], complaint: str) -> None:
-    command = [sys.executable, str(EXAMPLE / "run.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode != 0
-    assert complaint in done.stderr + done.stdout
+    done = script(EXAMPLE / "run.py", *arguments)
+    assert done.code == 2
+    assert complaint in done.text

@@ -4,45 +4,42 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
-import typer
-from click.testing import Result
-from typer.testing import CliRunner
+from sklearn.datasets import load_digits
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
 from tests.network.federation import in_a_hurry
+from tests.simulation.here import script
 
 RUN = Path(__file__).resolve().parents[2] / "examples" / "split_digits" / "run.py"
 
 
-def run(*arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(RUN), *arguments]
-    return subprocess.run(
-        command, env=in_a_hurry(), capture_output=True, text=True, timeout=timeout, check=False
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits in MNIST's layout: a process that reads them does not import scikit-learn."""
+    found = load_digits()
+    order = np.random.default_rng(0).permutation(len(found.target))
+    x, y = (found.images[order] * (255 / 16)).astype(np.float32), found.target[order]
+    path = tmp_path_factory.mktemp("images") / "digits.npz"
+    np.savez(path, x_train=x[:1500], y_train=y[:1500], x_test=x[1500:], y_test=y[1500:])
+    return path
+
+
+def run(*arguments: object) -> str:
+    """Run the command in a process of its own; return what it printed."""
+    command = [sys.executable, str(RUN), *map(str, arguments)]
+    done = subprocess.run(
+        command, env=in_a_hurry(), capture_output=True, text=True, timeout=900, check=False
     )
-
-
-def here(*arguments: str) -> Result:
-    """Run the command in this process, which has torch already; the app itself is loaded anew."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == RUN.parent.name]:
-        del sys.modules[name]
-    app = typer.Typer()
-    app.command()(load_run().main)
-    log, ending = logging.getLogger("flwr"), signal.getsignal(signal.SIGTERM)
-    level = log.level
-    try:
-        return CliRunner().invoke(app, arguments)
-    finally:  # the command sets both, and would have ended
-        log.setLevel(level)
-        signal.signal(signal.SIGTERM, ending)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def load_run() -> ModuleType:
@@ -76,44 +73,45 @@ def check(printed: str, result: Path, holder: str) -> None:
     assert f"labels: epsilon 4 per label, in all; charged to {holder}" in printed
 
 
-@pytest.mark.parametrize(
-    ("engine", "block_size", "accounts"),
-    # Virtual nodes and the server share a ledger. SuperNodes start a process for each message.
-    [("simulation", 750, 6), ("nodes", 1_500, 4)],
-)
-def test_codes_are_released_once_and_name_most_digits(
-    engine: str, block_size: int, accounts: int, tmp_path: Path
+def check_ledgers(folder: Path, blocks: int, holder: str = "digits-labels") -> None:
+    """Check that each label was paid for once, and at both parties each record, in its block."""
+    accounts = spent(folder)
+    assert accounts.pop(holder) == {Unit.LABEL: "4"}
+    assert len(accounts) == 2 * blocks
+    assert {totals[Unit.EXAMPLE] for totals in accounts.values()} == {"8"}
+
+
+def test_virtual_nodes_release_codes_once_and_they_name_most_digits(
+    images: Path, tmp_path: Path
 ) -> None:
-    result = tmp_path / "result.json"
-    done = run(
-        *("--engine", engine, "--output", str(result), "--folder", str(tmp_path / "parties")),
-        *("--set", f"block-size={block_size}"),
+    """They share a ledger, with the server too. Two blocks to train on, and one to test."""
+    result, folder = tmp_path / "result.json", tmp_path / "parties"
+    printed = run(
+        *("--engine", "simulation", "--output", result, "--folder", folder),
+        *("--set", "block-size=750", "--data", images),
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    holder = "digits-both/node-1" if engine == "simulation" else "digits-labels"
-    check(done.stdout, result, holder)
-    paid = spent(tmp_path / "parties")
-    assert paid.pop(holder) == {Unit.LABEL: "4"}
-    assert len(paid) == accounts
-    assert {totals[Unit.EXAMPLE] for totals in paid.values()} == {"8"}
+    check(printed, result, "digits-both/node-1")
+    check_ledgers(folder, 3, "digits-both/node-1")
 
 
-def test_a_second_run_tells_the_same_labels_and_costs_nothing(tmp_path: Path) -> None:
-    """Of parties in one process: the first run is what the other engines' runs are."""
-    result = tmp_path / "result.json"
-    after = []
-    same = ("--folder", str(tmp_path), "--set", "block-size=750", "--output", str(result))
-    first = here(*same)
-    assert first.exit_code == 0, first.output
-    check(first.output, result, "digits-labels")
-    after.append(spent(tmp_path))
-    second = run(*same)  # in a process of its own, which knows nothing but the folder
-    assert second.returncode == 0, second.stdout + second.stderr
-    after.append(spent(tmp_path))
-    assert after[0] == after[1]
-    assert after[1].pop("digits-labels") == {Unit.LABEL: "4"}
-    assert len(after[1]) == 6
-    assert {totals[Unit.EXAMPLE] for totals in after[1].values()} == {"8"}
+def test_supernodes_release_codes_once_and_a_second_run_costs_nothing(
+    images: Path, tmp_path: Path
+) -> None:
+    """The second is in another process, which knows nothing but the folder.
+
+    SuperNodes start a process for each message: all records of a table are in one block.
+    """
+    result, folder = tmp_path / "result.json", tmp_path / "parties"
+    same = ("--set", "block-size=1500", "--data", images, "--folder", folder, "--output", result)
+    check(run("--engine", "nodes", *same), result, "digits-labels")
+    check_ledgers(folder, 2)
+    first = json.loads(result.read_text())
+    result.unlink()
+    second = script(RUN, *same)
+    assert second.code == 0, second.output
+    check(second.output, result, "digits-labels")
+    assert json.loads(result.read_text()) == first  # the same codes, and labels
+    check_ledgers(folder, 2)
 
 
 def test_without_a_folder_what_was_paid_for_is_kept_for_the_next_run(
@@ -134,12 +132,13 @@ def test_without_a_folder_what_was_paid_for_is_kept_for_the_next_run(
 def test_bits_are_paid_for_in_every_epoch_and_a_second_run_goes_on(tmp_path: Path) -> None:
     losses = []
     for number in (1, 2):
-        done = here(
-            *("--folder", str(tmp_path), "--set", "mode=bits", "--set", "epochs=2"),
+        done = script(
+            RUN,
+            *("--folder", tmp_path, "--set", "mode=bits", "--set", "epochs=2"),
             *("--set", "width=16", "--set", "block-size=500"),
-            *("--output", str(tmp_path / "result.json")),
+            *("--output", tmp_path / "result.json"),
         )
-        assert done.exit_code == 0, done.output
+        assert done.code == 0, done.output
         assert "epsilon of a training record, at each party: at most 128 in this run" in done.output
         history = json.loads((tmp_path / "result.json").read_text())["history"]
         losses += [row["loss"] for row in history]
@@ -149,9 +148,9 @@ def test_bits_are_paid_for_in_every_epoch_and_a_second_run_goes_on(tmp_path: Pat
     for top in tmp_path.glob("top-16.pt*"):
         top.unlink()
     same = ("--set", "mode=bits", "--set", "width=16", "--set", "block-size=500")
-    done = here("--folder", str(tmp_path), *same)
-    assert done.exit_code != 0
-    assert "party left: its bottom is at step" in str(done.exception)
+    done = script(RUN, "--folder", tmp_path, *same)
+    assert done.code not in (0, None)
+    assert "party left: its bottom is at step" in done.text
 
 
 @pytest.mark.parametrize(
@@ -159,6 +158,6 @@ def test_bits_are_paid_for_in_every_epoch_and_a_second_run_goes_on(tmp_path: Pat
     [(["--set", "width"], "KEY=VALUE"), (["--data", "/nowhere/mnist.npz"], "mnist.npz")],
 )
 def test_a_wrong_argument_is_a_clear_error(arguments: list[str], text: str) -> None:
-    done = run(*arguments, timeout=120)
-    assert done.returncode != 0
-    assert text in done.stderr + done.stdout
+    done = script(RUN, *arguments)
+    assert done.code == 2
+    assert text in done.text

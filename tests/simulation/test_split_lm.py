@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import subprocess
@@ -13,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
 from flower_ldp.split import EmbeddingDP
 from tests.network.federation import in_a_hurry
+from tests.simulation.here import script
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "split_lm"
 PROSE = b"It was the best of times, it was the worst of times. "
@@ -106,8 +104,8 @@ def result(output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_a_model_learns_through_noise_what_random_bits_do_not_teach(tmp_path: Path) -> None:
-    done = run("--quick", "--output", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = script(EXAMPLE / "run.py", "--quick", "--output", tmp_path)
+    assert done.code == 0, done.output
     found, runs = result(tmp_path)
     assert list(runs) == ["float", "quantized", "random bits", "label 5"]
     for one in runs.values():
@@ -122,9 +120,9 @@ def test_a_model_learns_through_noise_what_random_bits_do_not_teach(tmp_path: Pa
     # a window has 32 tokens of 32 bits; test windows are released once as well
     assert runs["label 5"]["epsilon-record"] == 32 * 32 * 5 / 2
     assert runs["label 5"]["ledger"] == {"train": 2560.0, "test": 2560.0}
-    assert "epsilon 2560 per record and release" in done.stdout
-    assert "conditional on the bottom model" in done.stdout
-    assert "step 100 loss" in done.stdout
+    assert "epsilon 2560 per record and release" in done.output
+    assert "conditional on the bottom model" in done.output
+    assert "step 100 loss" in done.output
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -156,17 +154,7 @@ def test_gradients_reach_a_supernode(tmp_path: Path) -> None:
         (["--eval-text", "/nowhere/text.txt"], "there is no file /nowhere/text.txt"),
     ],
 )
-def test_a_wrong_argument_is_a_clear_error(
-    arguments: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
-    spec = importlib.util.spec_from_file_location("split_lm_run", EXAMPLE / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    app = typer.Typer()
-    app.command()(module.main)
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 2
-    assert complaint in " ".join(done.output.replace("│", " ").split())
+def test_a_wrong_argument_is_a_clear_error(arguments: list[str], complaint: str) -> None:
+    done = script(EXAMPLE / "run.py", *arguments)
+    assert done.code == 2
+    assert complaint in done.text

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
+from tests.simulation.here import script
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "unsupervised_eval"
@@ -22,11 +21,11 @@ CLIENTS, ROUNDS = 8, 3
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     output = tmp_path_factory.mktemp("unsupervised")
-    command = [sys.executable, str(EXAMPLE / "run.py"), "--clients", str(CLIENTS)]
-    command += ["--rounds", str(ROUNDS), "--protection", "codebook", "--output", str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return output, done.stdout
+    arguments = ["--clients", CLIENTS, "--rounds", ROUNDS, "--workers", 1]
+    arguments += ["--protection", "codebook", "--output", output]
+    done = script(EXAMPLE / "run.py", *arguments)
+    assert done.code == 0, done.output
+    return output, done.output
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,6 @@ def test_nothing_raw_reaches_the_server(server: dict[str, Any]) -> None:
     ],
 )
 def test_a_wrong_argument_is_a_clear_error(arguments: list[str], complaint: str) -> None:
-    command = [sys.executable, str(EXAMPLE / "run.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode != 0
-    assert complaint in done.stderr + done.stdout
+    done = script(EXAMPLE / "run.py", *arguments)
+    assert done.code == 2
+    assert complaint in done.text

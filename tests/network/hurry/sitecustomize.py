@@ -6,7 +6,9 @@ the processor's time. Where ``TESTS_HEARTBEAT`` is set, heartbeats of nodes and 
 many seconds, not in Flower's 30, so that whoever is gone is missed sooner. A client app's process,
 of which each message has its own, is spared the import of the SuperNode's command: Flower's package
 imports it beside the app's, no app uses it, and it is half of what such a process loads. What
-starts the apps forks them (:mod:`forking`), unless ``TESTS_FORKS`` is 0. Nothing else is changed.
+starts the apps forks them (:mod:`forking`), unless ``TESTS_FORKS`` is 0. And torch's optimizers
+load its compiler, for two seconds, to tell it what it should not compile: nothing is compiled
+here, so there is nobody to tell. Nothing else is changed.
 """
 
 import importlib.abc
@@ -20,6 +22,7 @@ import types
 
 FLOWERS_SECONDS, SECONDS = 3, 1.0
 CONSTANTS = "flwr.common.constant"
+COMPILER = "torch._dynamo"
 APP, NODE_COMMAND = "flwr-clientapp", "flwr.supernode.cli.flower_supernode"
 EXECUTOR = "flower-superexec"
 _sleep = time.sleep
@@ -56,6 +59,23 @@ class _Heartbeat(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.HEARTBEAT_DEFAULT_INTERVAL = self._seconds
 
 
+class _NoCompiler(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Has the two functions of torch's compiler that optimizers call, which do nothing."""
+
+    def find_spec(self, fullname, path, target=None):  # type: ignore[no-untyped-def]
+        """Find nothing else."""
+        return importlib.machinery.ModuleSpec(fullname, self) if fullname == COMPILER else None
+
+    def create_module(self, spec):  # type: ignore[no-untyped-def]
+        """Leave it to Python."""
+        return None
+
+    def exec_module(self, module) -> None:  # type: ignore[no-untyped-def]
+        """Give it what optimizers call."""
+        module.disable = lambda function, recursive=True, wrapping=True: function
+        module.graph_break = lambda: None
+
+
 def _without_the_nodes_command() -> None:
     """Put an empty module, with the one name that the package takes from it."""
     unused = types.ModuleType(NODE_COMMAND)
@@ -71,5 +91,6 @@ if _program == EXECUTOR and os.environ.get("TESTS_FORKS") != "0":
     from forking import Forking
 
     subprocess.Popen = Forking  # type: ignore[assignment, misc]
+sys.meta_path.insert(0, _NoCompiler())
 if "TESTS_HEARTBEAT" in os.environ:
     sys.meta_path.insert(0, _Heartbeat(int(os.environ["TESTS_HEARTBEAT"])))
