@@ -20,7 +20,7 @@ APP = Path(__file__).resolve().parent
 sys.path.insert(0, str(APP.parent))
 
 from _engines import Engine, EngineOption, WorkersOption, engine_for  # noqa: E402
-from _runner import policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
+from _runner import data_source, policy_in, print_ledger, settings, stop_on_termination  # noqa: E402
 
 POLICY = APP / "simulation_policy.yaml"
 
@@ -67,9 +67,8 @@ def main(
     Example: python examples/asked_once/run.py --clients 5000 --data mnist.npz
     """
     stop_on_termination()
-    source = data if data == "digits" else str(Path(data).resolve(strict=True))
     output = output.resolve()
-    config = {"data": f'"{source}"', "output-dir": f'"{output}"'}
+    config = {"data": f'"{data_source(data)}"', "output-dir": f'"{output}"'}
     config |= settings(set_)
     if rounds is not None:
         config["num-server-rounds"] = str(rounds)
