@@ -268,8 +268,8 @@ def test_the_same_part_is_answered_and_the_ledger_is_told(
     [
         (lambda update: update, False),
         (lambda update: np.full_like(update, np.finfo(np.float32).max / 2), False),
-        (lambda update: np.where(np.arange(300) == 3, np.nan, update), True),
-        (lambda update: np.where(np.arange(300) == 3, np.inf, update), True),
+        (lambda update: np.where(np.arange(300) == 100, np.nan, update), True),
+        (lambda update: np.where(np.arange(300) == 100, np.inf, update), True),
         (lambda update: update[:150], True),
     ],
 )
@@ -285,13 +285,27 @@ def test_what_is_neutral_is_decided_before_the_projection(
     content = RecordDict({"arrays": record(model), PROPOSAL_KEY: ConfigRecord({**fields})})
     opened = GaussianRelease().open(content)
     update = spoil(np.ones(300)).astype(np.float32)
-    assert ModelLayout.of(model, part).project(np.full(300, np.nan)).shape == (4,)
+    if len(update) == 300:
+        assert np.isfinite(ModelLayout.of(model, part).project(update)).all()
     with noted() as notes:
         report = opened.privatize(RecordDict({"a": record({"w": update})}), RandomSource.seeded(0))
     assert notes == (["gaussian"] if neutral else [])
     assert (len(report), report[-1]) == (1 + 4 + 1, int(neutral))
     opened.check_form(report)
     assert len(opened.neutral(RandomSource.seeded(0))) == len(report)
+
+
+def test_what_spoils_a_rehearsal_is_in_the_part() -> None:
+    """Of NaN in the trunk nothing is said; of NaN in the head the array is named."""
+    fields = {**PROPOSALS["gaussian"][1], "trainable": [*HEAD]}
+    content = RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: ConfigRecord({**fields})})
+    opened, nan = GaussianRelease().open(content), np.full((7, 11), np.nan, dtype=np.float32)
+    good = RecordDict({"a": record({**TARGET, "trunk.weight": nan})})
+    assert opened.complaint(good) is None
+    bad = RecordDict({"a": record({**TARGET, "head.bias": np.full(100, np.inf)})})
+    assert "'head.bias', shape (100,), 0 NaN and 100 infinite" in str(opened.complaint(bad))
+    missing = RecordDict({"a": record({"head.bias": TARGET["head.bias"]})})
+    assert "arrays missing or added: ['head.weight']" in str(opened.complaint(missing))
 
 
 def test_the_magnitude_bit_is_about_the_projection() -> None:
