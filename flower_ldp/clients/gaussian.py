@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr.app import RecordDict
 
@@ -29,7 +29,7 @@ class GaussianRelease:
         it the proposal decides. Others that the app replies never leave.
     """
 
-    trainable: Trainable | None = None
+    trainable: Trainable | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         patterns_of(self.trainable)  # its type
