@@ -64,10 +64,21 @@ def _training(chosen: EncryptConfig, section: UpdateSection, report: Report) -> 
         | ({"delta": spent.delta} if spent.delta else {}),
         meaning={"round": meaning(spent)},
     )
-    report.pairs([*pairs, ("epsilon a round", _cost(spent, events))])
+    report.pairs([*pairs, *_part(section), ("epsilon a round", _cost(spent, events))])
     report.line(f"One round: {meaning(spent)}")
     if spent.delta:
         report.line(f"With a probability of up to {spent.delta:g} not even that holds.")
+
+
+def _part(section: UpdateSection) -> Pairs:
+    """Say which part of a model is trained, if the section says so."""
+    said: Pairs = []
+    if section.trainable is not None:
+        said.append(("arrays", ", ".join(section.trainable)))
+    if section.subspace is not None:
+        within = f"{section.subspace.dimension:,} public dimensions, seed {section.subspace.seed}"
+        said.append(("subspace", f"{within}; reports are about these numbers, not weights"))
+    return said
 
 
 def _cost(spent: PrivacySpent, events: tuple[PrivacyEvent, ...]) -> str:
@@ -106,11 +117,9 @@ def _gaussian(chosen: DPEncryptConfig) -> tuple[Facts, Pairs]:
 
 def _codeword(codeword: CodewordConfig) -> tuple[Facts, Pairs]:
     mechanism, optimizer = codeword.mechanism(), codeword.server_optimizer()
-    examples = {
-        size: mechanism.plan(size)
-        for size in _SIZES
-        if max(mechanism.favoured, mechanism.blocks) <= size
-    }
+    sizes = _SIZES if codeword.subspace is None else (max(codeword.subspace.dimension, 2),)
+    least = max(mechanism.favoured, mechanism.blocks)
+    examples = {size: mechanism.plan(size) for size in sizes if least <= size}
     facts: Facts = {
         "reports": {
             str(size): {"bits": plan.bits, "favoured": plan.favoured, "efficiency": plan.efficiency}

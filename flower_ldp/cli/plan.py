@@ -49,7 +49,10 @@ app = typer.Typer(
 
 @app.command("signds", cls=Command, epilog=epilog(*_EXAMPLES))
 def signds(
-    params: Annotated[int | None, typer.Option(help="Number of weights of the model, d.")] = None,
+    params: Annotated[
+        int | None,
+        typer.Option(help="Number of weights that are trained, d; in a subspace, its dimensions."),
+    ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Of the selection, per round and client, in (0, 100].")
     ] = None,
@@ -129,7 +132,10 @@ def signds(
 @app.command("codeword", cls=Command, epilog=epilog(*_CODEWORD))
 def codeword(
     epsilon: Annotated[float, typer.Option(help="Per round and client, in (0, 100].")],
-    params: Annotated[int, typer.Option(help="Number of weights of the model, d.")],
+    params: Annotated[
+        int,
+        typer.Option(help="Number of weights that are trained, d; in a subspace, its dimensions."),
+    ],
     favoured: Annotated[
         int, typer.Option(help="Codewords that are favoured; 0 chooses what is worth most.")
     ] = 0,
@@ -255,7 +261,10 @@ def gaussian(
         float | None,
         typer.Option(help="Of all rounds together, in [1e-12, 1); the sum if left out."),
     ] = None,
-    params: Annotated[int | None, typer.Option(help="Weights of the model; for the bytes.")] = None,
+    params: Annotated[
+        int | None,
+        typer.Option(help="Weights that are trained, or a subspace's dimensions; for the bytes."),
+    ] = None,
     clients: Annotated[int | None, typer.Option(help="Clients of a round.")] = None,
     as_json: JsonOption = False,
 ) -> None:

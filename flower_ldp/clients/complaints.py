@@ -41,12 +41,11 @@ def update_complaint(
     except Exception as error:
         return f"the reply holds no model like the one sent: {error}"
     spoiled, start = [], 0
-    for spec in layout.specs:
-        if spec.is_float:
-            piece = update[start : start + spec.size]
-            start += spec.size
-            if not np.isfinite(piece).all():
-                spoiled.append(f"of array {quoted(spec.name)}, shape {spec.shape}, {_odd(piece)}")
+    for spec in layout.updated:
+        piece = update[start : start + spec.size]
+        start += spec.size
+        if not np.isfinite(piece).all():
+            spoiled.append(f"of array {quoted(spec.name)}, shape {spec.shape}, {_odd(piece)}")
     return f"the update is not finite: {'; '.join(spoiled[:_MOST_ARRAYS])}" if spoiled else None
 
 

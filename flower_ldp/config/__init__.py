@@ -40,6 +40,7 @@ from flower_ldp.config.encrypt import (
 )
 from flower_ldp.config.evaluation import LaplaceEvalConfig, MetricConfig, UnsupervisedConfig
 from flower_ldp.config.labels import LabelDPConfig, load_label_config, parse_label_config
+from flower_ldp.config.part import SubspaceConfig
 from flower_ldp.config.signds import FixedLengthConfig, MomentumConfig, SignDSConfig
 from flower_ldp.config.split import (
     EmbeddingDPConfig,
@@ -65,6 +66,7 @@ __all__ = [
     "PwEncryptConfig",
     "SignDSConfig",
     "SplitConfig",
+    "SubspaceConfig",
     "TrainConfig",
     "UnsupervisedConfig",
     "UpdateSection",

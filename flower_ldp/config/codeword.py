@@ -6,8 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from flower_ldp.config.part import Patterns, SubspaceConfig
 from flower_ldp.config.signds import FixedLengthConfig, MomentumConfig
 from flower_ldp.mechanisms.codeword import Codeword
+from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import ServerOptimizer
 from flower_ldp.yaml_source import Section, interval
@@ -29,6 +31,10 @@ class CodewordConfig(Section):
     codeword_server_optimizer : mapping
         ``kind: momentum`` or ``kind: fixed_length`` with its fields. Required: most of the
         estimate's length is noise.
+    trainable : str or list of str, optional
+        Names or patterns of the arrays that are trained; all by default.
+    subspace : mapping, optional
+        ``dimension`` and ``seed`` of the public subspace that the run moves in.
     """
 
     codeword_eps: Annotated[float, interval("(0, 100]")]
@@ -38,6 +44,8 @@ class CodewordConfig(Section):
     codeword_server_optimizer: Annotated[
         MomentumConfig | FixedLengthConfig, Field(discriminator="kind")
     ]
+    trainable: Patterns | None = None
+    subspace: SubspaceConfig | None = None
 
     def mechanism(self) -> Codeword:
         """Return the mechanism, for :class:`~flower_ldp.strategies.CodewordStrategy`."""
@@ -55,3 +63,7 @@ class CodewordConfig(Section):
     def server_optimizer(self) -> ServerOptimizer:
         """Return the server optimizer with fresh state."""
         return self.codeword_server_optimizer.build()
+
+    def public_subspace(self) -> Subspace | None:
+        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
+        return None if self.subspace is None else self.subspace.build()

@@ -11,9 +11,11 @@ from pydantic_core import PydanticCustomError
 
 from flower_ldp.config.codeword import CodewordConfig
 from flower_ldp.config.evaluation import LaplaceEvalConfig, UnsupervisedConfig
+from flower_ldp.config.part import Patterns, SubspaceConfig
 from flower_ldp.config.signds import SignDSConfig
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, NoProtectionWarning
+from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import Health
 from flower_ldp.yaml_source import Section, YamlFormat, interval
@@ -28,11 +30,17 @@ class DPEncryptConfig(Section):
         Of a round, per client. For ``DP_ENCRYPT`` in [0.001, 100] and [1e-18, 0.5].
     dp_norm_clip : float
         Length to which longer updates are scaled. For ``DP_ENCRYPT`` in [1e-30, 1e30].
+    trainable : str or list of str, optional
+        Names or patterns of the arrays that are trained; all by default.
+    subspace : mapping, optional
+        ``dimension`` and ``seed`` of the public subspace that the run moves in.
     """
 
     dp_eps: Annotated[float, interval("(0, inf)")] = 50.0
     dp_delta: Annotated[float, interval("(0, 1)")] = 0.01
     dp_norm_clip: Annotated[float, interval("(0, inf)")] = 1.0
+    trainable: Patterns | None = None
+    subspace: SubspaceConfig | None = None
 
     def mechanism(self) -> Gaussian:
         """Return the mechanism, for :class:`~flower_ldp.strategies.GaussianStrategy`.
@@ -47,6 +55,10 @@ class DPEncryptConfig(Section):
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return epsilon and delta of the report."""
         return self.mechanism().events()
+
+    def public_subspace(self) -> Subspace | None:
+        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
+        return None if self.subspace is None else self.subspace.build()
 
 
 #: Sections that say how updates are protected; each states its ``events``.

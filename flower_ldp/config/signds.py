@@ -7,8 +7,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from flower_ldp.config.part import Patterns, SubspaceConfig
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, ServerOptimizer
 from flower_ldp.strategies.step_size import Scaling
@@ -71,6 +73,10 @@ class SignDSConfig(Section):
         How the sum of signs is scaled.
     sign_server_optimizer : mapping, optional
         ``kind: momentum`` or ``kind: fixed_length`` with its fields.
+    trainable : str or list of str, optional
+        Names or patterns of the arrays that are trained; all by default.
+    subspace : mapping, optional
+        ``dimension`` and ``seed`` of the public subspace that the run moves in.
     """
 
     sign_k: Annotated[float, interval("(0, 0.25]")] | None = 0.01
@@ -87,6 +93,8 @@ class SignDSConfig(Section):
     sign_server_optimizer: (
         Annotated[MomentumConfig | FixedLengthConfig, Field(discriminator="kind")] | None
     ) = None
+    trainable: Patterns | None = None
+    subspace: SubspaceConfig | None = None
 
     @model_validator(mode="after")
     def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
@@ -127,3 +135,7 @@ class SignDSConfig(Section):
         """Return the server optimizer with fresh state, if one is configured."""
         chosen = self.sign_server_optimizer
         return None if chosen is None else chosen.build()
+
+    def public_subspace(self) -> Subspace | None:
+        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
+        return None if self.subspace is None else self.subspace.build()

@@ -10,6 +10,7 @@ from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword, NamedCodeword
+from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.health import Health
@@ -17,6 +18,7 @@ from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.codeword import CodewordProposal
+from flower_ldp.wire.part import Trainable
 
 
 class CodewordTally:
@@ -78,6 +80,12 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         How often a client is asked in a whole run, by sampling without replacement; a
         :class:`~flower_ldp.strategies.ClientPool` to share it with an evaluation or to keep it
         in a file. By default every round samples anew, as FedAvg does.
+    trainable : str or sequence of str, optional
+        Names or patterns (``"head.*"``) of the arrays that reports are about; others are sent to
+        clients and never move. By default all floating-point arrays.
+    subspace : Subspace, optional
+        Public; reports are about the update's projection onto it, and the model moves in it
+        alone. By default reports are about the update, weight by weight.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
@@ -87,7 +95,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     Raises
     ------
     TypeError
-        If the mechanism, the optimizer or the health is of another type.
+        If the mechanism, the optimizer, the health or the part is of another type.
 
     Examples
     --------
@@ -106,6 +114,8 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         *,
         health: Health | None = None,
         answers_per_client: int | ClientPool | None = None,
+        trainable: Trainable | None = None,
+        subspace: Subspace | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_train_nodes: int = 2,
@@ -125,6 +135,8 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
             server_optimizer=server_optimizer,
             health=health,
             answers_per_client=answers_per_client,
+            trainable=trainable,
+            subspace=subspace,
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
             min_train_nodes=min_train_nodes,

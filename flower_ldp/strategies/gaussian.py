@@ -72,6 +72,12 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
         How often a client is asked in a whole run, by sampling without replacement; a
         :class:`~flower_ldp.strategies.ClientPool` to share it with an evaluation or to keep it
         in a file. By default every round samples anew, as FedAvg does.
+    trainable : str or sequence of str, optional
+        Names or patterns (``"head.*"``) of the arrays that reports are about; others are sent to
+        clients and never move. By default all floating-point arrays.
+    subspace : Subspace, optional
+        Public; reports are about the update's projection onto it, and the model moves in it
+        alone. By default reports are about the update, weight by weight.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
@@ -81,7 +87,7 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
     Raises
     ------
     TypeError
-        If the mechanism or the health is of another type.
+        If the mechanism, the health or the part is of another type.
 
     Examples
     --------

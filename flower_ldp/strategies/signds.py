@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.selection import Selection, SignSum
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.checks import must_be
@@ -18,6 +19,7 @@ from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.server_optimizer import FixedLength, ServerOptimizer
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
 from flower_ldp.strategies.training import TrainingStrategy
+from flower_ldp.wire.part import Trainable
 from flower_ldp.wire.signds import SignDSProposal, decode_report
 
 
@@ -118,6 +120,12 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         How often a client is asked in a whole run, by sampling without replacement; a
         :class:`~flower_ldp.strategies.ClientPool` to share it with an evaluation or to keep it
         in a file. By default every round samples anew, as FedAvg does.
+    trainable : str or sequence of str, optional
+        Names or patterns (``"head.*"``) of the arrays that reports are about; others are sent to
+        clients and never move. By default all floating-point arrays.
+    subspace : Subspace, optional
+        Public; reports are about the update's projection onto it, and the model moves in it
+        alone. By default reports are about the update, weight by weight.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
@@ -130,7 +138,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         For a learned step with an optimizer of fixed length: clients would pay for bits
         that set no length.
     TypeError
-        If the mechanism, the step, the optimizer or the health is of another type.
+        If the mechanism, the step, the optimizer, the health or the part is of another type.
 
     Examples
     --------
@@ -152,6 +160,8 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         server_optimizer: ServerOptimizer | None = None,
         health: Health | None = None,
         answers_per_client: int | ClientPool | None = None,
+        trainable: Trainable | None = None,
+        subspace: Subspace | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_train_nodes: int = 2,
@@ -178,6 +188,8 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
             server_optimizer=server_optimizer,
             health=health,
             answers_per_client=answers_per_client,
+            trainable=trainable,
+            subspace=subspace,
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
             min_train_nodes=min_train_nodes,

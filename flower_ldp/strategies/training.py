@@ -29,6 +29,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.strategies.asking import ClientPool, choose_nodes, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
@@ -40,6 +41,7 @@ from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.tally import Tally, read_reports
 from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.part import Part, Trainable, named_by, patterns_of
 
 _log = logging.getLogger("flwr")
 MechanismT = TypeVar("MechanismT")
@@ -72,6 +74,12 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         How often a client is asked in a whole run, by sampling without replacement; a
         :class:`~flower_ldp.strategies.ClientPool` to share it with an evaluation or to keep it
         in a file. By default every round samples anew, as FedAvg does.
+    trainable : str or sequence of str, optional
+        Names or patterns (``"head.*"``) of the arrays that reports are about; others are sent to
+        clients and never move. By default all floating-point arrays.
+    subspace : Subspace, optional
+        Public; reports are about the update's projection onto it, and the model moves in it
+        alone. By default reports are about the update, weight by weight.
     fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg.
     fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
@@ -81,7 +89,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
     Raises
     ------
     TypeError
-        If the mechanism or the health is of another type.
+        If the mechanism, the health or the part is of another type.
     """
 
     #: Type of the mechanism, and what to write for one.
@@ -95,6 +103,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         server_optimizer: ServerOptimizer | None = None,
         health: Health | None = None,
         answers_per_client: int | ClientPool | None = None,
+        trainable: Trainable | None = None,
+        subspace: Subspace | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 0.0,
         min_train_nodes: int = 2,
@@ -106,6 +116,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
     ) -> None:
         must_be("mechanism", mechanism, self._mechanism_type, self._mechanism_example)
         must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
+        must_be("subspace", subspace, (Subspace, NoneType), "a Subspace, as Subspace(2_000)")
         super().__init__(
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
@@ -118,7 +129,9 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         )
         self.mechanism = mechanism
         self.server_optimizer = server_optimizer
+        self.subspace = subspace
         self.proposals = Proposals()
+        self._trainable = patterns_of(trainable)
         self._pool = pool_of(answers_per_client)
         self._complaints = Complaints()
         self._health = HealthWatch(health)
@@ -133,7 +146,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         Parameters
         ----------
         dimension : int
-            d, entries of the update.
+            Entries that a report is about: those of the update, or the subspace's.
         participation : float
             Fraction of the available clients that are asked.
 
@@ -151,6 +164,11 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         """Log the configuration and what it costs."""
         for line in self._description():
             _log.info("%s", line)
+        if self._trainable is not None:
+            _log.info("\t├──> Trained: %s", ", ".join(self._trainable))
+        if self.subspace is not None:
+            within = self.subspace
+            _log.info("\t├──> In %d public dimensions, seed %d", within.dimension, within.seed)
         super().summary()
 
     def configure_train(
@@ -161,19 +179,22 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         Raises
         ------
         ValueError
-            If reports about a model of this size could make no step. Nobody was asked.
+            If reports about a model of this size could make no step, ``trainable`` names what is
+            none of its floating-point arrays, or the subspace has more dimensions than they have
+            weights. Nobody was asked.
         """
+        model = {name: array.numpy() for name, array in arrays.items()}
+        layout = self._layout(model)
         messages = self._messages(server_round, arrays, config, grid)
         if not messages and self._pool is not None:
             self._round = None
             return []
-        model = {name: array.numpy() for name, array in arrays.items()}
-        layout = ModelLayout.of(model)
         available = len(list(grid.get_node_ids()))
         participation = len(messages) / available if available else 0.0
-        tally = self._tally(layout.dimension, participation)
+        tally = self._tally(layout.entries, participation)
         asked = tally.proposal
-        nodes = propose(messages, asked.to_fields(), asked.events(), self.proposals)
+        fields = {**asked.to_fields(), **layout.part.to_fields()}
+        nodes = propose(messages, fields, asked.events(), self.proposals)
         self._round = _Round(server_round, model, layout, tally, nodes)
         return messages
 
@@ -228,6 +249,11 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         """
         return self.proposals.report(delta=delta)
 
+    def _layout(self, model: Mapping[str, NDArray[Any]]) -> ModelLayout:
+        """Return what of the model reports are about, and where it lies."""
+        names = None if self._trainable is None else named_by(self._trainable, model)
+        return ModelLayout.of(model, Part(names, self.subspace))
+
     def _messages(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
@@ -260,7 +286,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
     def _metrics(self, current: _Round, judge: ReplyFilter, own: Metrics) -> MetricRecord:
         proposal, values = current.tally.proposal, reply_metrics(judge)
         if judge.accepted:  # all reports of a round have one length
-            values["bytes-up"] = float(proposal.report_bytes(current.layout.dimension))
+            values["bytes-up"] = float(proposal.report_bytes(current.layout.entries))
         values |= {
             **own,
             **self._health.values(),
@@ -277,8 +303,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             step = current.tally.step(reports).astype(np.float32, copy=False)
             if self.server_optimizer is not None:
                 step = self.server_optimizer.step(step, current.server_round)
-            moved = current.layout.add(current.model, step)
-        if not all(np.isfinite(array).all() for array in moved.values()):
+            moved = current.layout.add(current.model, current.layout.lift(step))
+        if not all(np.isfinite(moved[spec.name]).all() for spec in current.layout.updated):
             _log.error("the step of round %d is not finite: the model stays", current.server_round)
             return None
         return ArrayRecord({name: Array(array) for name, array in moved.items()})

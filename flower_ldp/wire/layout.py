@@ -2,7 +2,9 @@
 
 Both ends flatten the floating-point arrays of the model in the record's order; an array
 with no axes counts as one entry. Integer and boolean arrays (BatchNorm's counters, say)
-are not trained by a private report: they stay what the server sent.
+are not trained by a private report: they stay what the server sent. So do floating-point arrays
+that a proposal leaves out (:mod:`flower_ldp.wire.part`); where it states a subspace, the vector
+that a report is about is the projection of the update, of k entries.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import quoted
+from flower_ldp.wire.part import WHOLE, Part
 
 _FLOATS = ("f2", "f4", "f8")
 _COUNTERS = "biu"
@@ -31,7 +34,7 @@ class ArraySpec:
 
     @property
     def is_float(self) -> bool:
-        """Whether the array belongs to the update."""
+        """Whether the array can belong to the update."""
         return self.dtype.kind == "f"
 
     @property
@@ -48,19 +51,30 @@ class ModelLayout:
     ----------
     specs : tuple of ArraySpec
         All arrays, counters included.
+    part : Part
+        What of them reports are about; all floating-point arrays by default.
     """
 
     specs: tuple[ArraySpec, ...]
+    part: Part = WHOLE
 
     @classmethod
-    def of(cls, arrays: Mapping[str, NDArray[Any]]) -> ModelLayout:
+    def of(cls, arrays: Mapping[str, NDArray[Any]], part: Part = WHOLE) -> ModelLayout:
         """Read the layout of a model.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            The model.
+        part : Part
+            What of it reports are about.
 
         Raises
         ------
         ValueError
-            If an array is neither float16, float32, float64, integer nor boolean, or if
-            no floating-point entry is left.
+            If an array is neither float16, float32, float64, integer nor boolean; if the part
+            names what is no floating-point array; if no floating-point entry is left; or if
+            there are fewer than the subspace has dimensions.
         """
         specs = []
         for name, array in arrays.items():
@@ -69,25 +83,45 @@ class ModelLayout:
                     f"array {quoted(name)} has dtype {array.dtype}, which is not supported"
                 )
             specs.append(ArraySpec(name, array.shape, array.dtype))
-        layout = cls(tuple(specs))
+        layout = cls(tuple(specs), part)
+        odd = set(part.names or ()) - {spec.name for spec in layout.updated}
+        if odd:
+            raise ValueError(f"no floating-point arrays of the model: {quoted(sorted(odd))}")
         if layout.dimension == 0:
             raise ValueError("the model has no floating-point entries")
+        if part.subspace is not None:
+            part.subspace.check(layout.dimension)
         return layout
 
     @cached_property
+    def updated(self) -> tuple[ArraySpec, ...]:
+        """The arrays of the update: floating-point, and of the part."""
+        named = self.part.names
+        chosen = None if named is None else frozenset(named)
+        return tuple(
+            spec for spec in self.specs if spec.is_float and (chosen is None or spec.name in chosen)
+        )
+
+    @cached_property
     def dimension(self) -> int:
-        """d: number of floating-point entries."""
-        return sum(spec.size for spec in self.specs if spec.is_float)
+        """d: number of entries of the update."""
+        return sum(spec.size for spec in self.updated)
+
+    @property
+    def entries(self) -> int:
+        """Number of entries that a report is about: the subspace's k, or d without one."""
+        return self.dimension if self.part.subspace is None else self.part.subspace.dimension
 
     def difference(
         self, new: Mapping[str, NDArray[Any]], old: Mapping[str, NDArray[Any]]
     ) -> NDArray[np.float32]:
-        """Return ``new - old`` over the floating-point arrays, flattened.
+        """Return ``new - old`` over the arrays of the update, flattened.
 
         Parameters
         ----------
         new : mapping of str to ndarray
-            The trained model; must have this very layout, in any order of names.
+            The trained model; must have this very layout, in any order of names. Where the part
+            names arrays, others may be left out, and are not looked at.
         old : mapping of str to ndarray
             The model that was sent.
 
@@ -100,10 +134,12 @@ class ModelLayout:
         ValueError
             If ``new`` has other arrays, shapes or dtypes. The text names them.
         """
-        if set(new) != {spec.name for spec in self.specs}:
-            missing = sorted({spec.name for spec in self.specs} ^ set(new))
-            raise ValueError(f"arrays missing or added: {quoted(missing)}")
-        for spec in self.specs:
+        wanted = self.specs if self.part.names is None else self.updated
+        known, required = ({spec.name for spec in specs} for specs in (self.specs, wanted))
+        odd = (set(new) - known) | (required - set(new))
+        if odd:
+            raise ValueError(f"arrays missing or added: {quoted(sorted(odd))}")
+        for spec in wanted:
             got = new[spec.name]
             if got.shape != spec.shape or got.dtype != spec.dtype:
                 raise ValueError(
@@ -112,26 +148,50 @@ class ModelLayout:
                 )
         update = np.empty(self.dimension, dtype=np.float32)
         start = 0
-        for spec in self.specs:
-            if spec.is_float:
-                piece = update[start : start + spec.size].reshape(spec.shape)
-                with np.errstate(all="ignore"):
-                    # An overflow becomes an infinity, which the mechanism refuses.
-                    # float16 is widened first: its differences round and overflow early.
-                    np.subtract(
-                        new[spec.name],
-                        old[spec.name],
-                        out=piece,
-                        dtype=np.promote_types(spec.dtype, np.float32),
-                        casting="same_kind",
-                    )
-                start += spec.size
+        for spec in self.updated:
+            piece = update[start : start + spec.size].reshape(spec.shape)
+            with np.errstate(all="ignore"):
+                # An overflow becomes an infinity, which the mechanism refuses.
+                # float16 is widened first: its differences round and overflow early.
+                np.subtract(
+                    new[spec.name],
+                    old[spec.name],
+                    out=piece,
+                    dtype=np.promote_types(spec.dtype, np.float32),
+                    casting="same_kind",
+                )
+            start += spec.size
         return update
+
+    def project(self, update: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Return what a report is about: the update, or its projection onto the subspace.
+
+        Parameters
+        ----------
+        update : ndarray of floats, shape (d,)
+            Of :meth:`difference`: finite numbers within float32 stay finite.
+        """
+        return update if self.part.subspace is None else self.part.subspace.project(update)
+
+    def lift(self, step: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Return the update that a step of so many entries as a report is about stands for.
+
+        Parameters
+        ----------
+        step : ndarray of floats, shape (entries,)
+            What reports say, in the subspace if there is one.
+
+        Returns
+        -------
+        ndarray of floats, shape (d,)
+        """
+        within = self.part.subspace
+        return step if within is None else within.lift(step, self.dimension)
 
     def add(
         self, arrays: Mapping[str, NDArray[Any]], update: NDArray[np.floating[Any]]
     ) -> dict[str, NDArray[Any]]:
-        """Return the model moved by a flat update; counters are passed on unchanged.
+        """Return the model moved by a flat update; what is not of it is passed on unchanged.
 
         Parameters
         ----------
@@ -147,15 +207,11 @@ class ModelLayout:
         """
         if update.shape != (self.dimension,):
             raise ValueError(f"update must have shape ({self.dimension},), got {update.shape}")
-        moved: dict[str, NDArray[Any]] = {}
+        moved = {spec.name: arrays[spec.name] for spec in self.specs}
         start = 0
-        for spec in self.specs:
-            array = arrays[spec.name]
-            if spec.is_float:
-                piece = update[start : start + spec.size].reshape(spec.shape)
-                # asarray: numpy turns a sum of arrays without axes into a scalar
-                moved[spec.name] = np.asarray(array + piece, dtype=spec.dtype)
-                start += spec.size
-            else:
-                moved[spec.name] = array
+        for spec in self.updated:
+            piece = update[start : start + spec.size].reshape(spec.shape)
+            # asarray: numpy turns a sum of arrays without axes into a scalar
+            moved[spec.name] = np.asarray(arrays[spec.name] + piece, dtype=spec.dtype)
+            start += spec.size
         return moved

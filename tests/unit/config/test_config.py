@@ -165,7 +165,7 @@ def literal(value: float) -> str:
 
 
 def test_every_number_of_the_section_is_in_the_table() -> None:
-    others = {"sign_scaling", "sign_server_optimizer"}
+    others = {"sign_scaling", "sign_server_optimizer", "trainable", "subspace"}
     assert {name for name, *_ in INTERVALS} | others == set(SignDSConfig.model_fields)
 
 

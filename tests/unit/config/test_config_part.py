@@ -1,0 +1,98 @@
+"""``trainable`` and ``subspace`` in the three sections that training goes by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.cli.config_answers import answer
+from flower_ldp.cli.output import Report
+from flower_ldp.config import parse_config
+from flower_ldp.errors import ConfigError
+from flower_ldp.mechanisms import Subspace
+
+SECTIONS = {
+    "SIGNDS": "signds: {sign_eps: 8.0, sign_k: null, ",
+    "CODEWORD": "codeword: {codeword_eps: 8.0, codeword_server_optimizer: {kind: momentum}, ",
+    "DP_ENCRYPT": "dp_encrypt: {",
+}
+EVERY = pytest.mark.parametrize("kind", SECTIONS)
+
+
+def text(kind: str, part: str) -> str:
+    return f"encrypt:\n  encrypt_train_type: {kind}\n  {SECTIONS[kind]}{part}}}\n"
+
+
+@EVERY
+def test_a_part_is_what_a_strategy_takes(kind: str) -> None:
+    part = "trainable: [head.*, '*lora*'], subspace: {dimension: 2000, seed: 3}"
+    section = parse_config(text(kind, part)).encrypt.training()
+    assert section is not None
+    assert section.trainable == ("head.*", "*lora*")
+    assert section.public_subspace() == Subspace(2_000, 3)
+
+
+@EVERY
+def test_a_single_pattern_is_text_and_the_seed_may_be_left_out(kind: str) -> None:
+    section = parse_config(text(kind, "trainable: head.*, subspace: {dimension: 9}"))
+    chosen = section.encrypt.training()
+    assert chosen is not None
+    assert chosen.trainable == ("head.*",)
+    assert chosen.public_subspace() == Subspace(9)
+
+
+@EVERY
+@pytest.mark.parametrize("part", ["", "trainable: null, subspace: null"])
+def test_without_them_all_of_the_model_is_trained(kind: str, part: str) -> None:
+    section = parse_config(text(kind, part)).encrypt.training()
+    assert section is not None
+    assert (section.trainable, section.public_subspace()) == (None, None)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("trainable: 3", "trainable must be a name or pattern of arrays, or a list, got 3"),
+        ("trainable: []", "trainable must be a name"),
+        ("trainable: ['']", "trainable must be a name"),
+        ("trainable: [1]", "trainable must be a name"),
+        ("subspace: 2000", "subspace must be a section"),
+        ("subspace: {}", "subspace.dimension is missing"),
+        ("subspace: {dimension: 0}", r"dimension must be an integer in \[1, 4194304\]"),
+        ("subspace: {dimension: 2.5}", "dimension must be an integer"),
+        ("subspace: {dimension: 2, seed: -1}", "seed must be an integer in"),
+        ("subspace: {dimension: 2, kind: fast}", "kind is not a known field"),
+    ],
+)
+def test_other_parts_are_refused_by_line_and_field(kind: str, part: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"line 3: .*{words}"):
+        parse_config(text(kind, part))
+
+
+def test_a_seed_is_below_2_to_the_63() -> None:
+    largest = parse_config(text("SIGNDS", f"subspace: {{dimension: 2, seed: {2**63 - 1}}}"))
+    assert largest.encrypt.signds.public_subspace() == Subspace(2, 2**63 - 1)
+    with pytest.raises(ConfigError, match="seed must be an integer"):
+        parse_config(text("SIGNDS", f"subspace: {{dimension: 2, seed: {2**63}}}"))
+
+
+@EVERY
+def test_config_check_says_which_part(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "part.yaml"
+    file.write_text(text(kind, "trainable: head.*, subspace: {dimension: 2000, seed: 3}"))
+    report = Report(as_json=True)
+    answer(file, report)
+    parameters = json.loads(json.dumps(report.facts, default=str))["parameters"]
+    assert parameters["trainable"] == ["head.*"]
+    assert parameters["subspace"] == {"dimension": 2000, "seed": 3}
+    if kind == "CODEWORD":
+        assert list(report.facts["reports"]) == ["2000"]  # type: ignore[call-overload]
+    answer(file, Report(as_json=False))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2,000 public dimensions, seed 3; reports are about these numbers" in said
+    assert "arrays head.*" in said.replace(":", "")
