@@ -151,15 +151,20 @@ class SelectionPlan:
         if fraction == 1.0:
             return 0.0
         gained = reports * self.worth**2 / self.dimension
-        limit = 2.0 * fraction * mean_of_top(fraction) ** 2
-        return math.sqrt(gained / (1.0 + gained / limit))
+        return math.sqrt(gained / (1.0 + gained / self._along))
 
     @property
     def pure_noise(self) -> PureNoise:
         """The law of a sum of uniform selections: l = h, and q the mean square of an overlap."""
         h, share = self.dim_out, self.dim_out / self.dimension
         spread = h * share * (1.0 - share) * (self.dimension - h) / max(self.dimension - 1, 1)
-        return PureNoise(h, spread + (h * share) ** 2)
+        return PureNoise(h, spread + (h * share) ** 2, self._along)
+
+    @property
+    def _along(self) -> float:
+        """a^2: squared cosine of the mean report with an update of normal entries."""
+        fraction = self.top_size / self.dimension
+        return 2.0 * fraction * mean_of_top(fraction) ** 2 if fraction < 1.0 else 1.0
 
     @property
     def _excess(self) -> float:

@@ -46,21 +46,6 @@ class Verdict(Enum):
         return cls.POOR if cosine >= POOR_COSINE else cls.HOPELESS
 
 
-class Worth(Protocol):
-    """What a mechanism's plan for one dimension says of sums of its reports."""
-
-    @property
-    def dimension(self) -> int:
-        """d, entries of the update."""
-
-    @property
-    def efficiency(self) -> float:
-        """How many weights' worth a report is."""
-
-    def cosine_of_sum(self, reports: int) -> float:
-        """Return the expected cosine of a round's sum with its clients' direction."""
-
-
 @dataclass(frozen=True)
 class PureNoise:
     r"""The square length of a sum of uniform reports, whose products are uncorrelated.
@@ -77,18 +62,21 @@ class PureNoise:
         l, of one report.
     square_product : float
         q, mean square of the inner product of two.
+    along : float
+        Share of the square of a mean report that lies along the update; the rest leans away.
     """
 
     square_length: float
     square_product: float
+    along: float = 1.0
 
     def deviation(self, reports: int) -> float:
         """Return the standard deviation of :meth:`signal` if there is none."""
         spread = math.sqrt(2.0 * self.square_product * (1.0 - 1.0 / reports))
-        return spread / self.square_length
+        return self.along * spread / self.square_length
 
     def signal(self, square_of_sum: float, reports: int) -> float:
-        """Return an estimate of x: what the sum has beyond noise, over the noise.
+        """Return an estimate of x: what the sum has beyond noise, along the update, over the noise.
 
         Unbiased, so it may be negative; of clients that differ it is that of what they share.
 
@@ -99,7 +87,26 @@ class PureNoise:
         reports : int
             N, at least 1.
         """
-        return square_of_sum / (reports * self.square_length) - 1.0
+        return self.along * (square_of_sum / (reports * self.square_length) - 1.0)
+
+
+class Worth(Protocol):
+    """What a mechanism's plan for one dimension says of sums of its reports."""
+
+    @property
+    def dimension(self) -> int:
+        """d, entries of the update."""
+
+    @property
+    def efficiency(self) -> float:
+        """How many weights' worth a report is."""
+
+    def cosine_of_sum(self, reports: int) -> float:
+        """Return the expected cosine of a round's sum with its clients' direction."""
+
+    @property
+    def pure_noise(self) -> PureNoise:
+        """The law of a sum of reports that say nothing."""
 
 
 def signal_of(cosine: float) -> float:

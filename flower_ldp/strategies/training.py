@@ -33,6 +33,8 @@ from flower_ldp.strategies.asking import ClientPool, choose_nodes, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.health import Health, HealthWatch
+from flower_ldp.strategies.noise_watch import NoiseWatch
+from flower_ldp.strategies.outlook import Preview, Prospect
 from flower_ldp.strategies.patience import patient_start
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
@@ -123,8 +125,25 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         self._complaints = Complaints()
         self._health = HealthWatch(health)
         self._round: _Round | None = None
+        self._prospect = Prospect()
+        self._watch: NoiseWatch | None = None
 
     start = patient_start
+
+    def expect(self, rounds: int, arrays: ArrayRecord, nodes: int) -> None:
+        """Learn of a run that begins: :meth:`start` calls it.
+
+        Parameters
+        ----------
+        rounds : int
+            How many.
+        arrays : ArrayRecord
+            The model.
+        nodes : int
+            How many are there; maybe none yet.
+        """
+        self._prospect.expect(rounds, arrays, nodes)
+        self._watch = NoiseWatch()
 
     @abstractmethod
     def _tally(self, dimension: int, participation: float) -> Tally[Any]:
@@ -147,9 +166,32 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
     def _description(self) -> Iterable[str]:
         """Return lines for the log: the configuration, and what it costs."""
 
+    def _preview(self, dimension: int | None) -> Preview | None:
+        """Return what can be said of a round before it; None says nothing of worth.
+
+        Parameters
+        ----------
+        dimension : int or None
+            d; None if it is not known yet.
+        """
+        return None
+
     def summary(self) -> None:
-        """Log the configuration and what it costs."""
-        for line in self._description():
+        """Log what a client spends in all, the configuration, and what the run can learn.
+
+        What it can learn is known once :meth:`start` was called and the nodes are there.
+        """
+        preview, lines = self._preview(self._prospect.weights), list(self._description())
+        if preview is not None:
+            lines.insert(0, self._prospect.total(preview, self._answers))
+            lines += self._prospect.lines(
+                preview,
+                self._answers,
+                fraction=self.fraction_train,
+                fewest=self.min_train_nodes,
+                available=self.min_available_nodes,
+            )
+        for line in lines:
             _log.info("%s", line)
         super().summary()
 
@@ -175,6 +217,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         asked = tally.proposal
         nodes = propose(messages, asked.to_fields(), asked.events(), self.proposals)
         self._round = _Round(server_round, model, layout, tally, nodes)
+        self._tell(available, len(nodes))
         return messages
 
     def aggregate_train(
@@ -189,8 +232,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         metrics : MetricRecord or None
             ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per
             report); the mechanism's own; ``failing-share`` and ``failing-share-error`` where
-            health bits were asked for; ``epsilon-round`` and ``epsilon-total`` (worst client, a
-            sum), and ``delta-round`` and ``delta-total`` where there are deltas.
+            health bits were asked for; ``epsilon-total`` (worst client, a sum) and
+            ``epsilon-round``, and ``delta-total`` and ``delta-round`` where there are deltas.
 
         Raises
         ------
@@ -211,6 +254,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         stop_if_in_vain(judge, server_round)
         self._health.check(server_round)
         moved = self._moved(current, judge.accepted) if judge.accepted else None
+        if judge.accepted and self._watch is not None and self._watch.watches:
+            self._watch.add(current.tally.summed(), judge.accepted)
         return moved, self._metrics(current, judge, own)
 
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
@@ -240,6 +285,19 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         config["server-round"] = server_round
         record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         return list(self._construct_messages(record, nodes, MessageType.TRAIN))
+
+    def _tell(self, available: int, asked: int) -> None:
+        """Log in a run's first round what it can learn, and watch its steps from there on."""
+        preview = self._preview(self._prospect.weights)
+        if self._watch is None or self._watch.began or preview is None:
+            return
+        outlook = self._prospect.outlook(preview, available, asked, self._answers)
+        if outlook is not None:
+            self._watch.begin(outlook)
+
+    @property
+    def _answers(self) -> int | None:
+        return None if self._pool is None else self._pool.answers_per_client
 
     def _settle(self, current: _Round, judge: ReplyFilter) -> None:
         """Take off what cost nothing, and log what came back."""
