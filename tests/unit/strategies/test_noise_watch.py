@@ -93,8 +93,11 @@ def test_where_noise_cannot_be_told_nothing_is_said(caplog: pytest.LogCaptureFix
 
 
 class FakeGrid:
+    def __init__(self, nodes: int = 20) -> None:
+        self.nodes = nodes
+
     def get_node_ids(self) -> list[int]:
-        return list(range(100, 120))
+        return list(range(100, 100 + self.nodes))
 
 
 @pytest.fixture
@@ -141,6 +144,19 @@ def test_a_run_that_will_not_learn_is_told_in_its_first_round(
     assert "Good would be at least" in verdict.getMessage()
     run(strategy, 1)  # a new run, whose clients were all asked
     assert len(said(caplog, "outlook")) == 1
+
+
+@pytest.mark.usefixtures("_outside_a_run")
+def test_the_quickstart_of_flower_is_told_what_to_change(caplog: pytest.LogCaptureFixture) -> None:
+    """Its 62,006 weights and 100 clients, by the change that the README shows."""
+    strategy = SignDSStrategy(SignDS(epsilon=7.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)))
+    model = record({"w": np.zeros(62_006, dtype=np.float32)})
+    strategy.expect(3, model, 100)
+    grid: Any = FakeGrid(100)
+    assert len(list(strategy.configure_train(1, model, ConfigRecord(), grid))) == 100
+    (verdict,) = said(caplog, "outlook: hopeless")
+    assert verdict.levelno == logging.WARNING
+    assert "Good would be at most 1,700 weights, or at least" in verdict.getMessage()
 
 
 @pytest.mark.usefixtures("_outside_a_run")
