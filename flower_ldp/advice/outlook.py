@@ -135,7 +135,7 @@ class Outlook:
         """Return the verdict in words, with what would make it good."""
         found = self.remedies
         if found is None:
-            return f"{self.verdict.value}: most of what can be learned is learned"
+            return f"{self.verdict.value}: most of what can be learned is learned."
         what = {
             Verdict.POOR: "much of what can be learned is lost in the noise",
             Verdict.HOPELESS: "the steps are noise, and next to nothing is learned",

@@ -32,19 +32,12 @@ _SHOWN = 4.0
 
 
 class NoiseWatch:
-    """Of one run: says once what it can learn, and once that its steps are noise.
-
-    Attributes
-    ----------
-    began : bool
-        Whether the run's first round was asked for.
-    """
+    """Of one run: says once what it can learn, and once that its steps are noise."""
 
     def __init__(self) -> None:
         self._outlook: Outlook | None = None
         self._sum: NDArray[np.float64] | None = None
         self._reports = 0
-        self.began = False
 
     @property
     def watches(self) -> bool:
@@ -53,13 +46,17 @@ class NoiseWatch:
 
     def begin(self, outlook: Outlook) -> None:
         """Log the verdict on a run that begins, and watch its steps from here on."""
-        self._outlook, self.began = outlook, True
+        self._outlook = outlook
         level = logging.INFO if outlook.verdict is Verdict.GOOD else logging.WARNING
         _log.log(
             level,
-            "outlook: %s (expected cosine of the run's steps %.3f, if clients agree)",
+            "outlook: %s Of clients that agree, the steps of %s rounds of %s clients have the "
+            "expected cosine %.3f with their direction, and a round's step %.3f.",
             outlook.judgement(),
+            f"{outlook.rounds:,}",
+            f"{outlook.clients_per_round:,}",
             outlook.run_cosine,
+            outlook.round_cosine,
         )
 
     def add(self, summed: NDArray[Any], reports: int) -> None:

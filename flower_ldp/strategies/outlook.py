@@ -1,8 +1,9 @@
 """What is said of a run before its reports come: the total of a client, and what can be learned.
 
 The summary has it all as far as it is known: the model and the rounds once the run has begun, the
-nodes if they are there. The verdict (:mod:`flower_ldp.advice`) is logged in the first round, when
-they are: a warning, with what to change, where it is not good.
+nodes from the first round on. The verdict (:mod:`flower_ldp.advice`) is logged in that round: a
+warning, with what to change, where it is not good. Nobody asks for nodes before: a strategy's wait
+for them is its own.
 """
 
 from __future__ import annotations
@@ -66,78 +67,26 @@ def total_line(events: tuple[PrivacyEvent, ...], answers: int | None, rounds: in
     return f"at most {total}, asked {asked}. {meaning(total)}"
 
 
-def outlook_lines(preview: Preview, outlook: Outlook, answers: int | None) -> Iterator[str]:
-    """Yield what a run does and what it can learn, for the log."""
-    weights = outlook.weights
-    asked = "every round that it is sampled for" if answers is None else f"{answers:,}"
-    yield f"Answers of a client: {asked}"
-    yield f"Rounds: {outlook.rounds:,} of {outlook.clients_per_round:,} clients each"
-    plan = preview.plan(weights)
-    if isinstance(plan, CodewordPlan):
-        yield f"Sizes: K = {plan.favoured:,} of {plan.codewords:,} codewords"
-    elif isinstance(plan, SelectionPlan):
-        yield f"Sizes: K = {plan.top_size:,}, h = {plan.dim_out:,} of {weights:,} weights"
-    yield f"Step rule: {preview.step_rule}"
-    yield f"Bytes up of an answer: {preview.proposal.report_bytes(weights):,}"
-    for name, value in outlook.rows():
-        yield f"{name[0].upper()}{name[1:]}: {value}"
-
-
 class Prospect:
-    """What is known of a strategy's run before its first round, and the words for it."""
+    """What is known of a strategy's run, and the words for it."""
 
     def __init__(self) -> None:
         self._rounds: int | None = None
         self._weights: int | None = None
-        self._nodes = 0
+        self._outlook: Outlook | None = None
 
-    def expect(self, rounds: int, arrays: ArrayRecord, nodes: int) -> None:
-        """Learn of a run that begins: its rounds, its model, and the nodes that are there."""
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
+        """Learn of a run that begins: its rounds and its model."""
         layout = ModelLayout.of({name: array.numpy() for name, array in arrays.items()})
-        self._rounds, self._weights, self._nodes = rounds, layout.dimension, nodes
+        self._rounds, self._weights, self._outlook = rounds, layout.dimension, None
 
     @property
     def weights(self) -> int | None:
         """d; None if no run has begun."""
         return self._weights
 
-    def total(self, preview: Preview, answers: int | None) -> str:
-        """Return the line on what a client spends in all."""
-        events = preview.proposal.events()
-        return f"\t├──> Total of a client: {total_line(events, answers, self._rounds)}"
-
-    def lines(
-        self,
-        preview: Preview,
-        answers: int | None,
-        *,
-        fraction: float,
-        fewest: int,
-        available: int,
-    ) -> Iterator[str]:
-        """Yield what the run does and can learn, if enough nodes are there to tell.
-
-        Parameters
-        ----------
-        preview : Preview
-            Of the strategy.
-        answers : int or None
-            How often a client may be asked; None in every round.
-        fraction, fewest, available
-            Share of the nodes that a round asks, the fewest of them, and those that must be there.
-        """
-        if self._nodes >= max(available, fewest):
-            each = max(int(self._nodes * fraction), fewest)
-            outlook = self.outlook(preview, self._nodes, each, answers)
-            if outlook is not None:
-                yield f"\t├──> Outlook, with the {self._nodes:,} nodes that are there:"
-                for line in outlook_lines(preview, outlook, answers):
-                    yield f"\t│\t├──{line}"
-
-    def outlook(
-        self, preview: Preview, nodes: int, each: int, answers: int | None
-    ) -> Outlook | None:
-        """Return what the run can learn; None before one with rounds, or if nobody is asked.
+    def ask(self, preview: Preview, nodes: int, each: int, answers: int | None) -> Outlook | None:
+        """Learn who is asked, and return in a run's first round what it can learn.
 
         Parameters
         ----------
@@ -148,7 +97,36 @@ class Prospect:
         answers : int or None
             How often a client may be asked; None in every round.
         """
-        if not self._rounds or self._weights is None or each < 1:
+        if not self._rounds or self._weights is None or self._outlook is not None or each < 1:
             return None
         rounds = self._rounds if answers is None else min(self._rounds, nodes * answers // each)
-        return Outlook(preview.plan, self._weights, nodes, max(rounds, 1), each)
+        self._outlook = Outlook(preview.plan, self._weights, nodes, max(rounds, 1), each)
+        return self._outlook
+
+    def total(self, preview: Preview, answers: int | None) -> str:
+        """Return the line on what a client spends in all."""
+        return total_line(preview.proposal.events(), answers, self._rounds)
+
+    def lines(self, preview: Preview, answers: int | None) -> Iterator[str]:
+        """Yield what the run does and what it can learn, as far as it is known."""
+        often = "1 in every round that it is sampled for" if answers is None else f"{answers:,}"
+        yield f"Answers of a client: {often}"
+        yield f"Step rule: {preview.step_rule}"
+        if self._weights is not None:
+            yield from _sizes(preview.plan(self._weights))
+            yield f"Bytes up of an answer: {preview.proposal.report_bytes(self._weights):,}"
+        outlook = self._outlook
+        if outlook is None:
+            rounds = "" if self._rounds is None else f"{self._rounds:,}; "
+            yield f"Rounds: {rounds}the first says how many clients each has, and the verdict"
+            return
+        yield f"Rounds: {outlook.rounds:,} of {outlook.clients_per_round:,} clients each"
+        for name, value in outlook.rows():
+            yield f"{name[0].upper()}{name[1:]}: {value}"
+
+
+def _sizes(plan: Worth) -> Iterator[str]:
+    if isinstance(plan, CodewordPlan):
+        yield f"Sizes: K = {plan.favoured:,} of {plan.codewords:,} codewords"
+    elif isinstance(plan, SelectionPlan):
+        yield f"Sizes: K = {plan.top_size:,}, h = {plan.dim_out:,} of {plan.dimension:,} weights"

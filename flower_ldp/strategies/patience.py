@@ -35,8 +35,8 @@ class NodesGone(RuntimeError):  # noqa: N818  # a state of the federation
 class Expecting(Protocol):
     """A strategy that says more of a run before its first round."""
 
-    def expect(self, rounds: int, arrays: ArrayRecord, nodes: int) -> None:
-        """Learn of a run that begins: its rounds, its model, and the nodes that are there."""
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
+        """Learn of a run that begins: its rounds and its model."""
 
 
 def patient_grid(
@@ -125,7 +125,7 @@ def patient_start(
     patient = cast(_PatientGrid, patient_grid(grid))
     patient.asked.clear()
     if isinstance(self, Expecting):
-        self.expect(num_rounds, initial_arrays, len(list(grid.get_node_ids())))
+        self.expect(num_rounds, initial_arrays)
     result = Strategy.start(
         self,
         cast(Grid, patient),

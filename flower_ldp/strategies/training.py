@@ -130,19 +130,9 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
 
     start = patient_start
 
-    def expect(self, rounds: int, arrays: ArrayRecord, nodes: int) -> None:
-        """Learn of a run that begins: :meth:`start` calls it.
-
-        Parameters
-        ----------
-        rounds : int
-            How many.
-        arrays : ArrayRecord
-            The model.
-        nodes : int
-            How many are there; maybe none yet.
-        """
-        self._prospect.expect(rounds, arrays, nodes)
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
+        """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
+        self._prospect.expect(rounds, arrays)
         self._watch = NoiseWatch()
 
     @abstractmethod
@@ -179,18 +169,17 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
     def summary(self) -> None:
         """Log what a client spends in all, the configuration, and what the run can learn.
 
-        What it can learn is known once :meth:`start` was called and the nodes are there.
+        The model and the rounds are known once ``start`` was called, and what can be learned from
+        the first round on, which logs it.
         """
-        preview, lines = self._preview(self._prospect.weights), list(self._description())
+        preview = self._preview(self._prospect.weights)
+        lines = list(self._description())
         if preview is not None:
-            lines.insert(0, self._prospect.total(preview, self._answers))
-            lines += self._prospect.lines(
-                preview,
-                self._answers,
-                fraction=self.fraction_train,
-                fewest=self.min_train_nodes,
-                available=self.min_available_nodes,
+            lines.insert(
+                0, f"\t├──> Total of a client: {self._prospect.total(preview, self._answers)}"
             )
+            run = self._prospect.lines(preview, self._answers)
+            lines += ["\t├──> The run", *(f"\t│\t├──{line}" for line in run)]
         for line in lines:
             _log.info("%s", line)
         super().summary()
@@ -288,10 +277,10 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
 
     def _tell(self, available: int, asked: int) -> None:
         """Log in a run's first round what it can learn, and watch its steps from there on."""
-        preview = self._preview(self._prospect.weights)
-        if self._watch is None or self._watch.began or preview is None:
+        preview = None if self._watch is None else self._preview(self._prospect.weights)
+        if self._watch is None or preview is None:
             return
-        outlook = self._prospect.outlook(preview, available, asked, self._answers)
+        outlook = self._prospect.ask(preview, available, asked, self._answers)
         if outlook is not None:
             self._watch.begin(outlook)
 

@@ -27,9 +27,9 @@ _COLUMNS = {
     "bytes-up": ("bytes up per client", ",.0f"),
     "r-est": ("r_est", ".3g"),
     "noise-deviation": ("noise", ".3g"),
-    "epsilon-round": ("epsilon this round", "g"),
     "epsilon-total": ("epsilon in total", "g"),
     "delta-total": ("delta in total", ".3g"),
+    "epsilon-round": ("epsilon this round", "g"),
 }
 
 

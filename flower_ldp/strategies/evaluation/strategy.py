@@ -150,10 +150,10 @@ class ProtectedEvalStrategy(Strategy):
 
     start = patient_start
 
-    def expect(self, rounds: int, arrays: ArrayRecord, nodes: int) -> None:
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Tell the wrapped strategy of a run that begins."""
         if isinstance(self.strategy, Expecting):
-            self.strategy.expect(rounds, arrays, nodes)
+            self.strategy.expect(rounds, arrays)
 
     def summary(self) -> None:
         """Log the evaluation and its cost, then the wrapped strategy's summary."""

@@ -117,7 +117,7 @@ def said(caplog: pytest.LogCaptureFixture, start: str) -> list[logging.LogRecord
 
 def run(strategy: CodewordStrategy, rounds: int) -> None:
     """Run rounds in which each node answers an update of zeros, as an honest gate would."""
-    strategy.expect(rounds, record(MODEL), 20)
+    strategy.expect(rounds, record(MODEL))
     for server_round in range(1, rounds + 1):
         grid: Any = FakeGrid()
         sent = strategy.configure_train(server_round, record(MODEL), ConfigRecord(), grid)
@@ -151,12 +151,12 @@ def test_the_quickstart_of_flower_is_told_what_to_change(caplog: pytest.LogCaptu
     """Its 62,006 weights and 100 clients, by the change that the README shows."""
     strategy = SignDSStrategy(SignDS(epsilon=7.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)))
     model = record({"w": np.zeros(62_006, dtype=np.float32)})
-    strategy.expect(3, model, 100)
+    strategy.expect(3, model)
     grid: Any = FakeGrid(100)
     assert len(list(strategy.configure_train(1, model, ConfigRecord(), grid))) == 100
     (verdict,) = said(caplog, "outlook: hopeless")
     assert verdict.levelno == logging.WARNING
-    assert "Good would be at most 1,700 weights, or at least" in verdict.getMessage()
+    assert "Good would be at most 1,200 weights, or at least 5,100" in verdict.getMessage()
 
 
 @pytest.mark.usefixtures("_outside_a_run")
@@ -178,14 +178,14 @@ def test_a_good_outlook_is_no_warning_and_noise_still_is(caplog: pytest.LogCaptu
              "steps of length 0.5", "Bytes up of an answer: 3"],
         ),
         (
-            SignDSStrategy(SignDS(4.0), LearnedStep(MagRR(1.0)), answers_per_client=2),
+            SignDSStrategy(SignDS(4.0, 0.2), LearnedStep(MagRR(1.0)), answers_per_client=2),
             ["at most epsilon 10 per client, asked 2 times", "Rounds: 2 of 20", "h = ",
              "Step rule: learned by MagRR"],
         ),
         (
             SignDSStrategy(SignDS(4.0, 0.2), FixedStep(1.0)),
             ["at most epsilon 120 per client, asked 30 times", "means nothing", "fixed rate",
-             "Answers of a client: every round"],
+             "Answers of a client: 1 in every round"],
         ),
         (
             GaussianStrategy(Gaussian(1.0, 1e-6, 0.5), answers_per_client=ClientPool(1)),
@@ -193,10 +193,14 @@ def test_a_good_outlook_is_no_warning_and_noise_still_is(caplog: pytest.LogCaptu
         ),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("_outside_a_run")
 def test_the_summary_leads_with_the_total_and_ends_with_the_verdict(
     strategy: Any, lines: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    strategy.expect(30, record(MODEL), 20)
+    strategy.expect(30, record(MODEL))
+    grid: Any = FakeGrid()
+    list(strategy.configure_train(1, record(MODEL), ConfigRecord(), grid))
+    caplog.clear()
     strategy.summary()
     texts = [one.getMessage() for one in caplog.records]
     assert "Total of a client" in texts[0]
@@ -208,14 +212,17 @@ def test_what_is_not_known_yet_is_not_said(caplog: pytest.LogCaptureFixture) -> 
     strategy = SignDSStrategy(SignDS(4.0), FixedStep(1.0))
     strategy.summary()
     assert "at most epsilon 4 per client for each round" in caplog.text
-    strategy.expect(30, record(MODEL), 1)
+    assert "Bytes" not in caplog.text
+    strategy.expect(30, record(MODEL))
     strategy.summary()
+    assert "Rounds: 30; the first says" in caplog.text
+    assert "Bytes up of an answer" in caplog.text
     assert "Verdict" not in caplog.text
 
 
 def test_a_run_of_no_rounds_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     strategy = SignDSStrategy(SignDS(4.0), FixedStep(1.0))
-    strategy.expect(0, record(MODEL), 20)
+    strategy.expect(0, record(MODEL))
     strategy.summary()
     assert "Total of a client: nothing" in caplog.text
     assert "Verdict" not in caplog.text
