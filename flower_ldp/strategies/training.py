@@ -175,9 +175,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         preview = self._preview(self._prospect.weights)
         lines = list(self._description())
         if preview is not None:
-            lines.insert(
-                0, f"\t├──> Total of a client: {self._prospect.total(preview, self._answers)}"
-            )
+            total = self._prospect.total(preview, self._answers)
+            lines.insert(0, f"\t├──> Total of a client by training: {total}")
             run = self._prospect.lines(preview, self._answers)
             lines += ["\t├──> The run", *(f"\t│\t├──{line}" for line in run)]
         for line in lines:

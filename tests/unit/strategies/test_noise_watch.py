@@ -14,13 +14,14 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.advice import Outlook
-from flower_ldp.mechanisms import Codeword, Gaussian, MagRR, RandomSource, SignDS
+from flower_ldp.mechanisms import Codeword, Gaussian, Laplace, MagRR, RandomSource, SignDS
 from flower_ldp.strategies import (
     ClientPool,
     CodewordStrategy,
     FixedLength,
     FixedStep,
     GaussianStrategy,
+    LaplaceEvalStrategy,
     LearnedStep,
     SignDSStrategy,
 )
@@ -173,7 +174,7 @@ def test_a_good_outlook_is_no_warning_and_noise_still_is(caplog: pytest.LogCaptu
     [
         (
             CodewordStrategy(MECHANISM, STEP, answers_per_client=1, fraction_train=0.25),
-            ["Total of a client: at most epsilon 8 per client, asked once", "Rounds: 4 of 5",
+            ["a client by training: at most epsilon 8 per client, asked once", "Rounds: 4 of 5",
              f"K = {MECHANISM.plan(DIMENSION).favoured} of 1,024 codewords",
              "steps of length 0.5", "Bytes up of an answer: 3"],
         ),
@@ -220,11 +221,20 @@ def test_what_is_not_known_yet_is_not_said(caplog: pytest.LogCaptureFixture) -> 
     assert "Verdict" not in caplog.text
 
 
+def test_a_strategy_around_it_tells_it_of_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    inner = CodewordStrategy(MECHANISM, STEP)
+    around = LaplaceEvalStrategy(inner, Laplace(9.0, classes=4, rows=2))
+    around.expect(30, record(MODEL))
+    around.summary()
+    assert "at most epsilon 240 per client, asked 30 times" in caplog.text
+    LaplaceEvalStrategy(FedAvg(), Laplace(9.0, classes=4, rows=2)).expect(30, record(MODEL))
+
+
 def test_a_run_of_no_rounds_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     strategy = SignDSStrategy(SignDS(4.0), FixedStep(1.0))
     strategy.expect(0, record(MODEL))
     strategy.summary()
-    assert "Total of a client: nothing" in caplog.text
+    assert "Total of a client by training: nothing" in caplog.text
     assert "Verdict" not in caplog.text
 
 
