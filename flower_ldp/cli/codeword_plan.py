@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 
 from flower_ldp.cli.costs import Cost, check_count, check_delta, wrong
@@ -10,8 +9,7 @@ from flower_ldp.cli.output import Report, number
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER
-from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
-from flower_ldp.mechanisms.signds_worth import mean_of_top
+from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.wire.codeword import codeword_length
 from flower_ldp.wire.signds import report_length
 
@@ -104,12 +102,12 @@ def _beside_signds(
 ) -> list[tuple[str, str]]:
     """Say what SignDS's reports are worth at the same epsilon, with the sizes that it chooses."""
     other = SignDS(options.epsilon).plan(options.params, quiet=True)
-    efficiency = other.worth**2 / (1.0 - other.worth**2 / options.params)
+    efficiency = other.efficiency
     size = report_length(dimension=other.dimension, dim_out=other.dim_out)
     mine, its, of = plan.efficiency, efficiency, "efficiency of a report"
     cosine = None
     if options.clients is not None:
-        cosine = _signds_cosine(other, options.clients)
+        cosine = other.cosine_of_sum(options.clients)
         mine, its = plan.cosine_of_sum(options.clients), cosine
         of = f"cosine of {options.clients:,} reports"
     better = "codeword" if mine > its else "signds"
@@ -119,11 +117,3 @@ def _beside_signds(
     if cosine is not None:
         said = f"{said}, cosine {cosine:.3f}"
     return [("   of SignDS, its sizes chosen", said), ("better", f"{better}, by the {of}")]
-
-
-def _signds_cosine(plan: SelectionPlan, reports: int) -> float:
-    """Return the cosine of a sum of reports that agree, as ``signds_worth`` derives it."""
-    fraction = plan.top_size / plan.dimension
-    gained = reports * plan.worth**2 / plan.dimension
-    limit = 2.0 * fraction * mean_of_top(fraction) ** 2
-    return math.sqrt(gained / (1.0 + gained / limit))

@@ -75,7 +75,6 @@ class Cost:
         """Return names and values of the sums, for a report's pairs."""
         parts = " + ".join(f"{event.mechanism} {_times(event)}" for event in self.events)
         rows = [
-            ("epsilon a round", f"{self.one.epsilon:.15g} per client, pure ({parts})"),
             (
                 "epsilon in all, pure",
                 f"{self.pure.epsilon:.15g} per client after {self.rounds:,} rounds",
@@ -90,6 +89,7 @@ class Cost:
         if self.smaller.delta > 0:
             chosen = f"{number(self.smaller.epsilon)}, {_at(self.smaller)}"
         rows.append(("   the smaller valid bound", chosen))
+        rows.append(("epsilon a round", f"{self.one.epsilon:.15g} per client, pure ({parts})"))
         return rows
 
     def tell_meaning(self, report: Report) -> None:
@@ -107,8 +107,8 @@ class Cost:
             "total_smaller_delta": self.smaller.delta,
         }
         report.line()
-        report.line(f"One round: {meaning(self.one)}")
         report.line(f"In all:    {meaning(self.pure)}")
+        report.line(f"One round: {meaning(self.one)}")
 
 
 def _times(event: PrivacyEvent) -> str:

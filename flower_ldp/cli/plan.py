@@ -1,12 +1,14 @@
 """``flower-ldp plan``: what a training run costs and what it can learn, before it starts.
 
-A group with a command for each mechanism. ``plan --params ...`` without a mechanism's name is
-``plan signds --params ...``, so that another mechanism adds a command with options of its own
-and changes nothing here.
+A group with a command for each mechanism, and ``advice``, which chooses one. Without a command's
+name, ``plan --params ...`` is ``plan advice`` where a total is given with clients and weights, and
+neither rounds nor an epsilon; anything else is ``plan signds``. Another mechanism adds a command
+with options of its own and changes nothing here.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated
 
 import click
@@ -16,12 +18,26 @@ from typer.core import TyperGroup
 from flower_ldp.cli.output import Command, JsonOption, epilog, reporting
 
 
-class _SignDSByDefault(TyperGroup):
-    """A group whose command ``signds`` is meant where options come first."""
+class Mechanism(str, Enum):
+    """What ``plan advice --mechanism`` takes."""
+
+    signds = "signds"
+    codeword = "codeword"
+
+
+#: Options with which advice is asked for, and those that it takes besides.
+_ASKS = frozenset({"--params", "--clients", "--total-epsilon"})
+_TAKES = _ASKS | {"--answers-per-client", "--mechanism", "--json"}
+
+
+class _ByOptions(TyperGroup):
+    """A group whose command ``advice`` or ``signds`` is meant where options come first."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
-            args = ["signds", *args]
+            named = {word.partition("=")[0] for word in args if word.startswith("--")}
+            advice = "--answers-per-client" in named or _ASKS <= named <= _TAKES
+            args = ["advice" if advice else "signds", *args]
         return super().parse_args(ctx, args)
 
 
@@ -29,6 +45,7 @@ _EXAMPLES = (
     "flower-ldp plan --params 61706 --epsilon 8 --rounds 80 --clients 100",
     "flower-ldp plan --params 61706 --total-epsilon 8 --rounds 3 --clients 100",
 )
+_ADVICE = ("flower-ldp plan --clients 1000 --params 2010 --total-epsilon 8",)
 _CODEWORD = ("flower-ldp plan codeword --epsilon 8 --params 2010 --clients 25",)
 _LAPLACE = (
     "flower-ldp plan laplace --noise-below 1e-5 --probability 0.9",
@@ -38,13 +55,54 @@ _LABELS = ("flower-ldp plan labels --epsilon 1 --classes 10 --labels 60000",)
 _GAUSSIAN = ("flower-ldp plan gaussian --epsilon 1 --delta 1e-6 --rounds 50",)
 
 app = typer.Typer(
-    cls=_SignDSByDefault,
-    help="Say what a run costs and what it can learn, before it starts. Without a "
-    "mechanism's name the mechanism is signds: see 'flower-ldp plan signds --help'.",
-    epilog=epilog(*_EXAMPLES, *_CODEWORD, _LAPLACE[0], *_LABELS, *_GAUSSIAN),
+    cls=_ByOptions,
+    help="Say what a run costs and what it can learn, before it starts. With --clients, --params "
+    "and --total-epsilon alone it says how to train: see 'flower-ldp plan advice --help'. "
+    "Otherwise, without a mechanism's name, the mechanism is signds: see 'flower-ldp plan signds "
+    "--help'.",
+    epilog=epilog(*_ADVICE, *_EXAMPLES, *_CODEWORD, _LAPLACE[0], *_LABELS, *_GAUSSIAN),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+@app.command("advice", cls=Command, epilog=epilog(*_ADVICE))
+def advice(
+    clients: Annotated[int, typer.Option(help="Clients that there are.")],
+    params: Annotated[int, typer.Option(help="Number of weights of the model, d.")],
+    total_epsilon: Annotated[
+        float, typer.Option(help="What a client may spend in the whole run, pure.")
+    ],
+    answers_per_client: Annotated[
+        int | None,
+        typer.Option(help="How often a client is asked; without it what is worth most."),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help="Rounds; without it 40, or as many as have 5 reports each."),
+    ] = None,
+    mechanism: Annotated[
+        Mechanism | None, typer.Option(help="Without it the one whose answers are worth more.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how to train with a total for each client, what comes of it, and what would help.
+
+    Each client is asked once, or a few times, over the whole run. The verdict is that of clients
+    that agree: those that differ learn less.
+    """
+    from flower_ldp.cli.advice_plan import PlanOptions, answer
+
+    options = PlanOptions(
+        clients=clients,
+        params=params,
+        total_epsilon=total_epsilon,
+        answers_per_client=answers_per_client,
+        rounds=rounds,
+        mechanism=None if mechanism is None else mechanism.value,
+    )
+    with reporting(as_json) as report:
+        answer(options, report)
 
 
 @app.command("signds", cls=Command, epilog=epilog(*_EXAMPLES))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import typer
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.shuffle import shuffled
+from flower_ldp.advice import Outlook
 from flower_ldp.cli import signds_numbers as numbers
 from flower_ldp.cli.costs import Cost, check_count, check_delta, wrong
 from flower_ldp.cli.output import Report, number
@@ -83,6 +85,7 @@ def answer(options: PlanOptions, report: Report) -> None:
         rows = _selection(options, plan, report)
         if options.reports is not None:
             rows += _signal(options, plan, options.reports, report)
+            rows += _outlook(options, mechanism, options.reports, report)
         report.pairs(rows)
         report.line()
     _cost(options, events, report)
@@ -213,6 +216,20 @@ def _signal(
         ("signal to noise of a round", f"{one:.3g} from {reports:,} reports{needed}"),
         (f"   of {options.rounds:,} rounds that agree", f"{whole:.3g}"),
     ]
+
+
+def _outlook(
+    options: PlanOptions, mechanism: SignDS, reports: int, report: Report
+) -> list[tuple[str, str]]:
+    found = Outlook(
+        partial(mechanism.plan, quiet=True),
+        options.params or 0,
+        options.clients or reports,
+        options.rounds,
+        reports,
+    )
+    report.facts["outlook"] = found.facts()
+    return found.rows()
 
 
 def _cost(options: PlanOptions, events: tuple[PrivacyEvent, ...], report: Report) -> None:

@@ -32,6 +32,7 @@ from statistics import NormalDist
 from flower_ldp.mechanisms.sampling.coin import COIN_BITS
 from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
 from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER, order_for
+from flower_ldp.mechanisms.worth import PureNoise
 
 # Sizes of the favoured set that are tried, in ratios of about one sixth.
 _RATIO = 1.16
@@ -122,6 +123,16 @@ class CodewordPlan:
         lean = self.dimension / (self.favoured * self._mean_of_favoured**2) - 1.0
         structure = (1.0 - 1.0 / reports) / self.rotations * max(lean, 0.0)
         return 1.0 / math.sqrt(1.0 + noise + structure)
+
+    @property
+    def pure_noise(self) -> PureNoise:
+        """The law of a sum of uniform codewords: l = d/n, and q = d/n^2 whatever the codes are.
+
+        Rows of Hadamard's matrix over sqrt(n), cut to d columns, are a matrix A with orthonormal
+        columns, so the squares of all products of two codes' rows, those of A D A', sum to d. With
+        blocks the same holds in each, and rows of different blocks have the product 0.
+        """
+        return PureNoise(self.dimension / self.order, self.dimension / self.order**2)
 
     @property
     def _mean_of_favoured(self) -> float:

@@ -43,6 +43,7 @@ from flower_ldp.mechanisms.gaussian_law import (
     SMALLEST_EPSILON,
     largest_shift,
 )
+from flower_ldp.mechanisms.gaussian_plan import GaussianPlan
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.discrete_gaussian import (
@@ -129,6 +130,11 @@ class Gaussian:
     def largest(self) -> int:
         """Largest magnitude of a report's entry; at most 127."""
         return (self.radius + LARGEST + _HALF >> _DROPPED_BITS) + 1
+
+    def plan(self, dimension: int) -> GaussianPlan:
+        """Return what reports of updates of ``dimension`` entries are worth."""
+        noise = self.deviation / self.step
+        return GaussianPlan(dimension, noise**2, (self.clip_norm / self.deviation) ** 2)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release: epsilon and delta per client."""

@@ -49,6 +49,7 @@ from flower_ldp.mechanisms.selection import Selection, sum_of_signs
 from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, MAX_DIMENSION, SelectionLaw
 from flower_ldp.mechanisms.signds_size import best_threshold, largest_dim_out
 from flower_ldp.mechanisms.signds_worth import best_sizes, mean_of_top
+from flower_ldp.mechanisms.worth import PureNoise
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
@@ -129,6 +130,41 @@ class SelectionPlan:
             return 0.0
         excess = self._excess / (1.0 - fraction)
         return excess / math.sqrt(self.dim_out) * mean_of_top(fraction)
+
+    @property
+    def efficiency(self) -> float:
+        """How many weights' worth a report is (:mod:`~flower_ldp.mechanisms.worth`)."""
+        square = self.worth**2
+        return square / (1.0 - square / self.dimension)
+
+    def cosine_of_sum(self, reports: int) -> float:
+        """Return the expected cosine of a round's sum with the direction of its clients.
+
+        If they agree, and their entries are normal (:mod:`~flower_ldp.mechanisms.signds_worth`).
+
+        Parameters
+        ----------
+        reports : int
+            N, at least 1.
+        """
+        fraction = self.top_size / self.dimension
+        if fraction == 1.0:
+            return 0.0
+        gained = reports * self.worth**2 / self.dimension
+        return math.sqrt(gained / (1.0 + gained / self._along))
+
+    @property
+    def pure_noise(self) -> PureNoise:
+        """The law of a sum of uniform selections: l = h, and q the mean square of an overlap."""
+        h, share = self.dim_out, self.dim_out / self.dimension
+        spread = h * share * (1.0 - share) * (self.dimension - h) / max(self.dimension - 1, 1)
+        return PureNoise(h, spread + (h * share) ** 2, self._along)
+
+    @property
+    def _along(self) -> float:
+        """a^2: squared cosine of the mean report with an update of normal entries."""
+        fraction = self.top_size / self.dimension
+        return 2.0 * fraction * mean_of_top(fraction) ** 2 if fraction < 1.0 else 1.0
 
     @property
     def _excess(self) -> float:

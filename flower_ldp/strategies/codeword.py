@@ -14,6 +14,7 @@ from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.health import Health
+from flower_ldp.strategies.outlook import Preview
 from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.training import TrainingStrategy
@@ -37,6 +38,7 @@ class CodewordTally:
         self._dimension = dimension
         self._plan = proposal.mechanism.plan(dimension)
         self._named: list[NamedCodeword] = []
+        self._total: NDArray[np.float64] | None = None
 
     def decode(self, payload: bytes) -> NamedCodeword:
         """Return the named codeword."""
@@ -50,9 +52,15 @@ class CodewordTally:
         """Return ``expected-cosine`` of the step with the clients' direction, if they agree."""
         return {"expected-cosine": self._plan.cosine_of_sum(reports)} if reports else {}
 
+    def summed(self) -> NDArray[np.float64]:
+        """Return the sum of the named codewords; the transforms are done once."""
+        if self._total is None:
+            self._total = self.proposal.mechanism.total(self._named, self._dimension)
+        return self._total
+
     def step(self, reports: int) -> NDArray[np.float64]:
-        """Return the estimate of the clients' mean direction."""
-        return self.proposal.mechanism.estimate(self._named, self._dimension)
+        """Return the estimate of the clients' mean direction, as ``Codeword.estimate`` has it."""
+        return self.summed() / (reports * self._plan.projection)
 
 
 class CodewordStrategy(TrainingStrategy[Codeword]):
@@ -161,6 +169,10 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         yield f"\t├──> Codeword: {self.mechanism}"
         yield f"\t│\t├──Cost of a round: epsilon {spent.epsilon:g} per client"
         yield f"\t│\t└──Server optimizer: {self._optimizer.describe()}"
+
+    def _preview(self, dimension: int | None) -> Preview:
+        mechanism = self.mechanism if dimension is None else self.mechanism.sized(dimension)
+        return Preview(self._proposal(mechanism), self.mechanism.plan, self._optimizer.describe())
 
     def _proposal(self, mechanism: Codeword) -> CodewordProposal:
         return CodewordProposal(mechanism, self._health.epsilon)

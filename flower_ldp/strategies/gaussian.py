@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.privacy import Unit, compose
+from flower_ldp.strategies.outlook import Preview
 from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian
@@ -42,6 +43,10 @@ class GaussianTally:
         """Return ``noise-deviation``, of an entry of the mean, if there is one."""
         deviation = self.proposal.mechanism.deviation
         return {"noise-deviation": deviation / reports**0.5} if reports else {}
+
+    def summed(self) -> NDArray[np.int64]:
+        """Return the sum of the noised updates, in units of a report."""
+        return self._total
 
     def step(self, reports: int) -> NDArray[np.float64]:
         """Return the mean of the noised updates."""
@@ -111,6 +116,11 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
         yield f"\t│\t└──Noise of one client's entry: {deviation}"
         if self.server_optimizer is not None:
             yield f"\t│\t└──Server optimizer: {self.server_optimizer.describe()}"
+
+    def _preview(self, dimension: int | None) -> Preview:
+        optimizer = self.server_optimizer
+        rule = "the mean" if optimizer is None else optimizer.describe()
+        return Preview(self._proposal(), self.mechanism.plan, rule)
 
     def _proposal(self) -> GaussianProposal:
         return GaussianProposal(self.mechanism, self._health.epsilon)

@@ -12,7 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -29,6 +29,14 @@ WAIT_SECONDS = 3_600.0
 
 class NodesGone(RuntimeError):  # noqa: N818  # a state of the federation
     """Too few nodes were there for too long."""
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A strategy that says more of a run before its first round."""
+
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
+        """Learn of a run that begins: its rounds and its model."""
 
 
 def patient_grid(
@@ -116,6 +124,8 @@ def patient_start(
     """
     patient = cast(_PatientGrid, patient_grid(grid))
     patient.asked.clear()
+    if isinstance(self, Expecting):
+        self.expect(num_rounds, initial_arrays)
     result = Strategy.start(
         self,
         cast(Grid, patient),

@@ -66,14 +66,14 @@ def reply_metrics(replies: ReplyFilter) -> Metrics:
 
 
 def cost_metrics(events: tuple[PrivacyEvent, ...], proposals: Proposals) -> Metrics:
-    """Return ``epsilon-round`` and ``epsilon-total``, and the deltas where there are any."""
+    """Return ``epsilon-total`` and ``epsilon-round``, and the deltas where there are any."""
     asked = compose(events)[Unit.CLIENT]
     worst = proposals.worst().get(Unit.CLIENT)
     values: Metrics = {
-        "epsilon-round": asked.epsilon,
         "epsilon-total": worst.epsilon if worst else 0.0,
+        "epsilon-round": asked.epsilon,
     }
     if asked.delta or (worst and worst.delta):
-        values["delta-round"] = asked.delta
         values["delta-total"] = worst.delta if worst else 0.0
+        values["delta-round"] = asked.delta
     return values

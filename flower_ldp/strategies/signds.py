@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
@@ -15,6 +16,7 @@ from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.health import Health
+from flower_ldp.strategies.outlook import Preview
 from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.server_optimizer import FixedLength, ServerOptimizer
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
@@ -84,6 +86,10 @@ class SignDSTally:
             "r-est": self._step_size.estimate.value,
             "magnitude-majority": -1 if majority is None else majority,
         }
+
+    def summed(self) -> NDArray[np.int32]:
+        """Return the sum of signs."""
+        return self.total
 
     def step(self, reports: int) -> NDArray[np.float32]:
         """Return the scaled sum of signs."""
@@ -226,6 +232,17 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
             )
         else:
             yield f"\t│\t└──Step: learned by MagRR from {self.step_size.estimate}"
+
+    def _preview(self, dimension: int | None) -> Preview:
+        mechanism = self.mechanism if dimension is None else self.mechanism.sized(dimension)
+        rule = "learned by MagRR" if self.step_size.estimate else "fixed rate"
+        if self.server_optimizer is not None:
+            rule += f", {self.server_optimizer.describe()}"
+        return Preview(
+            self._proposal(mechanism, self.step_size.question(1.0)),
+            partial(self.mechanism.plan, quiet=True),
+            rule,
+        )
 
     def _proposal(self, mechanism: SignDS, question: Question | None) -> SignDSProposal:
         health = self._health.epsilon

@@ -41,6 +41,13 @@ class Tally(Protocol[ReportT]):
             How many there are; maybe none.
         """
 
+    def summed(self) -> NDArray[Any]:
+        """Return the sum of the reports as they came, shape (d,).
+
+        Called for mechanisms that say what their reports are worth
+        (:class:`~flower_ldp.strategies.outlook.Preview`).
+        """
+
     def step(self, reports: int) -> NDArray[np.floating[Any]]:
         """Return the step that the reports say, shape (d,). It need not be finite.
 

@@ -34,6 +34,8 @@ from flower_ldp.strategies.asking import ClientPool, choose_nodes, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.health import Health, HealthWatch
+from flower_ldp.strategies.noise_watch import NoiseWatch
+from flower_ldp.strategies.outlook import Preview, Prospect
 from flower_ldp.strategies.patience import patient_start
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
@@ -136,8 +138,15 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         self._complaints = Complaints()
         self._health = HealthWatch(health)
         self._round: _Round | None = None
+        self._prospect = Prospect()
+        self._watch: NoiseWatch | None = None
 
     start = patient_start
+
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
+        """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
+        self._prospect.expect(rounds, arrays)
+        self._watch = NoiseWatch()
 
     @abstractmethod
     def _tally(self, dimension: int, participation: float) -> Tally[Any]:
@@ -160,9 +169,30 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
     def _description(self) -> Iterable[str]:
         """Return lines for the log: the configuration, and what it costs."""
 
+    def _preview(self, dimension: int | None) -> Preview | None:
+        """Return what can be said of a round before it; None says nothing of worth.
+
+        Parameters
+        ----------
+        dimension : int or None
+            d; None if it is not known yet.
+        """
+        return None
+
     def summary(self) -> None:
-        """Log the configuration and what it costs."""
-        for line in self._description():
+        """Log what a client spends in all, the configuration, and what the run can learn.
+
+        The model and the rounds are known once ``start`` was called, and what can be learned from
+        the first round on, which logs it.
+        """
+        preview = self._preview(self._prospect.weights)
+        lines = list(self._description())
+        if preview is not None:
+            total = self._prospect.total(preview, self._answers)
+            lines.insert(0, f"\t├──> Total of a client by training: {total}")
+            run = self._prospect.lines(preview, self._answers)
+            lines += ["\t├──> The run", *(f"\t│\t├──{line}" for line in run)]
+        for line in lines:
             _log.info("%s", line)
         if self._trainable is not None:
             _log.info("\t├──> Trained: %s", ", ".join(self._trainable))
@@ -196,6 +226,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         fields = {**asked.to_fields(), **layout.part.to_fields()}
         nodes = propose(messages, fields, asked.events(), self.proposals)
         self._round = _Round(server_round, model, layout, tally, nodes)
+        self._tell(available, len(nodes))
         return messages
 
     def aggregate_train(
@@ -210,8 +241,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         metrics : MetricRecord or None
             ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per
             report); the mechanism's own; ``failing-share`` and ``failing-share-error`` where
-            health bits were asked for; ``epsilon-round`` and ``epsilon-total`` (worst client, a
-            sum), and ``delta-round`` and ``delta-total`` where there are deltas.
+            health bits were asked for; ``epsilon-total`` (worst client, a sum) and
+            ``epsilon-round``, and ``delta-total`` and ``delta-round`` where there are deltas.
 
         Raises
         ------
@@ -232,6 +263,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         stop_if_in_vain(judge, server_round)
         self._health.check(server_round)
         moved = self._moved(current, judge.accepted) if judge.accepted else None
+        if judge.accepted and self._watch is not None and self._watch.watches:
+            self._watch.add(current.tally.summed(), judge.accepted)
         return moved, self._metrics(current, judge, own)
 
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
@@ -266,6 +299,19 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         config["server-round"] = server_round
         record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         return list(self._construct_messages(record, nodes, MessageType.TRAIN))
+
+    def _tell(self, available: int, asked: int) -> None:
+        """Log in a run's first round what it can learn, and watch its steps from there on."""
+        preview = None if self._watch is None else self._preview(self._prospect.weights)
+        if self._watch is None or preview is None:
+            return
+        outlook = self._prospect.ask(preview, available, asked, self._answers)
+        if outlook is not None:
+            self._watch.begin(outlook)
+
+    @property
+    def _answers(self) -> int | None:
+        return None if self._pool is None else self._pool.answers_per_client
 
     def _settle(self, current: _Round, judge: ReplyFilter) -> None:
         """Take off what cost nothing, and log what came back."""

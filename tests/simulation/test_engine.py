@@ -82,7 +82,7 @@ def test_the_example_leaves_table_history_and_plot_of_dp_encrypt_too(tmp_path: P
 
 def trained(printed: str, output: Path) -> list[dict[str, Any]]:
     """Check what a run of the example's SignDS leaves; return its rounds."""
-    for words in ("epsilon in total", "bytes up per client", "r_est", "Each client has spent"):
+    for words in ("total epsilon", "bytes up per client", "r_est", "Each client has spent"):
         assert words in printed
     assert "simulation" in printed
     rounds: list[dict[str, Any]] = json.loads((output / "signds-history.json").read_text())[

@@ -201,7 +201,8 @@ class Tables:
             frozenset({*EVALUATED, *EMBEDDINGS, *RELEASES["train"]}),
             frozenset((kind, name) for kind, row in RELEASES.items() for name in row),
             frozenset({*BUILDERS, *PATHS}),
-            frozenset(str(command.name) for command in plan.app.registered_commands),
+            # Advice is no mechanism: it chooses one.
+            frozenset(str(command.name) for command in plan.app.registered_commands) - {"advice"},
             frozenset(path.name for path in (ROOT / "configs").glob("*.yaml")) - POLICIES,
         )
 

@@ -2,7 +2,7 @@
 
 privacy, refusals <- errors, files, own_log <- mechanisms <- accounting <- policy, and wire,
 <- clients | strategies <- config <- cli; yaml_source is beneath policy and config, and yaml_strict
-beneath it; labels is beneath clients and strategies;
+beneath it; labels is beneath clients and strategies, and advice beneath strategies;
 training (torch, Opacus) is above clients; audit_paths is above that and audit, beneath cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
 """
@@ -29,8 +29,9 @@ MATH = BASE | {"mechanisms"}
 YAML = frozenset({"yaml_source", "yaml_strict"})
 OWNER = MATH | YAML | {"accounting", "policy"}
 CLIENT = OWNER | {"wire", "labels"}
-SERVER = MATH | YAML | {"accounting", "wire", "labels"}
-PATHS = frozenset({"audit", "clients", "strategies", "training"})
+SERVER = MATH | YAML | {"accounting", "wire", "labels", "advice"}
+BOTH = CLIENT | SERVER | {"clients", "strategies"}
+PATHS = frozenset({"audit", "training"})
 #: Each module or folder of the package, and those below it that it may import.
 LAYERS: dict[str, frozenset[str]] = {
     "refusals": frozenset(),
@@ -45,16 +46,17 @@ LAYERS: dict[str, frozenset[str]] = {
     "accounting": MATH,
     "wire": MATH,
     "labels": MATH,
+    "advice": MATH | {"accounting", "wire"},
     "policy": MATH | YAML | {"accounting"},
     "clients": CLIENT,
-    "audit_paths": CLIENT | PATHS,
+    "audit_paths": BOTH | PATHS,
     "node": CLIENT | {"clients"},
     "training": CLIENT | {"clients"},
     "strategies": SERVER,
     "simulation": frozenset({"refusals", "errors"}),
-    "split": CLIENT | {"clients", "strategies"},
-    "config": CLIENT | {"clients", "strategies"},
-    "cli": CLIENT | PATHS | {"audit_paths", "config", "simulation"},
+    "split": BOTH,
+    "config": BOTH,
+    "cli": BOTH | PATHS | {"audit_paths", "config", "simulation"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -71,6 +73,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
     "labels": frozenset({"numpy"}),
+    "advice": frozenset(),
     "clients": frozenset({"numpy", "flwr"}),
     "split": frozenset({"numpy", "torch"}),
     "strategies": frozenset({"numpy", "flwr", "sklearn"}),

@@ -30,7 +30,7 @@ from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.evaluation.rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
 from flower_ldp.strategies.evaluation.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
 from flower_ldp.strategies.health import Health, HealthWatch
-from flower_ldp.strategies.patience import patient_start
+from flower_ldp.strategies.patience import Expecting, patient_start
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
 from flower_ldp.strategies.spending import Proposals, SpendingReport
@@ -149,6 +149,11 @@ class ProtectedEvalStrategy(Strategy):
         self.proposals = shared if isinstance(shared, Proposals) else Proposals()
 
     start = patient_start
+
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
+        """Tell the wrapped strategy of a run that begins."""
+        if isinstance(self.strategy, Expecting):
+            self.strategy.expect(rounds, arrays)
 
     def summary(self) -> None:
         """Log the evaluation and its cost, then the wrapped strategy's summary."""

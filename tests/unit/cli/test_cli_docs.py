@@ -131,6 +131,7 @@ def test_the_page_names_every_key_of_the_json(
     found += [
         flower_ldp("plan", *fit, "--json"),
         flower_ldp("plan", "--total-epsilon", 9, "--json"),
+        flower_ldp("plan", "--clients", 9, "--params", 99, "--total-epsilon", 4, "--json"),
         flower_ldp("plan", "laplace", "--epsilon", 1, "--classes", 10, "--json"),
         flower_ldp("plan", "labels", "--epsilon", 1, "--classes", 3, "--labels", 9, "--json"),
         flower_ldp("plan", "gaussian", "--epsilon", 1, "--delta", 1e-6, "--params", 9, "--json"),

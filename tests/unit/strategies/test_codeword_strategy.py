@@ -135,7 +135,7 @@ def test_gate_ledger_and_strategy_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("simulation_policy")
-def test_a_run_in_one_process_learns_a_direction() -> None:
+def test_a_run_in_one_process_learns_a_direction(caplog: pytest.LogCaptureFixture) -> None:
     """Apps of Flower, the shipped policy for simulations, and rounds with codes of their own."""
     target = np.random.default_rng(0).normal(size=50).astype(np.float32)
     server, client, found = ServerApp(), ClientApp(mods=[LdpMod(train=CodewordRelease())]), []
@@ -151,7 +151,11 @@ def test_a_run_in_one_process_learns_a_direction() -> None:
         model = record({"w": np.zeros(50, dtype=np.float32)})
         found.append(strategy.start(grid, model, num_rounds=6))
 
+    caplog.set_level(logging.INFO, logger="flwr")
     run_in_process(server, client, 4)
+    verdicts = [one for one in caplog.messages if one.startswith("outlook: ")]
+    assert [one.partition(":")[2][:6] for one in verdicts] == [" good:"]
+    assert not any("the steps are noise" in one for one in caplog.messages)
     (result,) = found
     moved = result.arrays["w"].numpy()
     assert moved @ target / np.linalg.norm(moved) / np.linalg.norm(target) > 0.5

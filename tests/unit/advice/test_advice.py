@@ -1,0 +1,167 @@
+"""Advice before a training: what it chooses, what it predicts, and that its remedies are ones."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+
+from flower_ldp.advice import POOR_COSINE, Outlook, Remedies, Verdict, advise
+from flower_ldp.mechanisms import Codeword, SignDS
+from flower_ldp.mechanisms.worth import GOOD_COSINE
+
+
+@pytest.mark.parametrize(
+    ("clients", "weights", "total", "cosine", "verdict"),
+    [
+        # MNIST, a linear head, asked once: 93, 88, 72, 40 and 64 % of 96.3; LeNet learns nothing.
+        (1_000, 2_010, 8.0, 0.89, Verdict.GOOD),
+        (1_000, 2_010, 4.0, 0.73, Verdict.GOOD),
+        (1_000, 2_010, 2.0, 0.48, Verdict.POOR),
+        (1_000, 2_010, 1.0, 0.27, Verdict.HOPELESS),
+        (10_000, 2_010, 1.0, 0.66, Verdict.POOR),
+        (100, 62_006, 8.0, 0.11, Verdict.HOPELESS),
+        (1_000, 62_006, 8.0, 0.33, Verdict.HOPELESS),
+    ],
+)
+def test_the_measured_runs_are_told_apart(
+    clients: int, weights: int, total: float, cosine: float, verdict: Verdict
+) -> None:
+    found = advise(clients=clients, weights=weights, total_epsilon=total)
+    assert found.outlook.run_cosine == pytest.approx(cosine, abs=0.006)
+    assert found.verdict is verdict
+    assert found.answers_per_client == 1
+    assert found.mechanism == Codeword(total)
+    assert found.outlook.clients_per_round * found.outlook.rounds <= clients
+    signal = clients * found.plan.efficiency / weights
+    assert found.outlook.run_cosine == pytest.approx(math.sqrt(signal / (1 + signal)))
+
+
+@pytest.mark.parametrize(
+    ("clients", "weights", "total"),
+    [(1_000, 62_006, 8.0), (40, 2_010, 4.0), (10_000, 2_010, 1.0), (9, 3_000, 0.5), (60, 99, 2.0)],
+)
+def test_each_remedy_alone_makes_it_good(clients: int, weights: int, total: float) -> None:
+    found = advise(clients=clients, weights=weights, total_epsilon=total)
+    ways = found.remedies
+    assert ways is not None
+    tried = [(ways.clients, weights, total)]
+    tried += [] if ways.weights is None else [(clients, ways.weights, total)]
+    tried += [] if ways.total_epsilon is None else [(clients, weights, ways.total_epsilon)]
+    for some, few, much in tried:
+        better = advise(clients=some, weights=few, total_epsilon=much)
+        assert GOOD_COSINE <= better.outlook.run_cosine < 0.8, (some, few, much)
+        assert better.remedies is None
+    assert f"{ways.clients:,} clients" in str(found)
+
+
+def test_no_remedy_that_is_none_is_named() -> None:
+    ways = advise(clients=5, weights=62_006, total_epsilon=8.0).remedies
+    assert ways is not None
+    assert ways.total_epsilon is None
+    assert "no total up to 100 is enough" in str(ways)
+    ways = advise(clients=3, weights=9, total_epsilon=0.001).remedies
+    assert ways is not None
+    assert ways.weights is None
+    assert "weights" not in str(ways)
+
+
+def test_one_weight_is_beyond_help() -> None:
+    mechanism = SignDS(8.0)
+    found = Outlook(partial(mechanism.plan, quiet=True), 1, 99, 1, 99)
+    assert found.remedies == Remedies(None, None, None)
+    assert "nothing" in str(found.remedies)
+
+
+def test_few_sites_are_told_of_the_other_promise() -> None:
+    assert "docs/dpsgd.md" in str(advise(clients=5, weights=62_006, total_epsilon=8.0))
+    assert "docs/dpsgd.md" not in str(advise(clients=100, weights=62_006, total_epsilon=8.0))
+    assert "docs/dpsgd.md" not in str(advise(clients=5, weights=9, total_epsilon=8.0))
+
+
+def test_a_total_that_means_nothing_is_said_to() -> None:
+    assert "53 spent" in str(advise(clients=1_000, weights=62_006, total_epsilon=8.0))
+    assert "as a promise means nothing" in str(
+        advise(clients=1_000, weights=62_006, total_epsilon=8.0)
+    )
+    assert "means nothing" not in str(advise(clients=10_000, weights=2_010, total_epsilon=1.0))
+
+
+@pytest.mark.parametrize(
+    ("clients", "rounds", "each"),
+    [(10_000, 40, 250), (203, 33, 6), (199, 39, 5), (100, 20, 5), (4, 1, 4)],
+)
+def test_rounds_have_five_reports_and_are_forty_at_most(
+    clients: int, rounds: int, each: int
+) -> None:
+    found = advise(clients=clients, weights=99, total_epsilon=2.0).outlook
+    assert (found.rounds, found.clients_per_round) == (rounds, each)
+
+
+def test_large_totals_are_asked_for_in_parts_that_fit() -> None:
+    found = advise(clients=1_000, weights=62_006, total_epsilon=25.0, mechanism=Codeword)
+    assert found.answers_per_client == 2
+    assert found.mechanism.epsilon == 12.5
+    third = advise(clients=9, weights=99, total_epsilon=8.0, answers_per_client=3)
+    assert third.mechanism.epsilon == 2.666666666666
+    assert advise(clients=99, weights=62_006, total_epsilon=640.0).answers_per_client >= 7
+
+
+def test_signds_is_chosen_where_it_is_worth_more() -> None:
+    assert isinstance(advise(clients=9, weights=2_010, total_epsilon=16.0).mechanism, SignDS)
+    one = advise(clients=1_000, weights=2_010, total_epsilon=8.0, mechanism=SignDS)
+    assert isinstance(one.mechanism, SignDS)
+    assert (
+        one.outlook.run_cosine
+        < advise(clients=1_000, weights=2_010, total_epsilon=8.0).outlook.run_cosine
+    )
+    assert isinstance(advise(clients=9, weights=2**25, total_epsilon=1.0).mechanism, SignDS)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize("weights", [300, 62_006])
+def test_below_eight_codewords_are_worth_as_much(epsilon: float, weights: int) -> None:
+    signds = SignDS(epsilon).plan(weights, quiet=True).efficiency
+    assert signds < 1.012 * Codeword(epsilon).plan(weights).efficiency
+
+
+def test_rounds_that_are_given_are_kept() -> None:
+    found = advise(clients=3, weights=9, total_epsilon=4.0, rounds=5)
+    assert found.outlook.rounds == 5
+    assert found.answers_per_client >= 2
+    assert found.outlook.clients_per_round >= 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"clients": 0}, "clients must be"),
+        ({"clients": True}, "clients must be"),
+        ({"weights": 1}, "weights must be"),
+        ({"total_epsilon": -1.0}, "total_epsilon must be"),
+        ({"total_epsilon": 0.0}, "total_epsilon must be"),
+        ({"total_epsilon": math.nan}, "total_epsilon must be"),
+        ({"answers_per_client": 0}, "answers_per_client must be"),
+        ({"rounds": 2, "answers_per_client": 3}, "rounds must be at least"),
+        ({"rounds": 11, "answers_per_client": 1}, "rounds must be at most"),
+        ({"total_epsilon": 300.0, "rounds": 2}, "rounds must be at least 3"),
+        ({"total_epsilon": 300.0, "answers_per_client": 2}, "answers_per_client must be in"),
+        ({"weights": 2**25, "mechanism": Codeword}, "weights must be at most"),
+    ],
+)
+def test_what_is_wrong_or_contradicts_is_named(wrong: dict[str, object], said: str) -> None:
+    given: dict[str, object] = {"clients": 10, "weights": 99, "total_epsilon": 8.0, **wrong}
+    with pytest.raises(ValueError, match=f"^{said}"):
+        advise(**given)  # type: ignore[arg-type]
+
+
+def test_a_mechanism_is_one_of_two() -> None:
+    with pytest.raises(TypeError, match="mechanism"):
+        advise(clients=9, weights=9, total_epsilon=1.0, mechanism="signds")  # type: ignore[arg-type]
+
+
+def test_thresholds_stand_in_order() -> None:
+    assert Verdict.of(GOOD_COSINE) is Verdict.GOOD
+    assert Verdict.of(GOOD_COSINE - 1e-9) is Verdict.of(POOR_COSINE) is Verdict.POOR
+    assert Verdict.of(POOR_COSINE - 1e-9) is Verdict.HOPELESS

@@ -1,0 +1,243 @@
+"""The verdict of the first round, and the warning that steps are noise: once each, if at all."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg
+
+from flower_ldp.advice import Outlook
+from flower_ldp.mechanisms import Codeword, Gaussian, Laplace, MagRR, RandomSource, SignDS
+from flower_ldp.strategies import (
+    ClientPool,
+    CodewordStrategy,
+    FixedLength,
+    FixedStep,
+    GaussianStrategy,
+    LaplaceEvalStrategy,
+    LearnedStep,
+    SignDSStrategy,
+)
+from flower_ldp.strategies.noise_watch import NoiseWatch
+from flower_ldp.wire.codeword import CodewordProposal
+from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from tests.messages import message, record
+
+DIMENSION = 400
+MODEL = {"w": np.zeros(DIMENSION, dtype=np.float32)}
+STEP = FixedLength(0.5, rounds=4)
+MECHANISM = Codeword(8.0)
+_numbers = itertools.count()
+
+
+def outlook(rounds: int, each: int, dimension: int = DIMENSION) -> Outlook:
+    return Outlook(MECHANISM.plan, dimension, rounds * each, rounds, each)
+
+
+def rounds_of(
+    watched: Outlook, update: Callable[[], np.ndarray], caplog: pytest.LogCaptureFixture
+) -> list[str]:
+    """Return what is warned of while a run's reports come in, the verdict apart."""
+    watch, source = NoiseWatch(), RandomSource.seeded(7)
+    watch.begin(watched)
+    caplog.clear()
+    for _ in range(watched.rounds):
+        named = [
+            MECHANISM.randomize(update(), source, watched.weights)
+            for _ in range(watched.clients_per_round)
+        ]
+        watch.add(MECHANISM.total(named, watched.weights), len(named))
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="flwr")
+
+
+def test_updates_without_a_direction_are_noise_and_are_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (said,) = rounds_of(outlook(8, 25), lambda: np.zeros(DIMENSION), caplog)
+    assert said.startswith("the steps are noise: the sum of 75 reports")
+    assert "have little in common" in said
+
+
+def test_clients_with_directions_of_their_own_alone_are_noise(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    draw = np.random.default_rng(1)
+    assert len(rounds_of(outlook(8, 25), lambda: draw.normal(size=DIMENSION), caplog)) == 1
+
+
+def test_clients_that_agree_are_none(caplog: pytest.LogCaptureFixture) -> None:
+    update = np.random.default_rng(1).normal(size=DIMENSION)
+    assert rounds_of(outlook(8, 25), lambda: update, caplog) == []
+
+
+def test_a_hopeless_run_is_told_what_to_change(caplog: pytest.LogCaptureFixture) -> None:
+    update = np.random.default_rng(1).normal(size=3_000)
+    (said,) = rounds_of(outlook(8, 5, 3_000), lambda: update, caplog)
+    assert "Good would be at most" in said
+
+
+def test_where_noise_cannot_be_told_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a dozen weights a good run would not show."""
+    assert rounds_of(outlook(4, 3, 12), lambda: np.zeros(12), caplog) == []
+
+
+class FakeGrid:
+    def __init__(self, nodes: int = 20) -> None:
+        self.nodes = nodes
+
+    def get_node_ids(self) -> list[int]:
+        return list(range(100, 100 + self.nodes))
+
+
+@pytest.fixture
+def _outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
+        return [
+            message(content, node=node, kind=kind, message_id=f"n-{next(_numbers)}")
+            for node in nodes
+        ]
+
+    monkeypatch.setattr(FedAvg, "_construct_messages", make)
+
+
+def said(caplog: pytest.LogCaptureFixture, start: str) -> list[logging.LogRecord]:
+    return [one for one in caplog.records if one.getMessage().startswith(start)]
+
+
+def run(strategy: CodewordStrategy, rounds: int) -> None:
+    """Run rounds in which each node answers an update of zeros, as an honest gate would."""
+    strategy.expect(rounds, record(MODEL))
+    for server_round in range(1, rounds + 1):
+        grid: Any = FakeGrid()
+        sent = strategy.configure_train(server_round, record(MODEL), ConfigRecord(), grid)
+        replies = []
+        for one in sent:
+            asked = CodewordProposal.from_fields(one.content.config_records[PROPOSAL_KEY])
+            drawn = asked.mechanism.randomize(np.zeros(DIMENSION), RandomSource.seeded(1))
+            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: asked.encode(drawn)})})
+            replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
+        strategy.aggregate_train(server_round, replies)
+
+
+@pytest.mark.usefixtures("_outside_a_run")
+def test_a_run_that_will_not_learn_is_told_in_its_first_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    strategy = CodewordStrategy(
+        Codeword(0.5), STEP, answers_per_client=1, fraction_train=0.25, min_train_nodes=5
+    )
+    run(strategy, 4)
+    (verdict,) = said(caplog, "outlook")
+    assert verdict.levelno == logging.WARNING
+    assert "hopeless" in verdict.getMessage()
+    assert "Good would be at least" in verdict.getMessage()
+    run(strategy, 1)  # a new run, whose clients were all asked
+    assert len(said(caplog, "outlook")) == 1
+
+
+@pytest.mark.usefixtures("_outside_a_run")
+def test_the_quickstart_of_flower_is_told_what_to_change(caplog: pytest.LogCaptureFixture) -> None:
+    """Its 62,006 weights and 100 clients, by the change that the README shows."""
+    strategy = SignDSStrategy(SignDS(epsilon=7.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)))
+    model = record({"w": np.zeros(62_006, dtype=np.float32)})
+    strategy.expect(3, model)
+    grid: Any = FakeGrid(100)
+    assert len(list(strategy.configure_train(1, model, ConfigRecord(), grid))) == 100
+    (verdict,) = said(caplog, "outlook: hopeless")
+    assert verdict.levelno == logging.WARNING
+    assert "Good would be at most 1,200 weights, or at least 5,100" in verdict.getMessage()
+
+
+@pytest.mark.usefixtures("_outside_a_run")
+def test_a_good_outlook_is_no_warning_and_noise_still_is(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = CodewordStrategy(MECHANISM, STEP, answers_per_client=4)
+    run(strategy, 4)
+    (verdict,) = said(caplog, "outlook")
+    assert verdict.levelno == logging.INFO
+    assert verdict.getMessage().startswith("outlook: good")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "lines"),
+    [
+        (
+            CodewordStrategy(MECHANISM, STEP, answers_per_client=1, fraction_train=0.25),
+            ["a client by training: at most epsilon 8 per client, asked once", "Rounds: 4 of 5",
+             f"K = {MECHANISM.plan(DIMENSION).favoured} of 1,024 codewords",
+             "steps of length 0.5", "Bytes up of an answer: 3"],
+        ),
+        (
+            SignDSStrategy(SignDS(4.0, 0.2), LearnedStep(MagRR(1.0)), answers_per_client=2),
+            ["at most epsilon 10 per client, asked 2 times", "Rounds: 2 of 20", "h = ",
+             "Step rule: learned by MagRR"],
+        ),
+        (
+            SignDSStrategy(SignDS(4.0, 0.2), FixedStep(1.0)),
+            ["at most epsilon 120 per client, asked 30 times", "means nothing", "fixed rate",
+             "Answers of a client: 1 in every round"],
+        ),
+        (
+            GaussianStrategy(Gaussian(1.0, 1e-6, 0.5), answers_per_client=ClientPool(1)),
+            ["epsilon 1, delta 1e-06 per client, asked once", "Bytes up of an answer: 401"],
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("_outside_a_run")
+def test_the_summary_leads_with_the_total_and_ends_with_the_verdict(
+    strategy: Any, lines: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy.expect(30, record(MODEL))
+    grid: Any = FakeGrid()
+    list(strategy.configure_train(1, record(MODEL), ConfigRecord(), grid))
+    caplog.clear()
+    strategy.summary()
+    texts = [one.getMessage() for one in caplog.records]
+    assert "Total of a client" in texts[0]
+    for line in [*lines, "Cosine of a round's step: ", "Cosine of the run's steps: ", "Verdict: "]:
+        assert any(line in text for text in texts), line
+
+
+def test_what_is_not_known_yet_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = SignDSStrategy(SignDS(4.0), FixedStep(1.0))
+    strategy.summary()
+    assert "at most epsilon 4 per client for each round" in caplog.text
+    assert "Bytes" not in caplog.text
+    strategy.expect(30, record(MODEL))
+    strategy.summary()
+    assert "Rounds: 30; the first says" in caplog.text
+    assert "Bytes up of an answer" in caplog.text
+    assert "Verdict" not in caplog.text
+
+
+def test_a_strategy_around_it_tells_it_of_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    inner = CodewordStrategy(MECHANISM, STEP)
+    around = LaplaceEvalStrategy(inner, Laplace(9.0, classes=4, rows=2))
+    around.expect(30, record(MODEL))
+    around.summary()
+    assert "at most epsilon 240 per client, asked 30 times" in caplog.text
+    LaplaceEvalStrategy(FedAvg(), Laplace(9.0, classes=4, rows=2)).expect(30, record(MODEL))
+
+
+def test_a_run_of_no_rounds_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = SignDSStrategy(SignDS(4.0), FixedStep(1.0))
+    strategy.expect(0, record(MODEL))
+    strategy.summary()
+    assert "Total of a client by training: nothing" in caplog.text
+    assert "Verdict" not in caplog.text
+
+
+def test_plans_are_asked_for_quietly() -> None:
+    """Whose top set is small is said by the strategy, once, and not by its outlook."""
+    assert Outlook(partial(SignDS(1.0).plan, quiet=True), 40, 9, 1, 9).run_cosine > 0
