@@ -86,8 +86,8 @@ def planted() -> list[Case]:
             mechanism="gate, long updates refused (epsilon 1)",
         ),
         replace(
-            dpsgd(1.0, trainer=broken_paths.train_each_batch_twice),
-            mechanism="dpsgd, each batch twice (epsilon 1)",
+            dpsgd(1.0, trainer=broken_paths.train_each_batch_four_times),
+            mechanism="dpsgd, each batch four times (epsilon 1)",
         ),
         replace(
             case,
