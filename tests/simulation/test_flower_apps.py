@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("torch")
 
 from tests.network.agreement import differences, rejected, sizes, statistics
+from tests.network.federation import in_a_hurry
 from tests.network.sites import make_app
 from tests.simulation.flower_apps import APPS, OURS, Compared, differing, run
 
@@ -39,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = shutil.copy(ROOT / "configs" / "simulation_policy.yaml", folder)
     command = [sys.executable, "-m", "tests.simulation.flower_apps"]
     command += ["--laws", str(make_app(folder, "known_client"))]
-    environment = {**os.environ, "FLOWER_LDP_POLICY": str(policy)}
+    environment = {**in_a_hurry(), "FLOWER_LDP_POLICY": str(policy)}
     with (folder / "found.jsonl").open("w") as found, (folder / "log").open("w") as log:
         done = subprocess.run(
             command, stdout=found, stderr=log, env=environment, cwd=ROOT, timeout=500, check=False
