@@ -23,7 +23,7 @@ _SPARE = 1.03
 
 @dataclass(frozen=True)
 class Remedies:
-    """What would make a run good, each of them alone; None if nothing of its kind would.
+    """What would about make a run good, each of them alone; None if nothing of its kind would.
 
     Parameters
     ----------
@@ -42,12 +42,14 @@ class Remedies:
     def __str__(self) -> str:
         ways = []
         if self.weights is not None:
-            ways.append(f"at most {self.weights:,} weights")
+            ways.append(f"at most about {self.weights:,} weights")
         if self.clients is not None:
-            ways.append(f"at least {self.clients:,} clients")
+            ways.append(f"at least about {self.clients:,} clients")
         if self.total_epsilon is None:
             return f"{', or '.join(ways) or 'nothing'} (no total up to {MOST_TOTAL:g} is enough)"
-        ways.append(f"a total epsilon of {self.total_epsilon:g} spent as `flower-ldp plan` says")
+        ways.append(
+            f"a total epsilon of about {self.total_epsilon:g} spent as `flower-ldp plan` says"
+        )
         if self.total_epsilon > LARGEST_LIMIT:
             ways[-1] += ", which as a promise means nothing"
         return ", or ".join(ways)

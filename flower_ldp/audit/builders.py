@@ -56,6 +56,12 @@ PRIOR = (0.19,) * 5 + (0.01,) * 5
 MAGNITUDE_SHARE = 0.25
 
 
+def _blocks(dimension: int) -> int:
+    """Return about ten blocks, none of which is empty."""
+    size = -(-dimension // 10)
+    return -(-dimension // size)
+
+
 @dataclass(frozen=True)
 class Settings:
     """Parameters that the command line offers; a builder takes those that it knows.
@@ -115,6 +121,9 @@ BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
         "signds-magrr": _signds_magrr,
         "signds-long": lambda s: signds_long(_signds(s, s.epsilon)),
         "codeword": lambda s: codeword(Codeword(s.epsilon, rotations=_CODES), s.dimension),
+        "codeword-blocks": lambda s: codeword(
+            Codeword(s.epsilon, rotations=_CODES, blocks=_blocks(s.dimension)), s.dimension
+        ),
         "account": _nested_units,
     }
 )

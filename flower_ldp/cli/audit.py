@@ -62,7 +62,7 @@ def audit(
       unary-encoding, unary-one-hot, codebook-embedding,
       laplace, bounded-mean, gaussian, magrr, signds,
       signds-magrr (a round of both), signds-long (crafted long updates),
-      codeword,
+      codeword, codeword-blocks (a code of about ten blocks),
       account (what releases about client and example tell together),
       gate (an app behind LdpMod, policy, ledger and wire, errors included),
       labels (the store of randomized labels),

@@ -37,7 +37,7 @@ class CodewordConfig(Section):
         ``dimension`` and ``seed`` of the public subspace that the run moves in.
     """
 
-    codeword_eps: Annotated[float, interval("(0, 100]")]
+    codeword_eps: Annotated[float, interval("[1e-12, 100]")]
     codeword_favoured: Annotated[int, interval("[0, 16777216]", int)] = 0
     codeword_rotations: Annotated[int, interval("[1, 4096]", int)] = 64
     codeword_blocks: Annotated[int, interval("[1, 65536]", int)] = 1

@@ -59,6 +59,8 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 MAX_ROTATIONS = 4096
 #: Most parts of an update with rows of their own.
 MAX_BLOCKS = 65_536
+#: Least epsilon: a ledger's own unit.
+LEAST_EPSILON = 1e-12
 #: Exclusive end of seeds: records of Flower hold signed integers.
 MOST_SEED = 2**63
 
@@ -92,7 +94,7 @@ class Codeword:
     Parameters
     ----------
     epsilon : float
-        Per release, per client (pure LDP); in (0, 100].
+        Per release, per client (pure LDP); in [1e-12, 100].
     favoured : int
         K, in [1, n]; 0 to choose it by what a report is then worth.
     rotations : int
@@ -121,8 +123,9 @@ class Codeword:
     blocks: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
+        # Below about 2^-254 what is rounded in a weight of 256 bits could be more than epsilon.
+        if not LEAST_EPSILON <= self.epsilon <= 100:
+            raise ValueError(f"epsilon must be in [{LEAST_EPSILON:g}, 100], got {self.epsilon}")
         for name, low, high in (
             ("favoured", 0, 2**24),
             ("rotations", 1, MAX_ROTATIONS),
@@ -240,7 +243,8 @@ class Codeword:
     def estimate(self, reports: Iterable[NamedCodeword], dimension: int) -> NDArray[np.float64]:
         """Return an estimate of the mean direction u / |u| of the clients.
 
-        Unbiased for directions in no relation to the codes.
+        Of one block, unbiased for directions in no relation to the codes. Of several it leans to
+        those in which updates are longest (:mod:`flower_ldp.mechanisms.codeword_blocks`).
 
         Parameters
         ----------

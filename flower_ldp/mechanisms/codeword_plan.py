@@ -17,9 +17,11 @@ to u. It is exact for d = n; where d is little above n/2, rows come in pairs tha
 the d entries, and it is up to about twice as large. Each round has codes of its own, so over rounds
 it falls as noise does.
 
-With B blocks a codeword lies in one of them, and what is said above holds for n rows in all: a
-random update has the same inner products with any unit vectors. It is no bound: an update that lies
-in few of the blocks has larger ones, and its reports are worth up to B times as much.
+With B blocks a codeword lies in one of them, and the first term holds for n rows in all: a random
+update has the same inner products with any unit vectors. The mean report leans to the blocks in
+which the update is longest, whatever the codes are (:mod:`flower_ldp.mechanisms.codeword_blocks`):
+a term more, for updates that are spread over all blocks. An update that lies in few of them has
+larger inner products, and its reports are worth up to B times as much.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
+from flower_ldp.mechanisms.codeword_blocks import alignment
 from flower_ldp.mechanisms.sampling.coin import COIN_BITS
 from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
 from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER, order_for
@@ -109,20 +112,33 @@ class CodewordPlan:
         square = self.projection**2
         return self.dimension * square / (self.dimension / self.order - square)
 
+    @property
+    def lean(self) -> float:
+        """What the reports of a whole run lean away, in square length over what lies along.
+
+        0 for one block: that averages out as each round has codes of its own.
+        """
+        if self.blocks == 1:
+            return 0.0
+        return 1.0 / alignment(self.block_size, self.favoured / self.order) - 1.0
+
     def cosine_of_sum(self, reports: int) -> float:
         """Return the expected cosine of a round's sum with the direction of its clients.
 
-        If they agree. Where they do not, it is less by the share that they have in common.
+        If they agree, and their update is spread over all blocks. Where they do not agree, it is
+        less by the share that they have in common.
 
         Parameters
         ----------
         reports : int
             N, at least 1.
         """
+        if self.efficiency <= 0.0:  # of an epsilon that is as good as 0
+            return 0.0
         noise = self.dimension / (reports * self.efficiency)
         lean = self.dimension / (self.favoured * self._mean_of_favoured**2) - 1.0
         structure = (1.0 - 1.0 / reports) / self.rotations * max(lean, 0.0)
-        return 1.0 / math.sqrt(1.0 + noise + structure)
+        return 1.0 / math.sqrt(1.0 + noise + structure + (1.0 - 1.0 / reports) * self.lean)
 
     @property
     def pure_noise(self) -> PureNoise:
@@ -132,7 +148,14 @@ class CodewordPlan:
         columns, so the squares of all products of two codes' rows, those of A D A', sum to d. With
         blocks the same holds in each, and rows of different blocks have the product 0.
         """
-        return PureNoise(self.dimension / self.order, self.dimension / self.order**2)
+        last = self.dimension - (self.blocks - 1) * self.block_size
+        squares = ((self.blocks - 1) * self.block_size**2 + last**2) / self.blocks
+        mean = self.dimension / self.order
+        return PureNoise(
+            mean,
+            self.dimension / self.order**2,
+            square_spread=max(squares / self.block_order**2 - mean**2, 0.0),
+        )
 
     @property
     def _mean_of_favoured(self) -> float:
@@ -148,21 +171,25 @@ def plan_for(
     Raises
     ------
     ValueError
-        If ``dimension`` is outside [2, 2^24], ``favoured`` is above n, or there are more blocks
-        than entries, or n is then above 2^24.
+        If ``dimension`` is outside [2, 2^24], ``favoured`` is above n, or blocks are more than
+        the entries, leave some of them empty, or take more than 2^24 rows.
     """
     if dimension < 2:
         raise ValueError(f"dimension must be at least 2, got {dimension}")
     if not 1 <= blocks <= dimension:
         raise ValueError(f"blocks must be in [1, {dimension}] for {dimension} entries")
-    order = blocks * order_for(-(-dimension // blocks))
+    size = -(-dimension // blocks)
+    taken = -(-dimension // size)
+    if taken < blocks:
+        raise ValueError(f"blocks of {size} entries are {taken} for {dimension}, got {blocks}")
+    order = blocks * order_for(size)
     if order > MAX_ORDER:
-        raise ValueError(f"{blocks} blocks of {dimension} entries take more than {MAX_ORDER} rows")
+        raise ValueError(f"blocks take more than {MAX_ORDER} rows: {blocks} for {dimension}")
     if favoured > order:
         raise ValueError(f"favoured must be in [0, {order}] for {dimension} entries")
-    size = favoured or _best_size(epsilon, order)
-    weight = _weight(epsilon, size, 2 * order)
-    return CodewordPlan(dimension, order, size, rotations, weight, blocks)
+    chosen = favoured or _best_size(epsilon, order)
+    weight = _weight(epsilon, chosen, 2 * order)
+    return CodewordPlan(dimension, order, chosen, rotations, weight, blocks)
 
 
 def _weight(epsilon: float, size: int, codewords: int) -> int:

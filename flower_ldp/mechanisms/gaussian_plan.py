@@ -32,6 +32,11 @@ class GaussianPlan:
         return cosine_of(reports * self.efficiency / self.dimension)
 
     @property
+    def lean(self) -> float:
+        """0: nothing that rounds and changing updates would not average out."""
+        return 0.0
+
+    @property
     def pure_noise(self) -> PureNoise:
         """The law of a sum of noise: l = d s^2 and q = d s^4 for d entries of variance s^2."""
         square = self.noise_per_step

@@ -154,6 +154,11 @@ class SelectionPlan:
         return math.sqrt(gained / (1.0 + gained / self._along))
 
     @property
+    def lean(self) -> float:
+        """0: nothing that rounds and changing updates would not average out."""
+        return 0.0
+
+    @property
     def pure_noise(self) -> PureNoise:
         """The law of a sum of uniform selections: l = h, and q the mean square of an overlap."""
         h, share = self.dim_out, self.dim_out / self.dimension

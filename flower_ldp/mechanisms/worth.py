@@ -54,7 +54,7 @@ class PureNoise:
     :math:`|S|^2 = N l + \sum_{i \ne j} \langle e_i, e_j \rangle`. The products have mean 0,
     since signs are fair, and mean square q. Pairs are uncorrelated, so
 
-    .. math:: E|S|^2 = N l, \qquad Var |S|^2 = 2 N (N - 1) q.
+    .. math:: E|S|^2 = N l, \qquad Var |S|^2 = 2 N (N - 1) q + N\,Var |e|^2.
 
     Parameters
     ----------
@@ -64,15 +64,19 @@ class PureNoise:
         q, mean square of the inner product of two.
     along : float
         Share of the square of a mean report that lies along the update; the rest leans away.
+    square_spread : float
+        Variance of a report's square length; 0 where all are as long.
     """
 
     square_length: float
     square_product: float
     along: float = 1.0
+    square_spread: float = 0.0
 
     def deviation(self, reports: int) -> float:
         """Return the standard deviation of :meth:`signal` if there is none."""
-        spread = math.sqrt(2.0 * self.square_product * (1.0 - 1.0 / reports))
+        products = 2.0 * self.square_product * (1.0 - 1.0 / reports)
+        spread = math.sqrt(products + self.square_spread / reports)
         return self.along * spread / self.square_length
 
     def signal(self, square_of_sum: float, reports: int) -> float:
@@ -105,6 +109,10 @@ class Worth(Protocol):
         """Return the expected cosine of a round's sum with its clients' direction."""
 
     @property
+    def lean(self) -> float:
+        """What reports of a whole run lean away, in square length over what lies along."""
+
+    @property
     def pure_noise(self) -> PureNoise:
         """The law of a sum of reports that say nothing."""
 
@@ -130,4 +138,5 @@ def run_cosine(worth: Worth, reports: int) -> float:
     reports : int
         Of all rounds together; at least 0.
     """
-    return cosine_of(reports * worth.efficiency / worth.dimension)
+    signal = max(reports * worth.efficiency / worth.dimension, 0.0)
+    return math.sqrt(signal / (1.0 + signal * (1.0 + worth.lean)))

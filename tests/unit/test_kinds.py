@@ -85,7 +85,14 @@ TRAINED = {
         "signds.md",
     ),
     "magrr": Row(PART, PART, ("magrr", "signds-magrr"), "signds", "signds.yaml", "magrr.md"),
-    "codeword": Row("codeword", "train", ("codeword",), "codeword", "codeword.yaml", "codeword.md"),
+    "codeword": Row(
+        "codeword",
+        "train",
+        ("codeword", "codeword-blocks"),
+        "codeword",
+        "codeword.yaml",
+        "codeword.md",
+    ),
     "gaussian": Row(
         "gaussian", "train", ("gaussian",), "gaussian", "dp_encrypt.yaml", "gaussian.md"
     ),

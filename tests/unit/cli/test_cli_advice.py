@@ -20,7 +20,7 @@ def test_a_total_alone_is_answered_by_advice() -> None:
     assert found["bytes_up"] == {"per_round": 4, "total": 4, "dense_float32_per_round": 248_024}
     words = flower_ldp("plan", *ASKED).out
     assert "hopeless" in words
-    assert "at most 7,800 weights" in words
+    assert "at most about 7,800 weights" in words
     assert "40 of 25 clients each" in words
 
 

@@ -49,7 +49,7 @@ def test_beside_another_type_it_is_read_and_not_used() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("codeword_eps: 4.0", "codeword_eps: 0.0"), r"codeword_eps.*\(0, 100\]"),
+        (("codeword_eps: 4.0", "codeword_eps: 0.0"), r"codeword_eps.*\[1e-12, 100\]"),
         (("codeword_eps: 4.0", "codeword_rotations: 8"), "codeword_eps"),
         (("eps: 4.0", "eps: 4.0\n    codeword_rotations: 4097"), r"rotations.*\[1, 4096\]"),
         (("eps: 4.0", "eps: 4.0\n    codeword_favoured: 1.5"), "favoured.*integer"),
