@@ -26,10 +26,32 @@ def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
     WireError
         If there is none, or more than one, or something else than arrays is in it.
     """
+    return {name: open_array(array) for name, array in _single_record(content).items()}
+
+
+def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a reply's only ArrayRecord, as far as the update is made of them.
+
+    Where the layout wants the arrays of the update alone, others are not opened: they can be of
+    any bytes.
+
+    Raises
+    ------
+    WireError
+        As :func:`single_model`, of the arrays that are opened.
+    """
+    if not layout.is_partial:
+        return single_model(reply)
+    found = _single_record(reply)
+    names = [spec.name for spec in layout.required if spec.name in found]
+    return {name: open_array(found[name]) for name in names}
+
+
+def _single_record(content: RecordDict) -> ArrayRecord:
     records: list[ArrayRecord] = list(content.array_records.values())
     if len(records) != 1:
         raise WireError("record", f"expected one ArrayRecord, found {len(records)}")
-    return {name: open_array(array) for name, array in records[0].items()}
+    return records[0]
 
 
 def open_array(array: Array) -> NDArray[Any]:
@@ -72,7 +94,7 @@ def read_update(
         With infinities where a difference is beyond float32.
     """
     try:
-        return layout.difference(single_model(reply), sent)
+        return layout.difference(trained_model(reply, layout), sent)
     except Exception as error:
         text = "the app's reply holds no model like the one sent\n%s"
         say(_log, logging.WARNING, text, cause_of(error))

@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import only_array, single_model
+from flower_ldp.clients.arrays import only_array, trained_model
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.wire.embedding_codecs import EmbeddingMechanism, codec_of
@@ -37,7 +37,7 @@ def update_complaint(
         The model sent.
     """
     try:
-        update = layout.difference(single_model(reply), sent)
+        update = layout.difference(trained_model(reply, layout), sent)
     except Exception as error:
         return f"the reply holds no model like the one sent: {error}"
     spoiled, start = [], 0

@@ -66,7 +66,9 @@ def read_proposal(
     fields, part = without_part(record)
     proposal = parse(fields)
     sent = single_model(content)
-    layout = ModelLayout.of(sent, part)
+    # An app that names what it trains may reply with that alone, also where it is all there is
+    # to train and the proposal names nothing: counters and arrays without entries are not of it.
+    layout = ModelLayout.of(sent, part, alone=trainable is not None)
     _check_trainable(patterns_of(trainable), layout, sent)
     check_storable(proposal.report_bytes(layout.entries))
     return proposal, layout, sent
@@ -110,7 +112,7 @@ class OpenUpdate(OpenRelease, Generic[ProposalT]):
         """Return the packed report.
 
         A neutral one if the app's reply holds not exactly one model, another layout than the
-        model sent, or a value that is not finite.
+        model sent, or a value that is not finite; about a part, only that part is looked at.
         """
         return self._answer(read_update(reply, self.layout, self.sent), rng)
 
@@ -174,8 +176,8 @@ class UpdateRelease:
     parse : callable
         Reads the fields of a proposal, or raises WireError: the proposal's ``from_fields``.
     trainable : str or sequence of str, optional
-        Names or patterns of the arrays that the app trains. A proposal about others is refused;
-        without it the proposal decides.
+        Names or patterns of the arrays that the app trains, and may reply with alone. A proposal
+        about others is refused; without it the proposal decides.
     """
 
     parse: Callable[[Mapping[str, object]], PlainProposal]

@@ -1,11 +1,16 @@
 """The releases that the node knows: which one a proposal names, and what its reports look like.
 
-=============  ============================  ============================================
-message        mechanisms of the proposal    report
-=============  ============================  ============================================
-``train``      ``signds``, ``gaussian``      indices, a sign and a bit; one byte an entry
-``evaluate``   ``laplace``, ``codebook``     noisy rows or codes, and metrics
-=============  ============================  ============================================
+=============  ===========================  ============================================
+message        mechanism of the proposal    report
+=============  ===========================  ============================================
+``train``      ``signds``                   indices, a sign and a bit
+``train``      ``gaussian``                 one byte an entry
+``train``      ``codeword``                 the name of one public vector
+``evaluate``   ``laplace``, ``codebook``    noisy rows or codes, and metrics
+=============  ===========================  ============================================
+
+They have no ``trainable``: the node does not know which arrays an app trains, and opens a proposal
+about any part of the model. A site that does know has a gate of its own.
 
 Messages of split learning (``train.forward`` and so on) are not among them, and are refused. Their
 epsilon is per record, and holds if each embedding was computed from its own record by the bottom

@@ -8,22 +8,22 @@ it: a node that comes back under another name is a new one here.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
-from flower_ldp.errors import ConfigError
-from flower_ldp.files import replacing
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
+from flower_ldp.strategies.asked_file import AskedFile
 
 _log = logging.getLogger("flwr")
-_KIND = "flower-ldp clients asked, 1"
+#: No run has so many rounds.
+MOST_ANSWERS = 1_000_000
 
 
 class ClientPool:
@@ -35,17 +35,20 @@ class ClientPool:
     Parameters
     ----------
     answers_per_client : int
-        How often; at least 1.
+        How often; at least 1, and a million at most.
     checkpoint : path-like, optional
         JSON file that remembers who was asked, written before they are. A server that begins
-        again with it goes on with those who are left. Its folder exists.
+        again with it goes on with those who are left, also while the old one still runs: both
+        read it again before they choose, under a lock (``NAME.lock`` beside it). Its folder
+        exists.
 
     Raises
     ------
     ValueError
-        If ``answers_per_client`` is not a positive integer.
+        If ``answers_per_client`` is no such integer.
     ConfigError
-        If the checkpoint is there and is no such file, or is of another number of answers.
+        If the checkpoint is there and is no such file, is of another number of answers, or is a
+        link that leads to nothing.
 
     Examples
     --------
@@ -56,19 +59,20 @@ class ClientPool:
 
     def __init__(self, answers_per_client: int = 1, checkpoint: str | Path | None = None) -> None:
         times = answers_per_client
-        if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-            raise ValueError(f"answers_per_client must be an integer of at least 1, got {times!r}")
+        is_integer = isinstance(times, int) and not isinstance(times, bool)
+        if not is_integer or not 1 <= times <= MOST_ANSWERS:
+            raise ValueError(
+                f"answers_per_client must be an integer of 1 to {MOST_ANSWERS:,}, got {times!r}"
+            )
         self.answers_per_client = times
-        self._file = None if checkpoint is None else Path(checkpoint)
-        self._asked: Counter[int] = Counter()
-        if self._file is not None and self._file.exists():
-            self._asked = _read(self._file, times)
+        self._file = None if checkpoint is None else AskedFile(checkpoint, times)
+        self._asked = Counter[int]() if self._file is None else self._file.read()
 
     def left(self, nodes: Iterable[int]) -> list[int]:
         """Return the nodes that may be asked once more, in ascending order."""
         return [node for node in sorted(nodes) if self._asked[node] < self.answers_per_client]
 
-    def choose(self, nodes: Iterable[int], count: int) -> list[int]:
+    def choose(self, nodes: Iterable[int], count: int, *, least: int = 0) -> list[int]:
         """Choose who is asked now, uniformly, and remember it before it is returned.
 
         Those who were asked less often come first.
@@ -79,36 +83,46 @@ class ClientPool:
             Who is there.
         count : int
             How many are wanted.
+        least : int
+            Nobody is chosen if fewer are left.
 
         Returns
         -------
         list of int
-            So many nodes, or all that are left if there are fewer.
+            So many nodes, or all that are left if there are fewer. None was chosen by another
+            pool of the same checkpoint as often as it may be.
 
         Raises
         ------
         OSError
-            If the checkpoint cannot be written. Nobody may be asked then.
+            If the checkpoint cannot be locked or written. Nobody may be asked then.
+        ConfigError
+            If it is no such file by now. Nobody may be asked then.
         """
-        left, chosen = self.left(nodes), list[int]()
-        for times in range(self.answers_per_client):
+        with nullcontext() if self._file is None else self._file.held():
+            if self._file is not None:
+                self._asked |= self._file.read()  # of each node the larger number
+            left = self.left(set(nodes))
+            chosen = self._draw(left, count) if len(left) >= least else []
+            if not chosen:
+                return []
+            asked = self._asked + Counter(chosen)
+            if self._file is not None:
+                self._file.write(asked)
+            self._asked = asked
+        return chosen
+
+    def _draw(self, left: list[int], count: int) -> list[int]:
+        """Draw so many of these at most, those who were asked less often first."""
+        chosen = list[int]()
+        for times in sorted({self._asked[node] for node in left}):
+            if len(chosen) >= count:
+                break
             same = [node for node in left if self._asked[node] == times]
             wanted = min(count - len(chosen), len(same))
             places = uniform_subset(RandomSource.from_os(), len(same), wanted)
             chosen += [same[place] for place in places.tolist()]
-        self._asked.update(chosen)
-        if chosen and self._file is not None:
-            self._write(self._file)
         return chosen
-
-    def _write(self, path: Path) -> None:
-        body = {
-            "kind": _KIND,
-            "answers-per-client": self.answers_per_client,
-            "asked": {str(node): times for node, times in sorted(self._asked.items())},
-        }
-        with replacing(path) as file:
-            file.write(json.dumps(body).encode("ascii"))
 
 
 def pool_of(asked: int | ClientPool | None) -> ClientPool | None:
@@ -153,30 +167,15 @@ def choose_nodes(
     _, present = sample_nodes(grid, max(least_available, least), least)
     count = int(len(present) * fraction)
     count = max(count if most is None else min(count, most), least)
-    left = pool.left(present)
-    if len(left) < least:
+    # Another server of the same checkpoint may have asked some meanwhile: the pool looks.
+    chosen = pool.choose(present, count, least=least)
+    if count and not chosen:
         _log.info(
             "every client was asked %s: no report is asked for in this round",
             "once" if pool.answers_per_client == 1 else f"{pool.answers_per_client} times",
         )
         return []
-    chosen = pool.choose(left, count)
     _log.info(
-        "%s nodes are asked; %s of %s are left", len(chosen), len(pool.left(left)), len(present)
+        "%s nodes are asked; %s of %s are left", len(chosen), len(pool.left(present)), len(present)
     )
     return chosen
-
-
-def _read(path: Path, times: int) -> Counter[int]:
-    try:
-        body = json.loads(path.read_text(encoding="ascii"))
-        asked = Counter({int(node): int(count) for node, count in body["asked"].items()})
-        kind, of = body["kind"], body["answers-per-client"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is no record of who was asked: {error}") from error
-    if kind != _KIND or of != times:
-        raise ConfigError(
-            f"{path} is of a run that asks each client {of!r} times, and this one asks {times}: "
-            "another run needs another file"
-        )
-    return asked

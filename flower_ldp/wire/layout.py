@@ -53,13 +53,19 @@ class ModelLayout:
         All arrays, counters included.
     part : Part
         What of them reports are about; all floating-point arrays by default.
+    alone : bool
+        Whether a trained model may hold the arrays of the update alone. It may wherever the part
+        names them.
     """
 
     specs: tuple[ArraySpec, ...]
     part: Part = WHOLE
+    alone: bool = False
 
     @classmethod
-    def of(cls, arrays: Mapping[str, NDArray[Any]], part: Part = WHOLE) -> ModelLayout:
+    def of(
+        cls, arrays: Mapping[str, NDArray[Any]], part: Part = WHOLE, *, alone: bool = False
+    ) -> ModelLayout:
         """Read the layout of a model.
 
         Parameters
@@ -68,6 +74,8 @@ class ModelLayout:
             The model.
         part : Part
             What of it reports are about.
+        alone : bool
+            Whether a trained model may hold the arrays of the update alone.
 
         Raises
         ------
@@ -83,7 +91,7 @@ class ModelLayout:
                     f"array {quoted(name)} has dtype {array.dtype}, which is not supported"
                 )
             specs.append(ArraySpec(name, array.shape, array.dtype))
-        layout = cls(tuple(specs), part)
+        layout = cls(tuple(specs), part, alone)
         odd = set(part.names or ()) - {spec.name for spec in layout.updated}
         if odd:
             raise ValueError(f"no floating-point arrays of the model: {quoted(sorted(odd))}")
@@ -101,6 +109,16 @@ class ModelLayout:
         return tuple(
             spec for spec in self.specs if spec.is_float and (chosen is None or spec.name in chosen)
         )
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a trained model's other arrays are left out, or passed over."""
+        return self.alone or self.part.names is not None
+
+    @cached_property
+    def required(self) -> tuple[ArraySpec, ...]:
+        """The arrays that a trained model has to hold: all, or those of the update with entries."""
+        return tuple(s for s in self.updated if s.size) if self.is_partial else self.specs
 
     @cached_property
     def dimension(self) -> int:
@@ -120,8 +138,8 @@ class ModelLayout:
         Parameters
         ----------
         new : mapping of str to ndarray
-            The trained model; must have this very layout, in any order of names. Where the part
-            names arrays, others may be left out, and are not looked at.
+            The trained model; must have this very layout, in any order of names. Where it may hold
+            the arrays of the update alone, others are not looked at, whatever their names.
         old : mapping of str to ndarray
             The model that was sent.
 
@@ -134,12 +152,11 @@ class ModelLayout:
         ValueError
             If ``new`` has other arrays, shapes or dtypes. The text names them.
         """
-        wanted = self.specs if self.part.names is None else self.updated
-        known, required = ({spec.name for spec in specs} for specs in (self.specs, wanted))
-        odd = (set(new) - known) | (required - set(new))
+        names = {spec.name for spec in self.required}
+        odd = names - set(new) if self.is_partial else names ^ set(new)
         if odd:
             raise ValueError(f"arrays missing or added: {quoted(sorted(odd))}")
-        for spec in wanted:
+        for spec in self.required:
             got = new[spec.name]
             if got.shape != spec.shape or got.dtype != spec.dtype:
                 raise ValueError(
@@ -149,6 +166,8 @@ class ModelLayout:
         update = np.empty(self.dimension, dtype=np.float32)
         start = 0
         for spec in self.updated:
+            if not spec.size:  # it may be left out
+                continue
             piece = update[start : start + spec.size].reshape(spec.shape)
             with np.errstate(all="ignore"):
                 # An overflow becomes an infinity, which the mechanism refuses.

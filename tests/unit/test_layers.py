@@ -90,6 +90,7 @@ FOREIGN: dict[str, frozenset[str]] = {
 EXCEPTIONS = {
     f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
     f"{PACKAGE}.clients.labels.store": frozenset({"filelock"}),
+    f"{PACKAGE}.strategies.asked_file": frozenset({"filelock"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd": frozenset({"torch"}),
     f"{PACKAGE}.node.sandbox.check": frozenset({"rich"}),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from flower_ldp.strategies import (
     ProtectedEvalStrategy,
     SignDSStrategy,
 )
+from flower_ldp.strategies.asking import MOST_ANSWERS
 
 DIMENSION = 400
 
@@ -70,6 +73,86 @@ def test_a_file_remembers_who_was_asked(tmp_path: Path) -> None:
     assert ClientPool(1, path).left(range(5)) == []
 
 
+def test_two_pools_on_one_file_ask_nobody_twice(tmp_path: Path) -> None:
+    """As two servers do that overlap at a restart: neither was told of the other."""
+    path = tmp_path / "asked.json"
+    one, other = ClientPool(1, path), ClientPool(1, path)
+    first = one.choose(range(5, 9), 2)
+    second = other.choose(range(5, 9), 4)
+    assert sorted(first + second) == [5, 6, 7, 8]
+    assert one.choose(range(5, 9), 4) == []
+    assert ClientPool(1, path).left(range(5, 9)) == []
+
+
+def test_two_pools_that_choose_at_the_same_time_ask_nobody_twice(tmp_path: Path) -> None:
+    path = tmp_path / "asked.json"
+    pools = [ClientPool(1, path) for _ in range(4)]
+
+    def some(pool: ClientPool) -> list[int]:
+        return [node for _ in range(5) for node in pool.choose(range(20), 1)]
+
+    with ThreadPoolExecutor(len(pools)) as threads:
+        found = [node for chosen in threads.map(some, pools) for node in chosen]
+    assert sorted(found) == list(range(20))
+
+
+def test_a_round_too_small_by_then_asks_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "asked.json"
+    one, other = ClientPool(1, path), ClientPool(1, path)
+    one.choose(range(4), 3)
+    assert other.choose(range(4), 4, least=2) == []
+    assert len(other.choose(range(4), 4, least=1)) == 1
+
+
+def test_who_could_not_be_written_down_may_be_asked_later(tmp_path: Path) -> None:
+    folder = tmp_path / "later"
+    pool = ClientPool(1, folder / "asked.json")
+    with pytest.raises(OSError, match="later"):
+        pool.choose(range(5), 3)
+    folder.mkdir()
+    assert sorted(pool.choose(range(5), 5)) == list(range(5))
+
+
+def test_what_this_server_knows_outlives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "asked.json"
+    pool = ClientPool(1, path)
+    first = pool.choose(range(5), 3)
+    path.unlink()
+    assert set(pool.choose(range(5), 5)) == set(range(5)) - set(first)
+    assert ClientPool(1, path).left(range(5)) == []
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
+    real, link = tmp_path / "store" / "asked.json", tmp_path / "link.json"
+    real.parent.mkdir()
+    ClientPool(1, real).choose([1], 1)
+    link.symlink_to(real)
+    ClientPool(1, link).choose([2], 1)
+    assert link.is_symlink()
+    assert ClientPool(1, real).left([1, 2, 3]) == [3]
+
+
+def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
+    """A store that is not mounted is no new run."""
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "store.json")
+    with pytest.raises(ConfigError, match=r"link\.json.*leads to nothing"):
+        ClientPool(1, link)
+
+
+def test_many_answers_take_no_time() -> None:
+    began, pool = time.process_time(), ClientPool(MOST_ANSWERS)
+    assert len(pool.choose(range(50), 20)) == 20
+    assert len(set(pool.choose(range(50), 40))) == 40
+    assert time.process_time() - began < 1.0
+    with pytest.raises(ValueError, match="answers_per_client must be"):
+        ClientPool(MOST_ANSWERS + 1)
+
+
+def test_a_node_that_is_named_twice_is_one() -> None:
+    assert ClientPool(1).choose([5, 5, 5], 3) == [5]
+
+
 def test_nobody_is_asked_if_it_cannot_be_remembered(tmp_path: Path) -> None:
     pool = ClientPool(1, tmp_path / "no folder" / "asked.json")
     with pytest.raises(OSError, match="no folder"):
@@ -84,7 +167,26 @@ def test_nobody_is_asked_if_it_cannot_be_remembered(tmp_path: Path) -> None:
         "{}",
         '{"kind": "other", "answers-per-client": 1, "asked": {}}',
         '{"kind": "flower-ldp clients asked, 1", "answers-per-client": 2, "asked": {}}',
-        '{"kind": "flower-ldp clients asked, 1", "answers-per-client": 1, "asked": {"a": 1}}',
+        *(
+            f'{{"kind": "flower-ldp clients asked, 1", "answers-per-client": 1, "asked": {asked}}}'
+            for asked in (
+                '{"a": 1}',
+                '{"5": 0.9}',
+                '{"5": 1e999}',
+                '{"5": true}',
+                '{"5": null}',
+                '{"5": -1}',
+                '{"5": 2}',
+                '{"5": 1, "05": 0}',
+                '{" 5": 1}',
+                '{"1_0": 1}',
+                '{"5": 1, "5": 0}',
+                f'{{"{"9" * 5_000}": 1}}',
+                "[5]",
+            )
+        ),
+        '{"kind": "flower-ldp clients asked, 1", "answers-per-client": true, "asked": {}}',
+        "[" * 100_000,
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
@@ -92,6 +194,11 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"asked\.json"):
         ClientPool(1, path)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no file"):
+        ClientPool(1, tmp_path)
 
 
 @pytest.mark.parametrize("times", [0, -1, True, 1.5, None])
