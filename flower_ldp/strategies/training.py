@@ -219,8 +219,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = self._layout(model)
         turn = self._turn(grid)
+        self._round = None
         if turn is None and self._pool is not None:
-            self._round = None
             return []
         messages = list[Message]()
         if turn is None:
@@ -234,6 +234,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         if turn is not None:  # the choice counts as asked: nothing may go wrong after it
             self.proposals.inherit(turn.pool, turn.pool.asked(), events)
             messages = self._messages(turn.choose(), server_round, arrays, config)
+            if not messages:
+                return []
         nodes = propose(messages, fields, events, self.proposals)
         self._round = _Round(server_round, model, layout, tally, nodes)
         return messages

@@ -192,7 +192,7 @@ class ProtectedEvalStrategy(Strategy):
         if turn is None:
             found = self._asking.configure_evaluate(server_round, arrays, config, grid)
             messages = _at_most(list(found), self.cluster_client_num)
-            if not messages:
+            if not messages:  # nothing to run the model for
                 return []
         rows = rows_for(self.mechanism, arrays)
         proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
@@ -200,6 +200,8 @@ class ProtectedEvalStrategy(Strategy):
         if turn is not None:  # the choice counts as asked: nothing may go wrong after it
             self.proposals.inherit(turn.pool, turn.pool.asked(), events)
             messages = self._messages(turn.choose(), server_round, arrays, config)
+            if not messages:
+                return []
         nodes = propose(messages, fields, events, self.proposals)
         self._asked = _Asked(server_round, rows, proposal, nodes)
         return messages

@@ -237,3 +237,15 @@ def test_codes_are_not_used_again_by_a_server_that_begins_again(tmp_path: Path) 
             seeds.append(CodewordProposal.from_fields(fields).mechanism.seed)
     assert seeds[:2] == [0, 1]
     assert len(set(seeds)) == 6
+
+
+def test_a_round_whose_clients_another_server_asked_meanwhile_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ClientPool, "choose", lambda *_: [])
+    both = ProtectedEvalStrategy(codewords(1), Laplace(2.0, classes=4), answers_per_client=1)
+    grid: Any = FakeGrid(6)
+    assert ask(both) == []
+    assert both.aggregate_train(1, []) == (None, None)
+    assert both.configure_evaluate(1, record(MODEL), ConfigRecord(), grid) == []
+    assert both.aggregate_evaluate(1, []) is None
