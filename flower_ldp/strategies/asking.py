@@ -8,20 +8,15 @@ it: a node that comes back under another name is a new one here.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy.strategy_utils import sample_nodes
-
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.strategies.asked_file import AskedFile
 
-_log = logging.getLogger("flwr")
 #: No run has so many rounds.
 MOST_ANSWERS = 1_000_000
 
@@ -71,6 +66,10 @@ class ClientPool:
     def left(self, nodes: Iterable[int]) -> list[int]:
         """Return the nodes that may be asked once more, in ascending order."""
         return [node for node in sorted(nodes) if self._asked[node] < self.answers_per_client]
+
+    def asked(self) -> dict[int, int]:
+        """Return how often each node was asked so far; those that never were are left out."""
+        return {node: times for node, times in sorted(self._asked.items()) if times > 0}
 
     def choose(self, nodes: Iterable[int], count: int, *, least: int = 0) -> list[int]:
         """Choose who is asked now, uniformly, and remember it before it is returned.
@@ -134,48 +133,3 @@ def pool_of(asked: int | ClientPool | None) -> ClientPool | None:
         If it is neither a pool nor a positive integer.
     """
     return asked if asked is None or isinstance(asked, ClientPool) else ClientPool(asked)
-
-
-def choose_nodes(
-    grid: Grid,
-    pool: ClientPool,
-    fraction: float,
-    least: int,
-    least_available: int,
-    *,
-    most: int | None = None,
-) -> list[int]:
-    """Choose a round's nodes from a pool; wait as Flower does until enough are there.
-
-    Parameters
-    ----------
-    grid : Grid
-        Of the run.
-    pool : ClientPool
-        Who was asked.
-    fraction, least, least_available
-        As in FedAvg: share of **all** nodes that are there, the least number of a round, and of
-        nodes that have to be there.
-    most : int, optional
-        No more than so many, and ``least`` at least.
-
-    Returns
-    -------
-    list of int
-        None where fewer than ``least`` are left.
-    """
-    _, present = sample_nodes(grid, max(least_available, least), least)
-    count = int(len(present) * fraction)
-    count = max(count if most is None else min(count, most), least)
-    # Another server of the same checkpoint may have asked some meanwhile: the pool looks.
-    chosen = pool.choose(present, count, least=least)
-    if count and not chosen:
-        _log.info(
-            "every client was asked %s: no report is asked for in this round",
-            "once" if pool.answers_per_client == 1 else f"{pool.answers_per_client} times",
-        )
-        return []
-    _log.info(
-        "%s nodes are asked; %s of %s are left", len(chosen), len(pool.left(present)), len(present)
-    )
-    return chosen

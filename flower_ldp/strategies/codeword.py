@@ -155,13 +155,22 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
         self._optimizer = server_optimizer
-        self._asked = 0
+        self._next: int | None = None
 
     def _tally(self, dimension: int, participation: float) -> CodewordTally:
-        seed = (self.mechanism.seed + self._asked) % MOST_SEED
-        self._asked += 1
+        seed = (self.mechanism.seed + self._counted()) % MOST_SEED
         mechanism = replace(self.mechanism, seed=seed).sized(dimension)
         return CodewordTally(self._proposal(mechanism), dimension)
+
+    def _counted(self) -> int:
+        """Return the number of a round, which sets its codes.
+
+        It begins at what the pool remembers: earlier rounds were no more than those they asked.
+        """
+        if self._next is None:
+            self._next = 0 if self._pool is None else sum(self._pool.asked().values())
+        self._next += 1
+        return self._next - 1
 
     def _description(self) -> Iterator[str]:
         """Yield what it costs."""

@@ -9,17 +9,15 @@ for them is its own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-
-from flwr.app import ArrayRecord
 
 from flower_ldp.advice.outlook import Outlook
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.signds import SelectionPlan
 from flower_ldp.mechanisms.worth import Worth
 from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
-from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.update import UpdateProposal
 
 _log = logging.getLogger("flwr")
@@ -44,7 +42,9 @@ class Preview:
     step_rule: str
 
 
-def total_line(events: tuple[PrivacyEvent, ...], answers: int | None, rounds: int | None) -> str:
+def total_line(
+    events: tuple[PrivacyEvent, ...], answers: int | None, rounds: int | None, before: int = 0
+) -> str:
     """Return what a client spends in all, and what that is worth, as far as it is known.
 
     Parameters
@@ -55,16 +55,38 @@ def total_line(events: tuple[PrivacyEvent, ...], answers: int | None, rounds: in
         How often a client is asked at most; None in every round.
     rounds : int or None
         Of the run; None if it is not known.
+    before : int
+        How often a client was asked before the run, at most.
     """
-    times = rounds if answers is None else min(answers, rounds or answers)
     one = compose(events)[Unit.CLIENT]
+    times = answers if rounds is None else before + rounds
     if times is None:
         return f"at most {one} for each round in which it is asked"
+    times = times if answers is None else min(answers, times)
     if times == 0:
         return "nothing, in no round"
     total = compose(replace(event, count=event.count * times) for event in events)[Unit.CLIENT]
     asked = "once" if times == 1 else f"{times:,} times"
+    if before:
+        asked += ", in earlier runs included"
     return f"at most {total}, asked {asked}. {meaning(total)}"
+
+
+def rounds_left(left: Sequence[int], each: int, rounds: int) -> int:
+    """Return how many rounds of so many clients can be asked for, no client twice in one.
+
+    Parameters
+    ----------
+    left : sequence of int
+        How often each client may be asked still.
+    each : int
+        Clients of a round; at least 1.
+    rounds : int
+        The most.
+    """
+    most = range(1, min(rounds, sum(left) // each) + 1)
+    # What is there for r rounds grows ever slower with r: once too little, always too little.
+    return bisect_left(most, True, key=lambda r: r * each > sum(min(one, r) for one in left))
 
 
 class Prospect:
@@ -72,20 +94,33 @@ class Prospect:
 
     def __init__(self) -> None:
         self._rounds: int | None = None
-        self._weights: int | None = None
+        self._entries: int | None = None
+        self._before = 0
         self._outlook: Outlook | None = None
 
-    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Learn of a run that begins: its rounds and its model."""
-        layout = ModelLayout.of({name: array.numpy() for name, array in arrays.items()})
-        self._rounds, self._weights, self._outlook = rounds, layout.dimension, None
+    def expect(self, rounds: int, entries: int, before: int) -> None:
+        """Learn of a run that begins.
+
+        Parameters
+        ----------
+        rounds : int
+            Of the run.
+        entries : int
+            That reports are about: the trained arrays' weights, or the subspace's dimensions.
+        before : int
+            How often a client was asked before, at most.
+        """
+        self._rounds, self._entries, self._before = rounds, entries, before
+        self._outlook = None
 
     @property
-    def weights(self) -> int | None:
-        """d; None if no run has begun."""
-        return self._weights
+    def entries(self) -> int | None:
+        """Entries that reports are about; None if no run has begun."""
+        return self._entries
 
-    def ask(self, preview: Preview, nodes: int, each: int, answers: int | None) -> Outlook | None:
+    def ask(
+        self, preview: Preview, nodes: int, each: int, left: Sequence[int] | None
+    ) -> Outlook | None:
         """Learn who is asked, and return in a run's first round what it can learn.
 
         Parameters
@@ -94,27 +129,30 @@ class Prospect:
             Of the strategy.
         nodes, each : int
             Clients that there are, and that a round asks.
-        answers : int or None
-            How often a client may be asked; None in every round.
+        left : sequence of int or None
+            How often each client that may be asked may be; None if all are in every round.
         """
-        if not self._rounds or self._weights is None or self._outlook is not None or each < 1:
+        if not self._rounds or self._entries is None or self._outlook is not None or each < 1:
             return None
-        rounds = self._rounds if answers is None else min(self._rounds, nodes * answers // each)
-        self._outlook = Outlook(preview.plan, self._weights, nodes, max(rounds, 1), each)
+        rounds, clients = self._rounds, nodes
+        if left is not None:
+            rounds, clients = max(rounds_left(left, each, rounds), 1), len(left)
+        self._outlook = Outlook(preview.plan, self._entries, clients, rounds, each)
         return self._outlook
 
     def total(self, preview: Preview, answers: int | None) -> str:
         """Return the line on what a client spends in all."""
-        return total_line(preview.proposal.events(), answers, self._rounds)
+        return total_line(preview.proposal.events(), answers, self._rounds, self._before)
 
     def lines(self, preview: Preview, answers: int | None) -> Iterator[str]:
         """Yield what the run does and what it can learn, as far as it is known."""
         often = "1 in every round that it is sampled for" if answers is None else f"{answers:,}"
         yield f"Answers of a client: {often}"
         yield f"Step rule: {preview.step_rule}"
-        if self._weights is not None:
-            yield from _sizes(preview.plan(self._weights))
-            yield f"Bytes up of an answer: {preview.proposal.report_bytes(self._weights):,}"
+        if self._entries is not None:
+            yield f"Entries of an update that answers are about: {self._entries:,}"
+            yield from _sizes(preview.plan(self._entries))
+            yield f"Bytes up of an answer: {preview.proposal.report_bytes(self._entries):,}"
         outlook = self._outlook
         if outlook is None:
             rounds = "" if self._rounds is None else f"{self._rounds:,}; "

@@ -114,11 +114,36 @@ class Proposals:
         self._asked: dict[int, Counter[PrivacyEvent]] = {}
         self._last: tuple[tuple[PrivacyEvent, ...], int] | None = None
         self._raw: set[int] = set()
+        self._inherited: list[object] = []
 
     @property
     def raw(self) -> frozenset[int]:
         """Nodes that answered without a gate."""
         return frozenset(self._raw)
+
+    def inherit(
+        self, pool: object, asked: Mapping[int, int], events: Iterable[PrivacyEvent]
+    ) -> None:
+        """Count what a pool of clients remembers of earlier runs, once for each pool.
+
+        A pool knows how often it asked, and not for what: such an answer counts as one of now.
+
+        Parameters
+        ----------
+        pool : object
+            Whose memory it is. One that was counted before is left alone.
+        asked : mapping of int to int
+            How often each node was asked.
+        events : iterable of PrivacyEvent
+            Of an answer that is asked for now.
+        """
+        if any(pool is one for one in self._inherited):
+            return
+        self._inherited.append(pool)
+        each = tuple(events)
+        for node, times in asked.items():
+            repeated = (replace(event, count=event.count * times) for event in each)
+            self.record(node, repeated)
 
     def record(self, node: int, events: Iterable[PrivacyEvent]) -> None:
         """Count a proposal that is about to be sent."""

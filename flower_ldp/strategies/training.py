@@ -30,7 +30,7 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.strategies.asking import ClientPool, choose_nodes, pool_of
+from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.health import Health, HealthWatch
@@ -42,6 +42,7 @@ from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_m
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.tally import Tally, read_reports
+from flower_ldp.strategies.turns import Turn, find_turn
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Part, Trainable, named_by, patterns_of
 
@@ -145,7 +146,9 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
-        self._prospect.expect(rounds, arrays)
+        layout = self._layout({name: array.numpy() for name, array in arrays.items()})
+        before = {} if self._pool is None else self._pool.asked()
+        self._prospect.expect(rounds, layout.entries, max(before.values(), default=0))
         self._watch = NoiseWatch()
 
     @abstractmethod
@@ -175,7 +178,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         Parameters
         ----------
         dimension : int or None
-            d; None if it is not known yet.
+            Entries that a report is about; None if they are not known yet.
         """
         return None
 
@@ -185,7 +188,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         The model and the rounds are known once ``start`` was called, and what can be learned from
         the first round on, which logs it.
         """
-        preview = self._preview(self._prospect.weights)
+        preview = self._preview(self._prospect.entries)
         lines = list(self._description())
         if preview is not None:
             total = self._prospect.total(preview, self._answers)
@@ -215,18 +218,26 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         """
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = self._layout(model)
-        messages = self._messages(server_round, arrays, config, grid)
-        if not messages and self._pool is not None:
-            self._round = None
+        turn = self._turn(grid)
+        self._round = None
+        if turn is None and self._pool is not None:
             return []
-        available = len(list(grid.get_node_ids()))
-        participation = len(messages) / available if available else 0.0
-        tally = self._tally(layout.entries, participation)
+        messages = list[Message]()
+        if turn is None:
+            messages += super().configure_train(server_round, arrays, config, grid)
+        available = len(list(grid.get_node_ids())) if turn is None else turn.present
+        size = len(messages) if turn is None else turn.size
+        tally = self._tally(layout.entries, size / available if available else 0.0)
         asked = tally.proposal
-        fields = {**asked.to_fields(), **layout.part.to_fields()}
-        nodes = propose(messages, fields, asked.events(), self.proposals)
+        fields, events = {**asked.to_fields(), **layout.part.to_fields()}, asked.events()
+        self._tell(available, size, turn)
+        if turn is not None:  # the choice counts as asked: nothing may go wrong after it
+            self.proposals.inherit(turn.pool, turn.pool.asked(), events)
+            messages = self._messages(turn.choose(), server_round, arrays, config)
+            if not messages:
+                return []
+        nodes = propose(messages, fields, events, self.proposals)
         self._round = _Round(server_round, model, layout, tally, nodes)
-        self._tell(available, len(nodes))
         return messages
 
     def aggregate_train(
@@ -287,27 +298,37 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         names = None if self._trainable is None else named_by(self._trainable, model)
         return ModelLayout.of(model, Part(names, self.subspace))
 
-    def _messages(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Build the messages of a round, as FedAvg does, for whom the pool still has."""
+    def _turn(self, grid: Grid) -> Turn | None:
+        """Return the round of a pool, before anybody is chosen; None without one, or nobody."""
         if self._pool is None or self.fraction_train == 0.0:
-            return list(super().configure_train(server_round, arrays, config, grid))
-        nodes = choose_nodes(
+            return None
+        return find_turn(
             grid, self._pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
         )
+
+    def _messages(
+        self, nodes: list[int], server_round: int, arrays: ArrayRecord, config: ConfigRecord
+    ) -> list[Message]:
+        """Build the messages to these nodes, as FedAvg does."""
         config["server-round"] = server_round
         record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         return list(self._construct_messages(record, nodes, MessageType.TRAIN))
 
-    def _tell(self, available: int, asked: int) -> None:
+    def _tell(self, available: int, asked: int, turn: Turn | None) -> None:
         """Log in a run's first round what it can learn, and watch its steps from there on."""
-        preview = None if self._watch is None else self._preview(self._prospect.weights)
+        preview = None if self._watch is None else self._preview(self._prospect.entries)
         if self._watch is None or preview is None:
             return
-        outlook = self._prospect.ask(preview, available, asked, self._answers)
+        left = None if turn is None else turn.answers_left()
+        outlook = self._prospect.ask(preview, available, asked, left)
         if outlook is not None:
             self._watch.begin(outlook)
+            if self.subspace is not None:
+                _log.info(
+                    "these cosines are within the %d public dimensions: of what updates have "
+                    "outside them nothing is learned",
+                    self.subspace.dimension,
+                )
 
     @property
     def _answers(self) -> int | None:

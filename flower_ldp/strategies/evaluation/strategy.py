@@ -24,7 +24,7 @@ from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from flower_ldp.strategies.asking import ClientPool, choose_nodes, pool_of
+from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.evaluation.rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
@@ -34,6 +34,7 @@ from flower_ldp.strategies.patience import Expecting, patient_start
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
 from flower_ldp.strategies.spending import Proposals, SpendingReport
+from flower_ldp.strategies.turns import Turn, find_turn
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.health import health_events
 
@@ -184,26 +185,39 @@ class ProtectedEvalStrategy(Strategy):
         """Choose clients and add the proposal to each message."""
         if server_round % self.every:
             return []
-        messages = self._messages(server_round, arrays, config, grid)
-        if not messages:
+        turn = self._turn(grid)
+        if turn is None and self._pool is not None:
             return []
+        messages = list[Message]()
+        if turn is None:
+            found = self._asking.configure_evaluate(server_round, arrays, config, grid)
+            messages = _at_most(list(found), self.cluster_client_num)
+            if not messages:  # nothing to run the model for
+                return []
         rows = rows_for(self.mechanism, arrays)
         proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
-        nodes = propose(messages, proposal.to_fields(), self._events(), self.proposals)
+        fields, events = proposal.to_fields(), self._events()
+        if turn is not None:  # the choice counts as asked: nothing may go wrong after it
+            self.proposals.inherit(turn.pool, turn.pool.asked(), events)
+            messages = self._messages(turn.choose(), server_round, arrays, config)
+            if not messages:
+                return []
+        nodes = propose(messages, fields, events, self.proposals)
         self._asked = _Asked(server_round, rows, proposal, nodes)
         return messages
 
+    def _turn(self, grid: Grid) -> Turn | None:
+        """Return the round of a pool, before anybody is chosen; None without one, or nobody."""
+        if self._pool is None:
+            return None
+        asking = self._asking
+        least, available = asking.min_evaluate_nodes, asking.min_available_nodes
+        return find_turn(grid, self._pool, 1.0, least, available, most=self.cluster_client_num)
+
     def _messages(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        self, nodes: list[int], server_round: int, arrays: ArrayRecord, config: ConfigRecord
     ) -> list[Message]:
         asking = self._asking
-        if self._pool is None:
-            messages = list(asking.configure_evaluate(server_round, arrays, config, grid))
-            return _at_most(messages, self.cluster_client_num)
-        least = asking.min_evaluate_nodes
-        nodes = choose_nodes(
-            grid, self._pool, 1.0, least, asking.min_available_nodes, most=self.cluster_client_num
-        )
         config["server-round"] = server_round
         record = RecordDict({asking.arrayrecord_key: arrays, asking.configrecord_key: config})
         return list(asking._construct_messages(record, nodes, MessageType.EVALUATE))
