@@ -79,7 +79,8 @@ class NoiseWatch:
         progress = min(self._reports / self._outlook.reports, 1.0)
         deviation = noise.deviation(self._reports)
         good = signal_of(GOOD_COSINE) * progress
-        if progress < LOOKED_AT or good < _SHOWN * deviation:
+        # One report has the length of any: noise and signal differ in products of two.
+        if self._reports < 2 or progress < LOOKED_AT or good < _SHOWN * deviation:
             return
         signal = noise.signal(float(self._sum @ self._sum), self._reports)
         most = (signal + _FEWEST * deviation) / progress

@@ -88,6 +88,16 @@ def test_a_hopeless_run_is_told_what_to_change(caplog: pytest.LogCaptureFixture)
     assert "Good would be at most" in said
 
 
+@pytest.mark.parametrize("mechanism", [SignDS(8.0), Codeword(8.0), Codeword(8.0, blocks=7)])
+def test_one_report_tells_nothing(mechanism: SignDS | Codeword, caplog: Any) -> None:
+    one = Outlook(partial(mechanism.plan), DIMENSION, 1, 1, 1)
+    watch = NoiseWatch()
+    watch.begin(one)
+    caplog.clear()
+    watch.add(np.ones(DIMENSION), 1)
+    assert not caplog.records
+
+
 def test_where_noise_cannot_be_told_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """Of a dozen weights a good run would not show."""
     assert rounds_of(outlook(4, 3, 12), lambda: np.zeros(12), caplog) == []
