@@ -162,3 +162,28 @@ def test_the_example_brings_the_policy_for_simulations() -> None:
     sample = ROOT / "configs" / "simulation_policy.yaml"
     copy = ROOT / "examples" / "signds" / "simulation_policy.yaml"
     assert copy.read_text(encoding="utf-8") == sample.read_text(encoding="utf-8")
+
+
+def test_trainings_that_ask_once_are_those_of_the_result_file() -> None:
+    page = (ROOT / "docs" / "asked_once.md").read_text(encoding="utf-8")
+    summary = results("totals")["summary"]
+    assert len(summary) >= 8
+    for row in summary:
+        name, _, total = row["row"].removeprefix("CIFAR-10, ").rpartition(", ")
+        shown = percent(row["accuracy_mean"], row["accuracy_standard_deviation"])
+        lines = [line.replace("**", "") for line in page.splitlines()]
+        if row["row"].startswith("CIFAR"):
+            assert shown in " ".join(lines)
+        else:
+            clients, _, rest = name.partition(" clients")
+            (line,) = [
+                line
+                for line in lines
+                if line.startswith(f"| {clients},")
+                and f"| {total} |" in line
+                and ("Dirichlet" in line) == ("Dirichlet" in rest)
+            ]
+            assert shown in line
+        assert row["epsilon_total"] == float(total)
+        assert row["seeds"] == 5
+        assert row["payload_bytes"] == 4
