@@ -27,7 +27,7 @@ from flower_ldp.labels import (
     priors_from_likelihoods,
 )
 from flower_ldp.labels.losses import forward_loss, plain_loss, soft_target_loss
-from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
+from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior, SubsetSelection
 
 CATEGORIES = 10
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -96,6 +96,10 @@ class Task:
     @property
     def response(self) -> KaryResponse:
         return KaryResponse(self.epsilon, CATEGORIES)
+
+    @property
+    def sets(self) -> SubsetSelection:
+        return SubsetSelection(self.epsilon, CATEGORIES)
 
 
 def make_model() -> nn.Sequential:
@@ -191,6 +195,11 @@ def forward(task: Task) -> nn.Module:
     return train(task, forward_loss, floats(task.response.likelihood(reports)))
 
 
+def forward_subset(task: Task) -> nn.Module:
+    reports = task.sets.randomize_array(task.labels, task.noise)
+    return train(task, forward_loss, floats(task.sets.likelihood(reports)))
+
+
 def local_prior(
     task: Task, reports: NDArray[np.int64], members: NDArray[np.int64]
 ) -> NDArray[np.float64]:
@@ -204,6 +213,20 @@ def local_prior(
         counts = group_counts(reports, groups[members], settings.clusters, CATEGORIES)
         total += priors_from_counts(counts, law, steps=settings.steps)[groups]
     return total / settings.clusterings
+
+
+def likelihood_prior(
+    task: Task, likelihood: NDArray[np.float64], members: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return a prior for each example as :func:`local_prior`, from reports of any law."""
+    settings = task.settings
+    total = np.zeros((len(task.labels), CATEGORIES))
+    for groups in pixel_clusters(task, settings.clusterings):
+        found = priors_from_likelihoods(
+            likelihood[members], groups[members], settings.clusters, steps=settings.steps
+        )
+        total += found[groups]
+    return total
 
 
 def local_priors(task: Task) -> nn.Module:
@@ -237,6 +260,14 @@ def rr_with_prior_soft(task: Task) -> nn.Module:
 
 
 def lp_2st(task: Task) -> nn.Module:
+    return two_stages(task, task.response)
+
+
+def lp_2st_subset(task: Task) -> nn.Module:
+    return two_stages(task, task.sets)
+
+
+def two_stages(task: Task, response: KaryResponse | SubsetSelection) -> nn.Module:
     """Two stages on disjoint examples; the first one's model is the second one's prior.
 
     RRWithPrior with the model's own probabilities would report the likeliest label of most
@@ -248,9 +279,13 @@ def lp_2st(task: Task) -> nn.Module:
     early = np.arange(n) % 10 < settings.first_tenths
     first, second = np.flatnonzero(early), np.flatnonzero(~early)
     likelihood = np.ones((n, CATEGORIES))
-    reports = task.response.randomize_array(task.labels[first], noise)
-    likelihood[first] = task.response.likelihood(reports)
-    targets = posterior(likelihood, local_prior(task, reports, first))
+    reports = response.randomize_array(task.labels[first], noise)
+    likelihood[first] = response.likelihood(reports)
+    if isinstance(response, KaryResponse):
+        prior = local_prior(task, reports, first)
+    else:
+        prior = likelihood_prior(task, likelihood, first)
+    targets = posterior(likelihood, prior)
     members, epochs = torch.tensor(first), settings.first_epochs
     model = train(task, soft_target_loss, floats(targets), members, epochs)
     known = probabilities(model, task.images)
@@ -258,10 +293,7 @@ def lp_2st(task: Task) -> nn.Module:
     mechanism = RRWithPrior(task.epsilon, CATEGORIES)
     reports = mechanism.randomize_array(task.labels[second], noise, flat)
     likelihood[second] = mechanism.likelihood(reports, flat)
-    prior = np.zeros((n, CATEGORIES))
-    for groups in pixel_clusters(task, settings.clusterings):
-        found = priors_from_likelihoods(likelihood, groups, settings.clusters, steps=settings.steps)
-        prior += found[groups]
+    prior = likelihood_prior(task, likelihood, np.arange(n))
     return train(task, soft_target_loss, floats(posterior(likelihood, prior * known)))
 
 
@@ -271,9 +303,11 @@ METHODS: dict[str, Callable[[Task], nn.Module]] = {
         no_privacy,
         plain,
         forward,
+        forward_subset,
         rr_with_prior,
         rr_with_prior_soft,
         local_priors,
         lp_2st,
+        lp_2st_subset,
     )
 }

@@ -19,6 +19,7 @@ from flower_ldp.audit.response_cases import (
     kary_response,
     magrr,
     rr_with_prior,
+    subset_selection,
 )
 from flower_ldp.audit.reuse import audit_reuse
 from flower_ldp.audit.selection_cases import signds, signds_magrr
@@ -46,5 +47,6 @@ __all__ = [
     "signds",
     "signds_long",
     "signds_magrr",
+    "subset_selection",
     "unary",
 ]

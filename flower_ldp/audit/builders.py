@@ -24,6 +24,7 @@ from flower_ldp.audit.response_cases import (
     kary_response,
     magrr,
     rr_with_prior,
+    subset_selection,
 )
 from flower_ldp.audit.selection_cases import signds, signds_magrr
 from flower_ldp.mechanisms import (
@@ -38,6 +39,7 @@ from flower_ldp.mechanisms import (
     MagRR,
     RRWithPrior,
     SignDS,
+    SubsetSelection,
     UnaryEncoding,
 )
 
@@ -108,6 +110,7 @@ BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
     {
         "binary-response": lambda s: binary_response(BinaryResponse(s.epsilon)),
         "kary-response": lambda s: kary_response(KaryResponse(s.epsilon, _CLASSES)),
+        "subset-selection": lambda s: subset_selection(SubsetSelection(s.epsilon, _CLASSES)),
         "rr-with-prior": lambda s: rr_with_prior(RRWithPrior(s.epsilon, len(PRIOR)), PRIOR),
         "codebook-response": lambda s: codebook_response(CodebookResponse(CODES, s.epsilon)),
         "unary-encoding": lambda s: unary(UnaryEncoding(2 * s.epsilon / _BITS, _BITS)),

@@ -1,4 +1,4 @@
-"""Cases of randomized response: on bits, categories, categories with a prior, and codes.
+"""Cases of randomized response: on bits, categories, sets, categories with a prior, and codes.
 
 The worst pair is any two values, and the report itself tells them apart: it is the one value,
 the other, or neither.
@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.audit.cases import Case, Contrast, claim
-from flower_ldp.mechanisms import BinaryResponse, CodebookResponse, KaryResponse, MagRR, RRWithPrior
+from flower_ldp.mechanisms import (
+    BinaryResponse,
+    CodebookResponse,
+    KaryResponse,
+    MagRR,
+    RRWithPrior,
+    SubsetSelection,
+)
 from flower_ldp.mechanisms.random import RandomSource
 
 Integers = NDArray[np.int64]
@@ -65,6 +72,30 @@ def kary_response(mechanism: KaryResponse) -> Case:
         draws=1_000_000,
         draw_many=draw_many,
         differing=_telling(mechanism),
+    )
+
+
+def subset_selection(mechanism: SubsetSelection) -> Case:
+    """Return the case of subset selection: two categories, and which of them the set holds."""
+
+    def draw_many(value: int, count: int, rng: RandomSource) -> Integers:
+        return mechanism.randomize_array(np.full(count, value), rng)
+
+    def score(reports: Sequence[Any]) -> Integers:
+        held = mechanism.members(np.asarray(reports)).astype(np.int64)
+        return np.asarray(held[..., 0] - held[..., 1])
+
+    k, size = mechanism.categories, mechanism.size
+    return Case(
+        f"subset-selection (epsilon {mechanism.epsilon:g}, {size} of {k})",
+        claim(mechanism.events())[0],
+        mechanism.randomize,
+        (Contrast("two categories", (0, 1), score, "first alone held (1) or second (-1)"),),
+        _neighbours(k),
+        draws=500_000,
+        draw_many=draw_many,
+        # Two categories in a row whose sets have the same others are in both, or in neither.
+        differing=_telling(mechanism) * (k - size) / (k - 1),
     )
 
 
@@ -134,8 +165,8 @@ def _which(reports: Sequence[Any], pair: tuple[int, int]) -> Integers:
     return np.asarray((found == pair[0]).astype(np.int64) - (found == pair[1]))
 
 
-def _telling(response: KaryResponse) -> float:
-    """Return the chance of noise under which the report is the value, whichever it is."""
+def _telling(response: KaryResponse | SubsetSelection) -> float:
+    """Return the chance of noise under which the report names the value, whichever it is."""
     return response.keep_probability * -math.expm1(-response.epsilon)
 
 

@@ -10,7 +10,7 @@ stands beside the second, so that noise that both share shows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,12 @@ from flower_ldp.clients.owner import account_of
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms import RRWithPrior
-from flower_ldp.mechanisms.labels import LABEL_METHODS, LabelMechanism, label_mechanisms
+from flower_ldp.mechanisms.labels import (
+    LABEL_METHODS,
+    LabelMechanism,
+    label_mechanisms,
+    reports_are_labels,
+)
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import Unit, compose
 
@@ -37,7 +42,7 @@ _CLASSES = 3
 _OF_FIRST = 0.1
 _PRIOR = (0.5, 0.4, 0.1)
 #: Methods that the answers of an audit call otherwise than a configuration.
-_TITLES = {"kary_response": "k-ary response"}
+_TITLES = {"kary_response": "k-ary response", "subset_selection": "subset selection"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def labels(epsilon: float) -> Case:
         max(claimed),
         draw,
         tuple(
-            Contrast(f"one label changed, {way}", pair, _scores, "reports as 0, less as 1")
+            Contrast(f"one label changed, {way}", pair, _scores(pair[0]), "reports as 0, less as 1")
             for way, pair in pairs.items()
         ),
         [once],
@@ -130,20 +135,33 @@ def _labels(changed: int) -> tuple[int, ...]:
     return tuple(changed if place == CHANGED else 0 for place in range(EXAMPLES))
 
 
-def _scores(outcomes: Sequence[Any]) -> NDArray[np.float64]:
-    """Return how often the changed label was reported as 0, less as 1.
+def _scores(given: LabelSet) -> Callable[[Sequence[Any]], NDArray[np.float64]]:
+    """Return what says how often the changed label was reported as 0, less as 1.
 
     Of two stages, with a tenth of what the first stage reported at the same place.
     """
-    return np.array([_score(outcome) for outcome in outcomes])
+    side = _of_label if reports_are_labels(given.stages.mechanisms[-1]) else _of_set
+
+    def scores(outcomes: Sequence[Any]) -> NDArray[np.float64]:
+        return np.array([_score(outcome, side) for outcome in outcomes])
+
+    return scores
 
 
-def _score(outcome: tuple[Any, ...]) -> float:
+def _of_label(told: int) -> int:
+    return (told == 0) - (told == 1)
+
+
+def _of_set(told: int) -> int:
+    return (told & 1) - (told >> 1 & 1)
+
+
+def _score(outcome: tuple[Any, ...], side: Callable[[int], int]) -> float:
     if any(isinstance(part, str) for part in outcome):
         return 10.0 * ASKS  # a refusal tells, too
     place = next(members.index(CHANGED) for members, _ in outcome if CHANGED in members)
     score = 0.0
     for members, reports in outcome:
         told = reports[place]
-        score += (told == 0) - (told == 1) if CHANGED in members else _OF_FIRST * told
+        score += side(told) if CHANGED in members else _OF_FIRST * told
     return score

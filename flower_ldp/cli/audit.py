@@ -58,7 +58,8 @@ def audit(
 
     \b
     MECHANISM is all, or one of
-      binary-response, kary-response, rr-with-prior, codebook-response,
+      binary-response, kary-response, subset-selection, rr-with-prior,
+      codebook-response,
       unary-encoding, unary-one-hot, codebook-embedding,
       laplace, bounded-mean, gaussian, magrr, signds,
       signds-magrr (a round of both), signds-long (crafted long updates),

@@ -12,6 +12,7 @@ from flower_ldp.cli.config_encrypt import encrypt
 from flower_ldp.cli.output import Report, number
 from flower_ldp.config import SECTIONS, load_dpsgd_config, load_label_config
 from flower_ldp.errors import ConfigError
+from flower_ldp.mechanisms.labels import reports_are_labels
 from flower_ldp.mechanisms.laplace import NoProtectionWarning
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
 from flower_ldp.yaml_source import section_names
@@ -56,11 +57,13 @@ def label_dp(file: Path, report: Report) -> None:
     stages = chosen.stages()
     spent = compose(stages.events())[Unit.LABEL]
     first, keep = stages.mechanisms[0], stages.mechanisms[0].keep_probability
+    single = reports_are_labels(first)
+    response = {"keep_probability": keep, **({"flip_rate": 1.0 - keep} if single else {})}
     report.facts.update(
         mechanism=chosen.response,
         parameters=chosen.model_dump(),
         epsilon={"unit": "label", "once": spent.epsilon},
-        response={"keep_probability": keep, "flip_rate": 1.0 - keep},
+        response=response,
         meaning={"label": meaning(spent)},
     )
     how = " + ".join(type(mechanism).__name__ for mechanism in stages.mechanisms)
@@ -78,7 +81,10 @@ def label_dp(file: Path, report: Report) -> None:
     report.pairs(
         [
             ("labels", f"{chosen.categories:,} different ones, randomized by {how}{shares}"),
-            ("a label stays true", f"with probability {number(keep)}{more}"),
+            (
+                "a label stays true" if single else "a set holds the label",
+                f"with probability {number(keep)}{more}",
+            ),
             ("priors", priors),
             ("trained on", _LOSSES[chosen.loss]),
             ("epsilon", f"{spent.epsilon:.15g} per label, pure, once: training adds nothing"),

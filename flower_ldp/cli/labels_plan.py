@@ -8,6 +8,11 @@ from dataclasses import asdict, dataclass
 from flower_ldp.cli.costs import check_count, wrong
 from flower_ldp.cli.output import Report, number
 from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.subset_selection import (
+    MAX_SET_CATEGORIES,
+    SubsetSelection,
+    mutual_information,
+)
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
 
 
@@ -69,12 +74,34 @@ def answer(options: PlanOptions, report: Report) -> None:
     ]
     if options.labels is not None:
         rows += _labels(options.labels, flip, spent.epsilon, report)
+    if mechanism.categories <= MAX_SET_CATEGORIES:
+        rows.append(_sets(mechanism, report))
     cost = f"{spent.epsilon:.15g} per label, pure, once: rounds of training add nothing"
     coarser = ("   per example and client", "no promise")
     report.pairs([*rows, ("epsilon", cost), coarser])
     report.line()
     report.line(f"One label: {meaning(spent)}")
     report.line("Features are not protected, nor how many labels there are.")
+
+
+def _sets(mechanism: KaryResponse, report: Report) -> tuple[str, str]:
+    """Answer what sets of labels in place of labels would tell, at the same epsilon."""
+    sets = SubsetSelection(mechanism.epsilon, mechanism.categories)
+    alone = mutual_information(mechanism.epsilon, mechanism.categories, 1)
+    told = sets.mutual_information
+    report.facts["subset_selection"] = {
+        "size": sets.size,
+        "keep_probability": sets.keep_probability,
+        "information": told,
+        "information_kary": alone,
+    }
+    if sets.size == 1:
+        return "subset selection", "tells no more: at this epsilon sets of one label are best"
+    return (
+        "subset selection",
+        f"sets of {sets.size} hold it with probability {sets.keep_probability:.3g} and tell "
+        f"{told / alone:.3g} times as much",
+    )
 
 
 def _labels(labels: int, flip: float, epsilon: float, report: Report) -> list[tuple[str, str]]:

@@ -295,8 +295,8 @@ def labels(
 ) -> None:
     """Plan randomized labels: how many stay true, and what that costs each of them.
 
-    K-ary randomized response, which needs no prior. Each label is randomized once, and what it
-    costs does not grow with the training.
+    K-ary randomized response, which needs no prior, and what sets of labels would tell at the
+    same price. Each label is randomized once, and what it costs does not grow with the training.
     """
     from flower_ldp.cli.labels_plan import PlanOptions, answer
 

@@ -13,7 +13,12 @@ from pydantic import BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from flower_ldp.labels.stages import LabelStages
-from flower_ldp.mechanisms.labels import LABEL_METHODS, LabelMechanism, label_mechanisms
+from flower_ldp.mechanisms.labels import (
+    LABEL_METHODS,
+    LabelMechanism,
+    label_mechanisms,
+    reports_are_labels,
+)
 from flower_ldp.yaml_source import Section, YamlFormat, interval
 
 
@@ -56,14 +61,14 @@ class LabelDPConfig(Section):
     response : str
         How labels are randomized: a name of
         :data:`~flower_ldp.mechanisms.labels.LABEL_METHODS`. ``rr_with_prior`` wants a public
-        prior from the app; ``lp_2st`` uses the model of its first stage.
+        prior from the app; ``lp_2st`` and ``lp_2st_subset`` use the model of their first stage.
     loss : {"plain", "forward", "soft"}
-        How randomized labels are trained on.
+        How randomized labels are trained on. Reports that are sets have no ``plain``.
     local_prior : mapping, optional
         Of the soft targets; required for ``soft`` with a response of one stage that needs no
-        prior, and used nowhere else but in the first stage of ``lp_2st``.
+        prior, and used nowhere else but in the first of two stages.
     stage_shares : list of two int
-        For ``lp_2st``: of every so many successive examples, how many are in each stage.
+        For a response of two stages: of every so many successive examples, how many are in each.
     """
 
     eps: Annotated[float, interval("(0, 100]")]
@@ -78,7 +83,13 @@ class LabelDPConfig(Section):
         def refuse(field: str, text: str) -> PydanticCustomError:
             return PydanticCustomError("fit", text, {"at": (field,)})
 
-        mechanisms = self.mechanisms()
+        try:
+            mechanisms = self.mechanisms()
+        except ValueError as error:
+            raise refuse("categories", str(error).removeprefix("categories ")) from error
+        if self.loss == "plain" and not all(map(reports_are_labels, mechanisms)):
+            text = f"must be forward or soft for response {self.response}, which reports sets"
+            raise refuse("loss", text)
         if (len(mechanisms) > 1) != (self.stage_shares is not None):
             several = " or ".join(name for name, stages in LABEL_METHODS.items() if len(stages) > 1)
             text = f"must be given for response {several}, and only there"

@@ -3,7 +3,7 @@ r"""Losses for training on randomized labels: torch functions without state.
 Three ways, which differ in what they take a report for:
 
 ===========================  ================================================================
-:func:`plain_loss`           the label; biased towards the uniform
+:func:`plain_loss`           the label, which must be one and no set; biased towards the uniform
 :func:`forward_loss`         what the mechanism made of the label that the model predicts:
                              :math:`-\log \sum_y p(y | x) P(\mathrm{report} | y)` (Patrini et al.
                              2017, Theorem 2). Its minimizer over all p is the true

@@ -31,7 +31,8 @@ def group_counts(
     Parameters
     ----------
     reports, groups : array_like of integers, shape (n,)
-        In [0, categories) and [0, n_groups).
+        In [0, categories) and [0, n_groups). Reports are labels: sets of them have
+        :func:`priors_from_likelihoods`.
 
     Returns
     -------

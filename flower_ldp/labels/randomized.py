@@ -17,7 +17,7 @@ class RandomizedLabels:
     Parameters
     ----------
     reports : ndarray of int64, shape (n,)
-        Randomized labels.
+        Randomized labels; of SubsetSelection sets of labels, as numbers with a bit for each.
     members : ndarray of int64, shape (n,)
         Which examples of the label set they are about.
     mechanism : LabelMechanism

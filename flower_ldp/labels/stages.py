@@ -105,7 +105,9 @@ class LabelStages:
         return {
             "labels": n,
             "categories": self.categories,
-            "mechanisms": [[type(m).__name__, m.name, m.epsilon] for m in self.mechanisms],
+            "mechanisms": [
+                [type(m).__name__, m.name, m.epsilon, *m.law_terms] for m in self.mechanisms
+            ],
             "shares": list(self.shares),
         }
 

@@ -28,6 +28,7 @@ from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
 from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.simplex import project_to_simplex
+from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.unary import UnaryEncoding
 
@@ -55,6 +56,7 @@ __all__ = [
     "SignDS",
     "SmallTopSetWarning",
     "StepEstimate",
+    "SubsetSelection",
     "Subspace",
     "UnaryEncoding",
     "best_accuracy",

@@ -75,6 +75,7 @@ class KaryResponse:
     """
 
     needs_prior: ClassVar[bool] = False
+    law_terms: ClassVar[tuple[int, ...]] = ()
 
     epsilon: float
     categories: int
@@ -90,6 +91,11 @@ class KaryResponse:
     def _truth_weight(self) -> int:
         """The probability t in units of 2^-256, rounded down."""
         return truth_weight(self.epsilon, self.categories)
+
+    @property
+    def report_end(self) -> int:
+        """Exclusive upper end of the reports: ``categories``, since a report is a value."""
+        return self.categories
 
     @property
     def keep_probability(self) -> float:

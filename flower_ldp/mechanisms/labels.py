@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
+from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 
@@ -24,9 +25,9 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 class LabelMechanism(Protocol):
     """Randomizes labels, each independently of the others.
 
-    Its class, epsilon and categories fix its law, up to the prior: a ledger keeps no more, and
-    takes mechanisms that are equal in these for the same. What names no category is answered
-    by a neutral law.
+    Its class, epsilon, categories and ``law_terms`` fix its law, up to the prior: a ledger keeps
+    no more, and takes mechanisms that are equal in these for the same. What names no category is
+    answered by a neutral law.
     """
 
     @property
@@ -50,8 +51,19 @@ class LabelMechanism(Protocol):
         """Whether labels are randomized, and reports read, with a prior: always, or never."""
 
     @property
+    def law_terms(self) -> tuple[int, ...]:
+        """What else fixes its law, for the ledger."""
+
+    @property
+    def report_end(self) -> int:
+        """Exclusive upper end of the reports, which are integers of at least 0."""
+
+    @property
     def keep_probability(self) -> float:
-        """P(report = label) where no prior is known; the least of all labels', if they differ."""
+        """P(the report names the label) without a prior; the least of all labels', if they differ.
+
+        A report names itself, or the labels that it is a set of.
+        """
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what one label costs."""
@@ -85,6 +97,10 @@ def _with_prior(epsilon: float, categories: int) -> LabelMechanism:
     return RRWithPrior(epsilon, categories, unit=Unit.LABEL)
 
 
+def _subset(epsilon: float, categories: int) -> LabelMechanism:
+    return SubsetSelection(epsilon, categories, unit=Unit.LABEL)
+
+
 #: What makes a mechanism of epsilon and the number of categories.
 Builder = Callable[[float, int], LabelMechanism]
 #: Every method by its name in a configuration: the mechanism of each of its stages. A method of
@@ -93,7 +109,9 @@ LABEL_METHODS: Mapping[str, tuple[Builder, ...]] = MappingProxyType(
     {
         "kary_response": (_kary,),
         "rr_with_prior": (_with_prior,),
+        "subset_selection": (_subset,),
         "lp_2st": (_kary, _with_prior),
+        "lp_2st_subset": (_subset, _with_prior),
     }
 )
 
@@ -109,6 +127,11 @@ def label_mechanisms(method: str, epsilon: float, categories: int) -> tuple[Labe
         If a parameter is outside its interval.
     """
     return tuple(build(epsilon, categories) for build in LABEL_METHODS[method])
+
+
+def reports_are_labels(mechanism: LabelMechanism) -> bool:
+    """Return whether a report is a label that may stand in the place of the true one."""
+    return mechanism.report_end == mechanism.categories
 
 
 def label_names() -> tuple[str, ...]:

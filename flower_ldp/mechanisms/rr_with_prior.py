@@ -89,6 +89,7 @@ class RRWithPrior:
     """
 
     needs_prior: ClassVar[bool] = True
+    law_terms: ClassVar[tuple[int, ...]] = ()
 
     epsilon: float
     categories: int
@@ -106,6 +107,11 @@ class RRWithPrior:
     def _truth_weights(self) -> tuple[int, ...]:
         """The probability t of RRTop-j, for j of 1 and up, in units of 2^-256."""
         return tuple(truth_weight(self.epsilon, j) for j in range(1, self.categories + 1))
+
+    @property
+    def report_end(self) -> int:
+        """Exclusive upper end of the reports: ``categories``, since a report is a value."""
+        return self.categories
 
     @property
     def keep_probability(self) -> float:

@@ -62,6 +62,7 @@ def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
         ("signds", 3.0, 2_000, 1.6),
         ("signds-magrr", 2.0, 2_000, 0.8),
         ("kary-response", 1.0, 100_000, 0.85),
+        ("subset-selection", 1.0, 100_000, 0.85),
         ("rr-with-prior", 1.0, 100_000, 0.88),
         ("codebook-response", 1.0, 100_000, 0.8),
         ("laplace", 1.0, 50_000, 0.8),

@@ -125,6 +125,14 @@ LABELS = {
     "kary_response": Row(
         AT_HOME, AT_HOME, ("kary-response", "labels"), "labels", "label_dp.yaml", "label_dp.md"
     ),
+    "subset_selection": Row(
+        AT_HOME,
+        AT_HOME,
+        ("subset-selection", "labels"),
+        "labels",
+        "label_dp.yaml",
+        "label_dp.md",
+    ),
     "rr_with_prior": Row(
         AT_HOME,
         AT_HOME,

@@ -14,7 +14,7 @@ from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms.inputs import read_label
 from flower_ldp.mechanisms.kary_response import MAX_CATEGORIES
-from flower_ldp.mechanisms.labels import LabelMechanism
+from flower_ldp.mechanisms.labels import LabelMechanism, reports_are_labels
 
 
 class LabelledData(Protocol):
@@ -41,10 +41,18 @@ class PrivateDataset:
         With the true labels, which are never handed out.
     labels : RandomizedLabels
         Of this data set.
+
+    Raises
+    ------
+    ValueError
+        If the reports are no labels but sets of them.
     """
 
     dataset: LabelledData
     labels: RandomizedLabels
+
+    def __post_init__(self) -> None:
+        _check_reports(self.labels.mechanism)
 
     def __len__(self) -> int:
         return len(self.labels.reports)
@@ -86,13 +94,28 @@ def private_dataset(
 
     Each item is read once for its label. The order of the items must stay the same from
     call to call, or the labels are refused as changed.
+
+    Raises
+    ------
+    ValueError
+        Also if the mechanism reports no labels but sets of them. Nothing was charged.
     """
+    stages = mechanism if isinstance(mechanism, LabelStages) else LabelStages((mechanism,), (1,))
+    _check_reports(stages.mechanism(stage))  # before anything is charged
     labels = private_labels(
         context,
         true_labels(dataset),
-        mechanism=mechanism,
+        mechanism=stages,
         name=name,
         stage=stage,
         prior=prior,
     )
     return PrivateDataset(dataset, labels)
+
+
+def _check_reports(mechanism: LabelMechanism) -> None:
+    if not reports_are_labels(mechanism):
+        raise ValueError(
+            f"mechanism {mechanism.name} reports sets, which take no label's place: use "
+            "private_labels and the likelihood of what it returns"
+        )

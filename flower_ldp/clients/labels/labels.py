@@ -207,18 +207,18 @@ def _check_prior(
     """Return the prior as it will be stored."""
     if not mechanism.needs_prior:
         refuse_prior(mechanism.name, prior)
-        _check_size(n, mechanism.categories, None)
+        _check_size(n, mechanism.report_end, None)
         return None
     with np.errstate(over="ignore"):  # what becomes infinite is refused below
         known = None if prior is None else np.asarray(prior, dtype=np.float32)
-    _check_size(n, mechanism.categories, known)
+    _check_size(n, mechanism.report_end, known)
     read_prior(mechanism.name, known, mechanism.categories, (n,))
     return known
 
 
-def _check_size(n: int, categories: int, prior: NDArray[np.float32] | None) -> None:
+def _check_size(n: int, report_end: int, prior: NDArray[np.float32] | None) -> None:
     try:
-        check_storable(most_bytes(n, categories, prior))
+        check_storable(most_bytes(n, report_end, prior))
     except ValueError as error:
         raise ValueError(
             f"{n} labels, and a prior for each if there is one, are too many to be stored: "

@@ -118,13 +118,13 @@ def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: 
     return archive.getvalue()
 
 
-def most_bytes(n: int, categories: int, prior: NDArray[np.float32] | None) -> int:
-    """Return what :func:`pack` never exceeds, for n reports: public, unlike their bytes.
+def most_bytes(n: int, report_end: int, prior: NDArray[np.float32] | None) -> int:
+    """Return what :func:`pack` never exceeds, for n reports below an end: public, unlike them.
 
     What does not compress grows by less than a thousandth; heads of arrays and of the archive
     have less than 4096 bytes.
     """
-    raw = n * np.min_scalar_type(categories - 1).itemsize + (0 if prior is None else prior.nbytes)
+    raw = n * np.min_scalar_type(report_end - 1).itemsize + (0 if prior is None else prior.nbytes)
     return raw + raw // 1_000 + 4_096
 
 

@@ -127,6 +127,19 @@ def test_labels_are_asked_for_again_and_scored_by_all_answers() -> None:
     assert np.isin(contrast.statistic(outcomes), (-ASKS, 0.0, ASKS)).all()
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 2.0])
+def test_sets_of_labels_are_scored_by_what_they_hold(epsilon: float) -> None:
+    case = labels(epsilon)
+    (contrast,) = [one for one in case.contrasts if "subset selection" in one.check]
+    outcomes = [case.draw(contrast.pair[0], RandomSource.seeded(1)) for _ in range(4)]
+    for outcome, score in zip(outcomes, contrast.statistic(outcomes), strict=True):
+        assert len(set(outcome)) == 1
+        members, reports = outcome[0]
+        told = reports[members.index(CHANGED)]
+        assert 0 < told < 8
+        assert score == ASKS * (bool(told & 1) - bool(told & 2))
+
+
 def test_of_two_stages_both_are_in_the_outcome() -> None:
     case = labels(2.0)
     contrast = case.contrasts[-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.mechanisms import Gaussian, KaryResponse
+from flower_ldp.mechanisms import Gaussian, KaryResponse, SubsetSelection
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 from tests.cli import flower_ldp
@@ -65,6 +65,15 @@ def test_label_dp() -> None:
     assert found["response"]["keep_probability"] == keep
     words = flower_ldp("config", "check", CONFIGS / "label_dp.yaml").out
     assert "KaryResponse + RRWithPrior, on 3 + 2 of every 5 examples" in words
+
+
+def test_sets_of_labels(tmp_path: Path) -> None:
+    file = tmp_path / "sets.yaml"
+    file.write_text("label_dp: {eps: 1.0, categories: 10, response: subset_selection}")
+    found = flower_ldp("config", "check", file, "--json").json
+    keep = SubsetSelection(1.0, 10).keep_probability
+    assert found["response"] == {"keep_probability": keep}
+    assert "a set holds the label" in flower_ldp("config", "check", file).out
 
 
 def test_embedding_dp() -> None:

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from flower_ldp.accounting.composition import totals
-from flower_ldp.mechanisms import Codeword, Gaussian, KaryResponse, Laplace, RandomSource, SignDS
+from flower_ldp.mechanisms import (
+    Codeword,
+    Gaussian,
+    KaryResponse,
+    Laplace,
+    RandomSource,
+    SignDS,
+    SubsetSelection,
+)
 from flower_ldp.mechanisms.gaussian_law import gaussian_delta
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from flower_ldp.wire.codeword import CodewordProposal
@@ -86,6 +94,33 @@ def test_labels_have_the_rates_of_the_law(epsilon: float, classes: int) -> None:
     if keep < 0.999:
         back = flower_ldp(*ask, "--keep-probability", keep, "--json").json
         assert back["epsilon"]["once"] == pytest.approx(epsilon)
+
+
+@pytest.mark.parametrize(("epsilon", "classes", "size"), [(1.5, 10, 3), (0.5, 62, 26), (4.0, 9, 1)])
+def test_labels_are_compared_with_sets_of_them(epsilon: float, classes: int, size: int) -> None:
+    ask = ("plan", "labels", "--classes", classes, "--epsilon", epsilon)
+    found = flower_ldp(*ask, "--json").json["subset_selection"]
+    sets = SubsetSelection(epsilon, classes, size)
+    assert found["size"] == size
+    held = [sets.log_prob((1 << size) - 1, value) for value in (0, classes - 1)]
+    assert held[0] - held[1] == pytest.approx(epsilon)
+    assert found["keep_probability"] == pytest.approx(
+        math.exp(held[0]) * math.comb(classes - 1, size - 1)
+    )
+    # A report's law under a uniform label is uniform: what it tells is the mean logarithm.
+    keep, ways = found["keep_probability"], math.log(math.comb(classes, size))
+    told = keep * (held[0] + ways) + (1 - keep) * (held[1] + ways)
+    assert found["information"] == pytest.approx(told)
+    words = flower_ldp(*ask).out
+    times = found["information"] / found["information_kary"]
+    assert (f"tell {times:.3g} times as much" in words) == (size > 1)
+    assert ("sets of one label are best" in words) == (size == 1)
+
+
+def test_a_plan_of_more_labels_than_a_set_may_be_of_says_nothing_of_sets() -> None:
+    ask = ("plan", "labels", "--classes", 63, "--epsilon", 1)
+    assert "subset_selection" not in flower_ldp(*ask, "--json").json
+    assert "subset selection" not in flower_ldp(*ask).out
 
 
 def test_gaussian_noise_and_the_textbooks_delta() -> None:

@@ -14,10 +14,10 @@ import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LabelStages, PrivateDataset, private_dataset
+from flower_ldp.clients import LabelStages, PrivateDataset, RandomizedLabels, private_dataset
 from flower_ldp.clients.labels.data import true_labels
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms import KaryResponse
+from flower_ldp.mechanisms import KaryResponse, SubsetSelection
 from flower_ldp.privacy import Unit
 from tests.messages import context
 from tests.unit.clients.test_private_labels import total, write_policy
@@ -75,6 +75,17 @@ def test_a_stage_holds_its_own_examples(folder: Path) -> None:
     assert len(dataset) == 400
     assert [float(dataset[i][0]) for i in range(4)] == [1.0, 2.0, 4.0, 5.0]
     assert total(folder) == 1.0
+
+
+def test_sets_take_no_labels_place_and_cost_nothing(folder: Path) -> None:
+    sets = SubsetSelection(1.0, 10, unit=Unit.LABEL)
+    for mechanism in (sets, LabelStages((sets, RESPONSE), (1, 1))):
+        with pytest.raises(ValueError, match="subset_selection reports sets"):
+            private(TensorDataset(FEATURES, LABELS), mechanism=mechanism)
+    assert total(folder) == 0.0
+    told = RandomizedLabels(np.full(600, 7), np.arange(600), sets)
+    with pytest.raises(ValueError, match="subset_selection reports sets"):
+        PrivateDataset(TensorDataset(FEATURES, LABELS), told)
 
 
 def test_labels_of_plain_lists_are_read() -> None:

@@ -23,7 +23,7 @@ from flower_ldp.clients import (
 )
 from flower_ldp.clients.labels.store import most_bytes, pack, unpack
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError, ReleaseError
-from flower_ldp.mechanisms import KaryResponse, RRWithPrior
+from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior, SubsetSelection
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.messages import context
@@ -40,6 +40,7 @@ mode: {mode}
 messages:
   train:
     kary_response: {{epsilon: 1.0, unit: label}}
+    subset_selection: {{epsilon: 1.0, unit: label}}
     rr_with_prior: {{epsilon: 1.0, unit: label}}
     label_stages: {{epsilon: 1.0, unit: label}}
 budgets:
@@ -99,6 +100,36 @@ def test_an_unknown_label_is_uniform_and_costs_what_a_label_costs(
     assert np.abs(counts - 150).max() < 6 * np.sqrt(1_500 * 0.1 * 0.9)
     assert total(folder) == 1.0
     np.testing.assert_array_equal(randomized(labels).reports, reports)
+
+
+@pytest.mark.parametrize("categories", [10, 62])
+def test_sets_of_labels_are_stored_as_they_were_drawn(folder: Path, categories: int) -> None:
+    sets = SubsetSelection(1.0, categories, unit=Unit.LABEL)
+    labels = np.arange(3_000) % categories
+    first = randomized(labels, mechanism=sets)
+    again = randomized(labels, mechanism=sets)
+    np.testing.assert_array_equal(again.reports, first.reports)
+    np.testing.assert_array_equal(again.likelihood(), sets.likelihood(first.reports))
+    assert total(folder) == 1.0
+    held = sets.members(first.reports)[np.arange(3_000), labels].mean()
+    keep = sets.keep_probability
+    assert abs(held - keep) < 6 * (keep * (1 - keep) / 3_000) ** 0.5
+
+
+def test_sets_of_another_size_are_another_mechanism(folder: Path) -> None:
+    randomized(mechanism=SubsetSelection(1.0, 10, 3, unit=Unit.LABEL))
+    with pytest.raises(RefusalError, match="ldp:refused:repeat"):
+        randomized(mechanism=SubsetSelection(1.0, 10, 2, unit=Unit.LABEL))
+    assert total(folder) == 1.0
+
+
+def test_the_first_of_two_stages_may_report_sets(folder: Path) -> None:
+    stages = LabelStages((SubsetSelection(1.0, 10, unit=Unit.LABEL), WITH_PRIOR), (3, 2))
+    first = randomized(mechanism=stages)
+    second = randomized(mechanism=stages, stage=1, prior=PRIOR)
+    assert total(folder) == 1.0
+    assert (first.likelihood().shape, second.likelihood().shape) == ((1_800, 10), (1_200, 10))
+    np.testing.assert_array_equal(randomized(mechanism=stages).reports, first.reports)
 
 
 def test_another_name_costs_anew_and_the_budget_ends(folder: Path) -> None:
@@ -297,6 +328,16 @@ def test_no_stored_set_is_longer_than_was_allowed_for(categories: int, each: boo
         allowed = most_bytes(n, categories, prior)
         assert len(pack(reports, prior, bytes(rng.bytes(32)))) <= allowed
         assert allowed < 1.01 * (prior.nbytes + reports.nbytes) + 5_000
+
+
+@pytest.mark.parametrize("categories", [8, 9, 33, 62])
+def test_no_stored_sets_are_longer_than_was_allowed_for(categories: int) -> None:
+    sets = SubsetSelection(0.01, categories, unit=Unit.LABEL)
+    for n in (1, 20_000):
+        reports = sets.randomize_array(np.zeros(n), RandomSource.seeded(n))
+        stored = pack(reports, None, bytes(32))
+        assert len(stored) <= most_bytes(n, sets.report_end, None)
+        np.testing.assert_array_equal(unpack(stored)[0], reports)
 
 
 def test_the_bound_on_what_is_stored_decides_before_the_charge(

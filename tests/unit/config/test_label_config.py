@@ -9,7 +9,7 @@ import pytest
 from flower_ldp.config.labels import load_label_config, parse_label_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.labels import LabelStages
-from flower_ldp.mechanisms import KaryResponse, RRWithPrior
+from flower_ldp.mechanisms import KaryResponse, RRWithPrior, SubsetSelection
 from flower_ldp.privacy import Unit
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "label_dp.yaml"
@@ -33,6 +33,17 @@ def test_defaults() -> None:
     assert prior.stages() == LabelStages((PRIOR,), (1,))
 
 
+def test_sets_of_labels_have_the_best_size() -> None:
+    sets = SubsetSelection(1.5, 62, unit=Unit.LABEL)
+    config = parse_label_config("label_dp: {eps: 1.5, categories: 62, response: subset_selection}")
+    assert config.stages() == LabelStages((sets,), (1,))
+    assert sets.size == 17
+    stages = parse_label_config(
+        "label_dp: {eps: 1, categories: 10, response: lp_2st_subset, stage_shares: [3, 2]}"
+    ).stages()
+    assert stages == LabelStages((SubsetSelection(1.0, 10, 3, unit=Unit.LABEL), PRIOR), (3, 2))
+
+
 @pytest.mark.parametrize(
     ("fields", "at", "text"),
     [
@@ -48,6 +59,21 @@ def test_defaults() -> None:
             "eps: 1, categories: 2, response: lp_2st, stage_shares: [1, 1, 1]",
             "label_dp.stage_shares",
             "two numbers",
+        ),
+        (
+            "eps: 1, categories: 63, response: subset_selection",
+            "label_dp.categories",
+            "must be at most 62 for subset_selection",
+        ),
+        (
+            "eps: 1, categories: 63, response: lp_2st_subset, stage_shares: [1, 1]",
+            "label_dp.categories",
+            "must be at most 62 for subset_selection",
+        ),
+        (
+            "eps: 1, categories: 9, response: subset_selection, loss: plain",
+            "label_dp.loss",
+            "must be forward or soft for response subset_selection",
         ),
         ("eps: 1, categories: 2, loss: soft", "label_dp.local_prior", "must be given"),
         ("eps: 1, categories: 2, local_prior: {}", "label_dp.local_prior", "left out"),

@@ -11,7 +11,7 @@ import torch
 
 from flower_ldp.labels import posterior
 from flower_ldp.labels.losses import forward_loss, plain_loss, soft_target_loss
-from flower_ldp.mechanisms import KaryResponse
+from flower_ldp.mechanisms import KaryResponse, SubsetSelection
 
 RESPONSE = KaryResponse(1.0, 4)
 TRUTH = np.array([0.7, 0.2, 0.1, 0.0])
@@ -61,6 +61,20 @@ def minimizer(loss: object) -> np.ndarray:
 
     optimizer.step(closure)
     return logits.softmax(dim=1).detach().numpy()[0]
+
+
+def test_the_forward_loss_of_sets_converges_to_the_truth() -> None:
+    mechanism = SubsetSelection(1.0, 4, 2)
+    # All reports of one input, each as often as the law says.
+    reports = np.array([r for r in range(16) if r.bit_count() == 2])
+    chances = mechanism.likelihood(reports)
+    weights, seen = torch.tensor(chances @ TRUTH), torch.tensor(chances)
+
+    def forward(logits: torch.Tensor) -> torch.Tensor:
+        each = [forward_loss(logits.double(), row[None]) for row in seen]
+        return (weights * torch.stack(each)).sum()
+
+    np.testing.assert_allclose(minimizer(forward), TRUTH, atol=2e-3)
 
 
 def test_what_each_loss_converges_to() -> None:

@@ -10,7 +10,7 @@ import pytest
 from flower_ldp.config.labels import parse_label_config
 from flower_ldp.labels import LABEL_METHODS, LabelMechanism, LabelStages, RandomizedLabels
 from flower_ldp.mechanisms import MECHANISMS, BinaryResponse, CodebookEmbedding, RandomSource
-from flower_ldp.mechanisms.labels import label_mechanisms, label_names
+from flower_ldp.mechanisms.labels import label_mechanisms, label_names, reports_are_labels
 from flower_ldp.policy.names import mechanism_name
 from flower_ldp.privacy import Unit, compose
 
@@ -25,7 +25,22 @@ EACH = [
 
 def law(mechanism: LabelMechanism, prior: list[float] | None) -> np.ndarray:
     """Return P(report | label) with a row for each report."""
-    return mechanism.likelihood(np.arange(CATEGORIES), prior)
+    return mechanism.likelihood(reports(mechanism), prior)
+
+
+def reports(mechanism: LabelMechanism) -> np.ndarray:
+    """Return all reports: the labels, or the sets of labels that are as large as one is."""
+    every = np.arange(mechanism.report_end)
+    if reports_are_labels(mechanism):
+        return every
+    (size,) = mechanism.law_terms
+    return np.array([report for report in every if int(report).bit_count() == size])
+
+
+def names(mechanism: LabelMechanism) -> np.ndarray:
+    """Return whether a report names a label, with a row for each report."""
+    every, labels = reports(mechanism)[:, np.newaxis], np.arange(CATEGORIES)
+    return every == labels if reports_are_labels(mechanism) else (every >> labels & 1).astype(bool)
 
 
 def priors(mechanism: LabelMechanism) -> tuple[list[float] | None, ...]:
@@ -53,7 +68,9 @@ def test_the_sampler_has_that_law(method: str, stage: int) -> None:
         chances = law(mechanism, prior).T
         for label in range(CATEGORIES):
             drawn = mechanism.randomize_array(np.full(DRAWS, label), rng, prior)
-            share = np.bincount(drawn, minlength=CATEGORIES) / DRAWS
+            counts = np.bincount(drawn, minlength=mechanism.report_end)[reports(mechanism)]
+            share = counts / DRAWS
+            assert counts.sum() == DRAWS
             spread = np.sqrt(chances[label] * (1 - chances[label]) / DRAWS)
             assert (np.abs(share - chances[label]) <= 6 * spread + 1e-12).all()
 
@@ -61,7 +78,8 @@ def test_the_sampler_has_that_law(method: str, stage: int) -> None:
 @pytest.mark.parametrize(("method", "stage"), EACH)
 def test_a_label_stays_true_as_often_as_is_said(method: str, stage: int) -> None:
     mechanism = label_mechanisms(method, 1.0, CATEGORIES)[stage]
-    kept = np.diag(law(mechanism, PRIORS[0] if mechanism.needs_prior else None))
+    chances = law(mechanism, PRIORS[0] if mechanism.needs_prior else None)
+    kept = (chances * names(mechanism)).sum(axis=0)
     assert kept.min() == pytest.approx(mechanism.keep_probability, rel=1e-12)
 
 
@@ -80,7 +98,8 @@ def test_reports_whose_prior_is_not_known_are_read_under_a_uniform_one(
     method: str, stage: int
 ) -> None:
     mechanism = label_mechanisms(method, 1.0, CATEGORIES)[stage]
-    found = RandomizedLabels(np.arange(CATEGORIES), np.arange(CATEGORIES), mechanism).likelihood()
+    every = reports(mechanism)
+    found = RandomizedLabels(every, np.arange(len(every)), mechanism).likelihood()
     expected = law(mechanism, PRIORS[0] if mechanism.needs_prior else None)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -96,6 +115,16 @@ def test_a_configuration_and_a_policy_know_the_method(method: str) -> None:
     for mechanism in mechanisms:
         assert mechanism_name(mechanism.name) in MECHANISMS
         assert mechanism.name in label_names()
+
+
+@pytest.mark.parametrize(("method", "stage"), EACH)
+def test_what_a_ledger_keeps_of_a_mechanism_fixes_its_law(method: str, stage: int) -> None:
+    mechanism = label_mechanisms(method, 1.0, CATEGORIES)[stage]
+    (kept,) = LabelStages((mechanism,), (1,)).terms(5)["mechanisms"]
+    assert kept == [type(mechanism).__name__, mechanism.name, 1.0, *mechanism.law_terms]
+    single = reports_are_labels(mechanism)
+    assert len(kept) == (3 if single else 4)
+    assert mechanism.report_end == (CATEGORIES if single else 1 << CATEGORIES)
 
 
 def test_other_mechanisms_randomize_no_labels() -> None:

@@ -33,6 +33,7 @@ from flower_ldp.mechanisms import (
     RRWithPrior,
     Selection,
     SignDS,
+    SubsetSelection,
     UnaryEncoding,
 )
 from flower_ldp.privacy import PrivacyEvent, compose_directly
@@ -117,6 +118,10 @@ class GivenDimension:
         return self.mechanism.log_prob(report, value, self.dimension)
 
 
+def subsets(categories: int, size: int) -> list[int]:
+    return [sum(1 << j for j in some) for some in itertools.combinations(range(categories), size)]
+
+
 def lattice(dimension: int, reach: int) -> list[np.ndarray]:
     """Return the integer rows that hold all but a probability below 1e-13."""
     return [
@@ -141,6 +146,10 @@ ROWS = [
     *(
         Row(KaryResponse(epsilon, k), range(k), range(k), range(k))
         for epsilon, k in ((1e-3, 2), (0.5, 10), (1.0, 3), (30.0, 17))
+    ),
+    *(
+        Row(SubsetSelection(epsilon, k, size), range(k), subsets(k, size), range(k))
+        for epsilon, k, size in ((1e-3, 3, 2), (0.5, 6, 3), (1.5, 7, 2), (30.0, 5, 4))
     ),
     *(
         Row(

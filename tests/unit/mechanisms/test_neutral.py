@@ -27,6 +27,7 @@ from flower_ldp.mechanisms import (
     RRWithPrior,
     SignDS,
     SmallTopSetWarning,
+    SubsetSelection,
     UnaryEncoding,
 )
 from flower_ldp.mechanisms.sampling.exact import double_at_least, double_at_most
@@ -54,6 +55,7 @@ ANSWERS: dict[str, Answer] = {
     "bits": BinaryResponse(1.0).randomize_array,
     "kary": KaryResponse(1.0, 3).randomize_array,
     "prior": lambda value, rng: RRWithPrior(1.0, 3).randomize_array(value, rng, [3, 2, 1]),
+    "subset": SubsetSelection(1.0, 3, 2).randomize_array,
     "magrr": MagRR(1.0).randomize,
 }
 FLAT, TABLE = np.linspace(-1, 1, D), np.linspace(-1, 1, D).reshape(20, 3)
@@ -197,6 +199,7 @@ def test_a_value_that_can_be_read_leaves_no_word_in_the_log(
         for name, answer in ANSWERS.items():
             values = {"signds": FLAT, "gaussian": FLAT, "unary": TABLE, "codes": TABLE}
             scalars = {"mean": 1.0, "bit": 1, "magrr": True, "bits": [1, 0], "kary": [2, 0]}
+            scalars["subset"] = [2, 0]
             answer({**values, **scalars, "prior": [0, 2]}.get(name, simplex), rng)
     assert not caplog.messages
 

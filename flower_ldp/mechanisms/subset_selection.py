@@ -1,0 +1,341 @@
+r"""Subset selection: a set of labels in place of one label (Wang et al. 2016; Ye, Barg 2018).
+
+The report is a set Z of w of the k categories. With probability
+:math:`t = w(e^\epsilon - 1)/(w(e^\epsilon - 1) + k)` it is uniform on the sets that hold the
+private value, otherwise it is uniform on all sets. So a set that holds the value has
+:math:`e^\epsilon` times the probability of one that does not, and the value is in the report with
+probability :math:`p = w e^\epsilon/(w e^\epsilon + k - w)`. Sets of one are k-ary response.
+
+**Theorem.** Two values are neighbours if they differ. A report has the larger probability under
+the values that it holds and the smaller under the others, so the ratio is at most
+:math:`1 + (k/w)\,t/(1-t) = e^\epsilon`: one release is epsilon-LDP, and tight. The sampler rounds
+t *down* to a multiple of :math:`2^{-256}`. The ratio grows with t and is never below 1, so it
+never exceeds :math:`e^\epsilon`.
+
+**Draw.** A value v is the private one with probability t and uniform otherwise, and w - 1 of the
+other categories join it, each such set equally likely. Every value takes the same steps and the
+same draws.
+
+**Size.** Of a value that is uniform a report tells
+
+.. math:: p \ln\frac{p k}{w} + (1-p) \ln\frac{(1-p) k}{k-w}
+
+nats (mutual information). As w grows this rises up to
+:math:`k(\epsilon e^\epsilon - e^\epsilon + 1)/(e^\epsilon - 1)^2`, which for a small epsilon is
+about :math:`k/(e^\epsilon + 1)`, and falls from there on.
+
+**Invalid input.** What names no category is answered by a uniform one, randomized: by symmetry a
+uniform set.
+
+**Estimate.** With N reports of which :math:`C_j` hold category j, and r the probability that a
+report holds a given other category than the value, :math:`(C_j - N r)/(p - r)` is an unbiased
+estimate of how often j is true.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.errors import quoted
+from flower_ldp.mechanisms.inputs import (
+    INVALID,
+    fill_labels,
+    read_label,
+    read_labels,
+    refuse_prior,
+)
+from flower_ldp.mechanisms.kary_response import check_categories
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.coin import BLOCK, COIN_BITS, toss, uniform
+from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+#: The most categories: a report is a number with a bit for each.
+MAX_SET_CATEGORIES = 62
+# Below this epsilon the size is chosen as at it: what sizes tell differs by less than rounding.
+_LEAST_TOLD = 1e-6
+
+
+@dataclass(frozen=True)
+class SubsetSelection:
+    """A set of ``size`` of ``categories`` values, which holds the private one more often.
+
+    A report is a number whose bit j says whether category j is in the set.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release of one value; in (0, 100].
+    categories : int
+        How many values there are, named 0, 1, and so on; in [2, 62].
+    size : int
+        Of the sets; in [1, categories - 1], or 0 for the size that tells the most about a
+        uniform value. It is never 0 afterwards.
+    name : str
+        What the events are called in a ledger.
+    unit : Unit
+        Whose value it is.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> from flower_ldp.mechanisms.random import RandomSource
+    >>> SubsetSelection(epsilon=1.0, categories=10).size
+    3
+    >>> report = SubsetSelection(100.0, 10, size=2).randomize(7, RandomSource.seeded(0))
+    >>> report.bit_count(), bool(report >> 7 & 1)
+    (2, True)
+    """
+
+    needs_prior: ClassVar[bool] = False
+
+    epsilon: float
+    categories: int
+    size: int = 0
+    name: str = "subset_selection"
+    unit: Unit = Unit.CLIENT
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon <= 100:
+            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
+        check_categories(self.categories)
+        if self.categories > MAX_SET_CATEGORIES:
+            raise ValueError(
+                f"categories must be at most {MAX_SET_CATEGORIES} for {self.name}, "
+                f"got {self.categories}"
+            )
+        whole = isinstance(self.size, int) and not isinstance(self.size, bool)
+        if not whole or not 0 <= self.size < self.categories:
+            raise ValueError(
+                f"size must be an integer in [0, {self.categories}), got {quoted(self.size)}"
+            )
+        if self.size == 0:
+            object.__setattr__(self, "size", best_size(self.epsilon, self.categories))
+
+    @property
+    def report_end(self) -> int:
+        """Exclusive upper end of the reports: 2^categories."""
+        return 1 << self.categories
+
+    @property
+    def law_terms(self) -> tuple[int, ...]:
+        """What fixes the law beside epsilon and categories: the size."""
+        return (self.size,)
+
+    @cached_property
+    def _truth_weight(self) -> int:
+        """The probability t in units of 2^-256, rounded down."""
+        one = 1 << EXP_BITS
+        # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
+        gain = self.size * (exp_lower(self.epsilon) - one)
+        return (gain << COIN_BITS) // (gain + self.categories * one)
+
+    @property
+    def _sets(self) -> int:
+        """How many sets there are."""
+        return math.comb(self.categories, self.size)
+
+    @property
+    def keep_probability(self) -> float:
+        """P(the value is in the report), as a double."""
+        return 1.0 / (1.0 + (self.categories / self.size - 1.0) * math.exp(-self.epsilon))
+
+    @property
+    def _truth(self) -> float:
+        """The probability t, without the cancellation that a small epsilon would bring."""
+        gain = -self.size * math.expm1(-self.epsilon)
+        return gain / (gain + self.categories * math.exp(-self.epsilon))
+
+    @property
+    def mutual_information(self) -> float:
+        """What a report tells about a uniform value, in nats."""
+        return mutual_information(self.epsilon, self.categories, self.size)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon per unit."""
+        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
+
+    def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
+        """Return a report of one value; a uniform set for what is not in [0, categories)."""
+        return int(self._draw(np.array(read_label(value, self.categories)), rng))
+
+    def randomize_array(
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Return independent reports of many values, each costing epsilon.
+
+        Parameters
+        ----------
+        values : array_like of integers, any shape
+            In [0, categories); each other entry is answered by a uniform set.
+        prior : None
+            A mechanism of labels may need one; this one uses none.
+
+        Returns
+        -------
+        ndarray of int64, same shape
+
+        Raises
+        ------
+        ValueError
+            If there is a prior.
+        """
+        refuse_prior(self.name, prior)
+        return self._draw(read_labels(values, self.categories, np.int64), rng)
+
+    def _draw(self, labels: NDArray[np.int64], rng: RandomSource) -> NDArray[np.int64]:
+        """Put reports in place of labels, -1 where there is none, and return them."""
+        reports = fill_labels(labels, self.categories, rng, self.name)
+        flat = reports.reshape(-1)
+        for start in range(0, flat.size, BLOCK):
+            part = flat[start : start + BLOCK]
+            truthful = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
+            # Arithmetic and not a mask: as many steps whatever the coins say.
+            part += (uniform(self.categories, part.size, rng) - part) * ~truthful
+            part[:] = self._joined(part, rng)
+        return reports
+
+    def _joined(self, first: NDArray[np.int64], rng: RandomSource) -> NDArray[np.int64]:
+        """Return sets of each given category and uniform ones of the others."""
+        others = np.zeros(first.size, dtype=np.int64)
+        # Floyd's sample of size - 1 numbers below categories - 1 (Bentley, Floyd 1987).
+        for last in range(self.categories - self.size, self.categories - 1):
+            drawn = uniform(last + 1, first.size, rng)
+            taken = others >> drawn & 1
+            others |= np.int64(1) << drawn + (last - drawn) * taken
+        # The numbers name the categories other than the first, in order.
+        below = others & (np.int64(1) << first) - 1
+        return below | others >> first << first + 1 | np.int64(1) << first
+
+    def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
+        """Return log P(report | value) of the sampler as built, roundings included.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` is no set of ``size`` categories.
+        """
+        try:
+            told = operator.index(report)
+        except TypeError:
+            told = -1
+        if not 0 <= told < self.report_end or told.bit_count() != self.size:
+            raise ValueError(
+                f"report must be a set of {self.size} of {self.categories} categories, "
+                f"got {quoted(report)}"
+            )
+        found = read_label(value, self.categories)
+        if found == INVALID:
+            return -math.log(self._sets)
+        weight = ((1 << COIN_BITS) - self._truth_weight) * self.size
+        if told >> found & 1:
+            weight += self.categories * self._truth_weight
+        return math.log(weight) - math.log(self.size * self._sets << COIN_BITS)
+
+    def members(self, reports: ArrayLike) -> NDArray[np.bool_]:
+        """Return which categories each report holds.
+
+        Parameters
+        ----------
+        reports : array_like of integers, any shape
+
+        Returns
+        -------
+        ndarray of bool, the shape of ``reports`` with ``categories`` appended
+
+        Raises
+        ------
+        ValueError
+            If one is no set of ``size`` categories.
+        """
+        found = np.asarray(reports)
+        if found.dtype.kind not in "iu" and found.size > 0:
+            raise ValueError(f"reports must be integers, got dtype {found.dtype}")
+        if found.size and not (found.min() >= 0 and found.max() < self.report_end):
+            raise ValueError(f"reports must be sets of {self.categories} categories")
+        bits = found.astype(np.int64)[..., np.newaxis] >> np.arange(self.categories) & 1
+        if (bits.sum(axis=-1) != self.size).any():
+            raise ValueError(f"reports must be sets of {self.size} categories")
+        return bits.astype(np.bool_)
+
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return P(report | value) for each report and every value.
+
+        Parameters
+        ----------
+        reports : array_like of integers, any shape
+        prior : None
+            This mechanism uses none.
+
+        Returns
+        -------
+        ndarray of float64, the shape of ``reports`` with ``categories`` appended
+
+        Raises
+        ------
+        ValueError
+            If there is a prior, or a report is no set of ``size`` categories.
+        """
+        refuse_prior(self.name, prior)
+        # p is shared by the sets that hold the value, 1 - p by the others.
+        held = self.keep_probability * self.categories / (self.size * self._sets)
+        return np.where(self.members(reports), held, held * math.exp(-self.epsilon))
+
+    def estimate(self, counts: ArrayLike, total: int) -> NDArray[np.float64]:
+        """Return unbiased estimates of how often each category is true.
+
+        Parameters
+        ----------
+        counts : array_like of integers, shape (categories,)
+            How many reports hold each category: ``members(reports).sum(axis=0)``.
+        total : int
+            How many reports there are.
+
+        Returns
+        -------
+        ndarray of float64, shape (categories,)
+            They add up to the number of reports; single ones may be negative.
+
+        Raises
+        ------
+        ValueError
+            If the counts have another shape, one is no integer in [0, total], or they do not add
+            up to ``size`` times the total.
+        """
+        found = np.asarray(counts)
+        if found.shape != (self.categories,):
+            raise ValueError(f"counts must have shape ({self.categories},), got {found.shape}")
+        if found.dtype.kind not in "iu" or (found < 0).any() or (found > total).any():
+            raise ValueError(f"counts must be integers in [0, {total}]")
+        if int(found.sum()) != self.size * total:
+            raise ValueError(f"counts must add up to {self.size} for each of {total} reports")
+        truth, share = self._truth, self.size / self.categories
+        joined = (self.size - 1) / (self.categories - 1)
+        other = truth * joined + (1.0 - truth) * share
+        return np.asarray((found - total * other) / (truth * (1.0 - joined)))
+
+
+def mutual_information(epsilon: float, categories: int, size: int) -> float:
+    """Return what a report of ``size`` categories tells about a uniform value, in nats."""
+    share = size / categories
+    held = 1.0 / (1.0 + (1.0 / share - 1.0) * math.exp(-epsilon))
+    # The logarithms of p/share and (1 - p)/(1 - share) have this in common.
+    return held * epsilon - math.log1p(share * math.expm1(epsilon))
+
+
+def best_size(epsilon: float, categories: int) -> int:
+    """Return the size of the sets that tell the most about a uniform value."""
+    told = max(epsilon, _LEAST_TOLD)
+    sizes = range(1, categories)
+    return max(sizes, key=lambda size: mutual_information(told, categories, size))
