@@ -52,7 +52,8 @@ class Rival(Protocol):
 
 def to_units(rows: Doubles) -> Doubles:
     """Return rows over their lengths; rows of zeros stay."""
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+    found: Doubles = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+    return found
 
 
 @dataclass(frozen=True)
@@ -205,9 +206,10 @@ class LocalGaussian:
 
     def direction(self, units: Doubles) -> Doubles:
         """Return the mean report."""
-        reports = [self._mechanism.randomize(one, self._rng) for one in units]
-        total = np.sum(reports, axis=0, dtype=np.int64)
-        return self._mechanism.estimate(total, len(reports))
+        total = np.zeros(units.shape[1], dtype=np.int64)
+        for one in units:
+            total += self._mechanism.randomize(one, self._rng)
+        return self._mechanism.estimate(total, len(units))
 
 
 class Central:
@@ -244,7 +246,7 @@ def _record(vector: Doubles) -> ArrayRecord:
 def _reply(unit: Doubles) -> Message:
     """Return a client's reply, of a weight that all have."""
     content = RecordDict({"arrays": _record(unit), "metrics": MetricRecord({"num-examples": 1})})
-    return Message(  # type: ignore[call-overload]  # the overloads leave out metadata
+    reply: Message = Message(  # type: ignore[call-overload]  # the overloads leave out metadata
         content=content,
         metadata=Metadata(
             run_id=1,
@@ -258,6 +260,7 @@ def _reply(unit: Doubles) -> Message:
             message_type=MessageType.TRAIN,
         ),
     )
+    return reply
 
 
 class Bare:

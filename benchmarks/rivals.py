@@ -32,7 +32,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from _asked_once import CLASSES, Floats, Images, Training
+from _asked_once import CLASSES, Floats, Images, Labels, Training
 from _environment import write_report
 from _rivals import (
     Bare,
@@ -47,7 +47,6 @@ from _rivals import (
 )
 from _rivals_picture import plot
 from _runs import Seeds, earlier, is_known
-from numpy.typing import NDArray
 from totals import Row, Source, rows
 
 from flower_ldp.strategies import FixedLength
@@ -98,7 +97,7 @@ def training_of(choice: Choice, name: str, row: Row, found: list[Row]) -> Traini
 def trained_together(
     weights: Floats,
     features: Floats,
-    labels: NDArray[np.int64],
+    labels: Labels,
     training: Training,
 ) -> Floats:
     """Return each client's layer, shape (n, 10, f), as ``_asked_once.trained`` does of one."""

@@ -50,7 +50,7 @@ def test_the_mean_cosine_is_that_of_the_density_and_the_largest(
     law = rivals.cap_law(dimension, epsilon)
 
     def density(cosine: float) -> float:
-        return (1 - cosine**2) ** ((dimension - 3) / 2) / beta(0.5, (dimension - 1) / 2)
+        return float((1 - cosine**2) ** ((dimension - 3) / 2) / beta(0.5, (dimension - 1) / 2))
 
     def mean(threshold: float) -> float:
         share, along = (
