@@ -3,23 +3,21 @@
 Each takes the clients' directions, unit vectors (n, d), and returns what the server then has of
 their mean direction, shape (d,): of some length, which says nothing. They are here to be compared
 and are no features: PrivUnit and ProjUnit draw from numpy's generator, in doubles, so what they
-promise holds of the law below and not of its last digits.
+promise holds of the law and not of its last digits.
 
-PrivUnit: Bhowmick, Duchi, Freudiger, Kapoor, Rogers, "Protection against reconstruction and its
-applications in private federated learning", 2018, algorithm 1. ProjUnit: Asi, Feldman, Nelson,
-Nguyen, Talwar, "Fast optimal locally private mean estimation via random projections", NeurIPS
-2023; its fast form, whose projection is some rows of Hadamard's matrix behind random signs.
+ProjUnit: Asi, Feldman, Nelson, Nguyen, Talwar, "Fast optimal locally private mean estimation via
+random projections", NeurIPS 2023; its fast form, whose projection is some rows of Hadamard's matrix
+behind random signs. Codewords, SignDS and Gaussian noise are the package's, central DP is Flower's.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
+from _priv_unit import Doubles, priv_unit, to_units
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -30,7 +28,6 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
-from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS
 from flower_ldp.mechanisms.sampling.hadamard import order_for, transform
@@ -40,7 +37,6 @@ from flower_ldp.mechanisms.selection import sum_of_signs
 DELTA = 1e-5
 #: Coordinates that ProjUnit keeps.
 PROJECTED = 256
-Doubles = NDArray[np.float64]
 
 
 class Rival(Protocol):
@@ -48,95 +44,6 @@ class Rival(Protocol):
 
     def direction(self, units: Doubles) -> Doubles:
         """Return what the server has of the mean direction of a round's clients."""
-
-
-def to_units(rows: Doubles) -> Doubles:
-    """Return rows over their lengths; rows of zeros stay."""
-    found: Doubles = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
-    return found
-
-
-@dataclass(frozen=True)
-class CapLaw:
-    """The law of PrivUnit's cosine with the client's direction.
-
-    Parameters
-    ----------
-    dimension : int
-        d, at least 2.
-    threshold : float
-        Gamma: the cap is of unit vectors whose cosine is at least that.
-    share : float
-        q, the cap's share of the sphere.
-    probability : float
-        p, that a report lies in the cap.
-    cosine : float
-        Its mean.
-    """
-
-    dimension: int
-    threshold: float
-    share: float
-    probability: float
-    cosine: float
-
-
-@lru_cache(maxsize=8)
-def cap_law(dimension: int, epsilon: float) -> CapLaw:
-    """Return the law whose mean cosine is largest among those of this epsilon.
-
-    With s the integral of the cosine over the cap, the mean is p s / q - (1 - p) s / (1 - q). The
-    largest p has p / (1 - p) * (1 - q) / q = e^epsilon, which makes it s / (q + 1 / (e^epsilon -
-    1)). Its derivative is 0 where gamma is the mean itself, once: gamma (q + 1 / (e^epsilon - 1))
-    - s grows with gamma.
-    """
-    from scipy.optimize import brentq
-    from scipy.special import betainc, betaln
-
-    half, odds = (dimension - 1) / 2, 1 / math.expm1(epsilon)
-    log_scale = math.log(2 * half) + betaln(0.5, half)
-
-    def share(threshold: float) -> float:
-        return float(betainc(half, half, (1 - threshold) / 2))
-
-    def integral(threshold: float) -> float:
-        return math.exp(half * math.log1p(-(threshold**2)) - log_scale)
-
-    def excess(threshold: float) -> float:
-        return threshold * (odds + share(threshold)) - integral(threshold)
-
-    threshold = float(brentq(excess, 0.0, 1 - 1e-12, xtol=1e-15))
-    q = share(threshold)
-    favour = math.exp(epsilon) * q
-    return CapLaw(
-        dimension, threshold, q, favour / (favour + 1 - q), integral(threshold) / (odds + q)
-    )
-
-
-def priv_unit(units: Doubles, epsilon: float, rng: np.random.Generator) -> Doubles:
-    """Return PrivUnit's report of each row: a unit vector, which over the mean cosine is unbiased.
-
-    Parameters
-    ----------
-    units : ndarray of float64, shape (n, d)
-        Unit vectors.
-    epsilon : float
-        Of each report, pure.
-    rng : Generator
-        Source of the reports.
-    """
-    from scipy.special import betaincinv
-
-    count, dimension = units.shape
-    law, half = cap_law(dimension, epsilon), (dimension - 1) / 2
-    inside, place = rng.random(count) < law.probability, rng.random(count)
-    # Of a uniform unit vector (1 - cosine) / 2 has this Beta law, and the cap is its lower tail.
-    mass = np.where(inside, place * law.share, law.share + place * (1 - law.share))
-    cosines = (1 - 2 * betaincinv(half, half, mass))[:, None]
-    around = rng.standard_normal(units.shape)
-    around -= np.einsum("nd,nd->n", around, units)[:, None] * units
-    found: Doubles = cosines * units + np.sqrt(1 - cosines**2) * to_units(around)
-    return found
 
 
 class PrivUnit:

@@ -2,12 +2,11 @@
 
 The rows of ``totals.py`` for 1,000 clients: the same shares of the same images, and each client is
 asked once. Without Flower's messages and without the gate, in numpy; the randomizers are in
-``_rivals.py``, and what each asks a client to trust. Codewords train with their row's settings,
-as a check of ``totals.py``. Every other randomizer trains twice:
+``_rivals.py``. Every randomizer trains twice:
 
-- ``same``: features, rounds, local training and server optimizer are the row's, and only the
-  length of the first step is its own, the best of four;
-- ``free``: it has the settings that were best for it among all rows', and that length.
+- ``same``: features, rounds, local training and server optimizer are the row's. Codewords are as
+  in ``totals.py``, as a check of it; the others choose the length of the first step among four.
+- ``free``: with the settings that were best for it among all rows', of four lengths each.
 
 They were chosen on a tenth of the training images (``--choose``, kept in
 ``configs/rivals.json``); the test images are read for the reported figures only. A run is written
@@ -30,9 +29,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from _asked_once import CLASSES, Floats, Images, Labels, Training
+from _asked_once import CLASSES, Training
 from _environment import write_report
 from _rivals import (
     Bare,
@@ -43,13 +41,11 @@ from _rivals import (
     ProjUnit,
     Rival,
     Signs,
-    to_units,
 )
 from _rivals_picture import plot
+from _rivals_training import train
 from _runs import Seeds, earlier, is_known
 from totals import Row, Source, rows
-
-from flower_ldp.strategies import FixedLength
 
 HERE = Path(__file__).resolve().parent
 CHOSEN = HERE / "configs" / "rivals.json"
@@ -94,47 +90,10 @@ def training_of(choice: Choice, name: str, row: Row, found: list[Row]) -> Traini
     return replace(settings, mechanism=name, epsilon=row.training.epsilon, length=choice.length)
 
 
-def trained_together(
-    weights: Floats,
-    features: Floats,
-    labels: Labels,
-    training: Training,
-) -> Floats:
-    """Return each client's layer, shape (n, 10, f), as ``_asked_once.trained`` does of one."""
-    wanted = np.eye(CLASSES, dtype=np.float32)[labels]
-    found = np.repeat(weights[None], len(features), axis=0)
-    rate = np.float32(training.rate / labels.shape[1])
-    for _ in range(training.steps):
-        logits = features @ found.transpose(0, 2, 1)
-        shares = np.exp(logits - logits.max(axis=2, keepdims=True))
-        shares /= shares.sum(axis=2, keepdims=True)
-        found -= rate * ((shares - wanted).transpose(0, 2, 1) @ features)
-    return found
-
-
-def train(images: Images, training: Training, rival: Rival) -> float:
-    """Train once, each client asked once at most; return the accuracy."""
-    optimizer = FixedLength(
-        training.length, training.rounds, training.momentum, training.final_fraction
-    )
-    parts = np.stack(images.parts)
-    order = np.random.default_rng().permutation(len(parts))
-    each = int(len(parts) * min(1.0, (1 + 1e-9) / training.rounds))
-    weights = np.zeros((CLASSES, images.features.shape[1]), dtype=np.float32)
-    for number in range(training.rounds):
-        asked = parts[order[number * each : (number + 1) * each]]
-        layers = trained_together(weights, images.features[asked], images.labels[asked], training)
-        updates = (layers - weights).reshape(each, -1).astype(np.float64)
-        found = rival.direction(to_units(updates)).astype(np.float32)
-        weights = weights + optimizer.step(found, number + 1).reshape(weights.shape)
-    logits = images.held_features @ weights.T
-    return float((logits.argmax(axis=1) == images.held_labels).mean())
-
-
 def choose(source: Source, found: list[Row], names: list[str], seeds: int) -> None:
     """Try lengths, and the settings of all rows, on held-out images; write the best.
 
-    Codewords keep their row's, which were chosen so. What is in the file is not tried again.
+    What is in the file is not tried again.
     """
     chosen = json.loads(CHOSEN.read_text()) if CHOSEN.exists() else {}
     images = {
@@ -144,7 +103,7 @@ def choose(source: Source, found: list[Row], names: list[str], seeds: int) -> No
     for row in found:
         mine = chosen.setdefault(row.name, {})
         for name in names:
-            if name == "codeword" or name in mine:
+            if name in mine:
                 continue
             tried = []
             for other in found:
@@ -157,23 +116,42 @@ def choose(source: Source, found: list[Row], names: list[str], seeds: int) -> No
                     ]
                     tried.append({**asdict(one), "validation": round(statistics.mean(runs), 4)})
             own = [one for one in tried if one["settings"] == row.name]
+            if name == "codeword":  # the row itself
+                own = [one for one in own if one["length"] == row.training.length]
             mine[name] = {
+                "seeds": seeds,
                 "same": max(own, key=lambda one: one["validation"]),
                 "free": max(tried, key=lambda one: one["validation"]),
-                "seeds": seeds,
-                "tried": [[one["settings"], one["length"], one["validation"]] for one in tried],
+                "tried": [list(one.values()) for one in tried],
             }
             print(f"{row.name:<18} {name:<9} {mine[name]['same']} {mine[name]['free']}", flush=True)
-            CHOSEN.write_text(json.dumps(chosen, indent=1) + "\n")
+            CHOSEN.write_text(lines_of(chosen))
+
+
+def lines_of(chosen: dict[str, Any]) -> str:
+    """Return JSON with a line for each randomizer."""
+    found = []
+    for row, mine in chosen.items():
+        inside = [f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in mine.items()]
+        found.append(f" {json.dumps(row)}: {{\n" + ",\n".join(inside) + "\n }")
+    return "{\n" + ",\n".join(found) + "\n}\n"
 
 
 def choices(name: str, row: Row, chosen: dict[str, Any]) -> dict[str, Choice]:
     """Return with what a randomizer trains: in the row's settings, and in the best it had."""
-    if name == "codeword":
-        own = Choice(row.name, row.training.length)
-        return {"same": own, "free": own}
     mine = chosen[row.name][name]
     return {kind: Choice(mine[kind]["settings"], mine[kind]["length"]) for kind in ("same", "free")}
+
+
+def described(choice: Choice, training: Training, found: list[Row]) -> dict[str, Any]:
+    """Return all that a run depends on, but its seed."""
+    settings = next(one for one in found if one.name == choice.settings)
+    return {
+        "settings": choice.settings,
+        "axes": settings.axes,
+        "power": settings.power,
+        "training": asdict(training),
+    }
 
 
 def measure(
@@ -187,7 +165,7 @@ def measure(
             for name in names:
                 for choice in choices(name, row, chosen).values():
                     training = training_of(choice, name, row, found)
-                    one = {**asdict(choice), "seed": seed, "training": asdict(training)}
+                    one = {**described(choice, training, found), "seed": seed}
                     if is_known(one, runs):
                         continue
                     began = time.perf_counter()
@@ -205,7 +183,7 @@ def summary(runs: list[dict[str, Any]], found: list[Row]) -> list[dict[str, Any]
     made, chosen = [], json.loads(CHOSEN.read_text())
     for name, row, kind in itertools.product(ENTRIES, found, ("same", "free")):
         choice = choices(name, row, chosen)[kind]
-        wanted = {**asdict(choice), "training": asdict(training_of(choice, name, row, found))}
+        wanted = described(choice, training_of(choice, name, row, found), found)
         accuracies = [one["accuracy"] for one in runs if wanted.items() <= one.items()]
         if accuracies:
             made.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,19 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def rivals(monkeypatch: pytest.MonkeyPatch) -> Any:
+def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("_rivals")
+    return importlib.import_module
+
+
+@pytest.fixture
+def priv_unit(module: Callable[[str], Any]) -> Any:
+    return module("_priv_unit")
+
+
+@pytest.fixture
+def rivals(module: Callable[[str], Any]) -> Any:
+    return module("_rivals")
 
 
 def units(rng: np.random.Generator, count: int, dimension: int) -> Any:
@@ -33,9 +44,9 @@ def units(rng: np.random.Generator, count: int, dimension: int) -> Any:
 @pytest.mark.parametrize("dimension", [2, 5, 64, 2010])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
 def test_densities_differ_by_epsilon_and_no_more(
-    rivals: Any, dimension: int, epsilon: float
+    priv_unit: Any, dimension: int, epsilon: float
 ) -> None:
-    law = rivals.cap_law(dimension, epsilon)
+    law = priv_unit.cap_law(dimension, epsilon)
     inside = law.probability / law.share
     outside = (1 - law.probability) / (1 - law.share)
     assert math.log(inside / outside) == pytest.approx(epsilon, rel=1e-9)
@@ -45,9 +56,9 @@ def test_densities_differ_by_epsilon_and_no_more(
 
 @pytest.mark.parametrize(("dimension", "epsilon"), [(3, 1.0), (20, 4.0), (300, 8.0)])
 def test_the_mean_cosine_is_that_of_the_density_and_the_largest(
-    rivals: Any, dimension: int, epsilon: float
+    priv_unit: Any, dimension: int, epsilon: float
 ) -> None:
-    law = rivals.cap_law(dimension, epsilon)
+    law = priv_unit.cap_law(dimension, epsilon)
 
     def density(cosine: float) -> float:
         return float((1 - cosine**2) ** ((dimension - 3) / 2) / beta(0.5, (dimension - 1) / 2))
@@ -66,10 +77,10 @@ def test_the_mean_cosine_is_that_of_the_density_and_the_largest(
 
 
 @pytest.mark.parametrize(("dimension", "epsilon"), [(3, 1.0), (16, 4.0), (760, 8.0)])
-def test_reports_have_the_law(rivals: Any, dimension: int, epsilon: float) -> None:
+def test_reports_have_the_law(priv_unit: Any, dimension: int, epsilon: float) -> None:
     rng, count = np.random.default_rng(5), 4_000
-    law, own = rivals.cap_law(dimension, epsilon), units(rng, 1, dimension)
-    reports = rivals.priv_unit(np.repeat(own, count, axis=0), epsilon, rng)
+    law, own = priv_unit.cap_law(dimension, epsilon), units(rng, 1, dimension)
+    reports = priv_unit.priv_unit(np.repeat(own, count, axis=0), epsilon, rng)
     np.testing.assert_allclose(np.linalg.norm(reports, axis=1), 1.0, atol=1e-9)
     cosines = reports @ own[0]
     assert cosines.mean() == pytest.approx(law.cosine, abs=5 * cosines.std() / math.sqrt(count))
@@ -98,3 +109,15 @@ def test_noise_of_central_dp_is_that_of_one_client_replaced(rivals: Any) -> None
     clients = units(rng, 10, 2_000)
     noise = (central.direction(clients) - clients.mean(axis=0)) * 10
     assert noise.std() == pytest.approx(central.noise_multiplier, rel=0.1)
+
+
+def test_clients_trained_together_are_trained_as_each_alone(module: Callable[[str], Any]) -> None:
+    rng = np.random.default_rng(2)
+    features = units(rng, 60, 7).astype(np.float32).reshape(4, 15, 7)
+    labels = rng.integers(0, 10, (4, 15))
+    first = rng.standard_normal((10, 7)).astype(np.float32)
+    training = module("_asked_once").Training("none", 1.0, 4, 1.0, 0.0, 1.0, steps=6, rate=3.0)
+    together = module("_rivals_training").trained_together(first, features, labels, training)
+    for mine, *own in zip(together, features, labels, strict=True):
+        alone = module("_asked_once").trained(first, *own, 6, 3.0)
+        np.testing.assert_allclose(mine, alone, atol=1e-5)
