@@ -41,8 +41,8 @@ def _received(
 ) -> tuple[model.ClusteringAutoencoder, torch.Tensor]:
     """Return the server's model and this client's images."""
     config, node = context.run_config, context.node_config
-    images = data.load(str(config["data"]), str(config["evaluate-on"]), int(config["seed"]))
-    mine = images.of_client(int(node["partition-id"]), int(node["num-partitions"]))
+    images = data.of_run(config)
+    mine = images.of_client(int(node["partition-id"]))
     torch.set_num_threads(1)
     net = model.ClusteringAutoencoder(images.side, float(config["sharpness"]))
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())

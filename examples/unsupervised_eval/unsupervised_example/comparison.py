@@ -1,9 +1,11 @@
 """The protected curves beside the true ones, which no server of a real federation has.
 
-The true score of a round is that of the very rows that the clients put through the mechanism,
-before the mechanism; the true loss is the mean of the clients' mean losses. Both are computed here,
-after the app has ended and outside of it, from the models that the server saved and from the
-images of the simulated clients. That is possible because this is a simulation.
+The true score of a round is that of the rows of **all** clients under the model of that round,
+without a mechanism; the true loss is the mean of all clients' mean losses. A protected value is of
+the few who were asked in that round, so that it has the error of a sample and that of the noise.
+The truth is computed here, after the app has ended and outside of it, from the models that the
+server saved and from the images of the simulated clients. That is possible because this is a
+simulation.
 """
 
 from __future__ import annotations
@@ -28,17 +30,17 @@ _LEAST_ROUNDS = 3
 
 
 def true_rows_and_loss(
-    folder: Path, number: int, config: dict[str, Any], clients: int
+    images: data.Images,
+    places: NDArray[np.int64],
+    net: model.ClusteringAutoencoder,
 ) -> tuple[NDArray[np.float32], float]:
-    """Return all clients' rows and mean loss under the model of a round, without protection."""
-    images = data.load(str(config["data"]), str(config["evaluate-on"]), int(config["seed"]))
-    net = model.ClusteringAutoencoder(images.side, float(config["sharpness"]))
-    model.restore(net, folder / "models" / f"{number}.npz")
-    every = [
-        model.prediction_and_loss(net, images.of_client(client, clients))
-        for client in range(clients)
-    ]
-    return np.concatenate([rows for rows, _ in every]), float(np.mean([loss for _, loss in every]))
+    """Return all clients' rows and mean loss, without protection.
+
+    ``places``, shape (clients, images of each), says which images a client holds; the first is
+    the one whose row it sends.
+    """
+    rows, losses = model.predictions_and_losses(net, images.clients)
+    return rows[places[:, 0]], float(losses[places].mean())
 
 
 def compare(folder: Path, clients: int, score: str) -> dict[str, Any]:
@@ -56,26 +58,38 @@ def compare(folder: Path, clients: int, score: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        The server's history with ``true-score`` and ``true-loss`` in its rounds, and ``spearman``:
-        the rank correlation over rounds of each protected curve with the true one.
+        The server's history with ``true-score`` and ``true-loss`` in its rounds, and of each
+        protected curve against the true one ``spearman``, the rank correlation over rounds, and
+        ``error``, the mean absolute difference.
     """
     (path,) = folder.glob("*.json")
     history: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    images = data.of_run(history["config"])
+    net = model.ClusteringAutoencoder(images.side, float(history["config"]["sharpness"]))
+    places = np.stack([images.places(number) for number in range(clients)])
     for row in history["rounds"]:
-        rows, loss = true_rows_and_loss(folder, row["round"], history["config"], clients)
+        model.restore(net, folder / "models" / f"{row['round']}.npz")
+        rows, loss = true_rows_and_loss(images, places, net)
         value = ClusterScore(score).of_rows(rows)
         row["true-loss"] = loss
         # NaN is no JSON: a score that is not defined (a single cluster) is left out.
         row |= {"true-score": value} if np.isfinite(value) else {}
-    history["spearman"] = {
-        name: rank_correlation(history["rounds"], name) for name in ("score", "loss")
+    both = {name: _both(history["rounds"], name) for name in ("score", "loss")}
+    history["spearman"] = {name: rank_correlation(pairs) for name, pairs in both.items()}
+    history["error"] = {
+        name: float(np.mean([abs(found - true) for found, true in pairs])) if pairs else None
+        for name, pairs in both.items()
     }
     return history
 
 
-def rank_correlation(rounds: list[dict[str, Any]], name: str) -> float | None:
+def _both(rounds: list[dict[str, Any]], name: str) -> list[tuple[float, float]]:
+    """Return the protected and the true value of each round that has both."""
+    return [(row[name], row[f"true-{name}"]) for row in rounds if {name, f"true-{name}"} <= {*row}]
+
+
+def rank_correlation(both: list[tuple[float, float]]) -> float | None:
     """Return Spearman's correlation of a protected curve with the true one; None if undefined."""
-    both = [(row[name], row[f"true-{name}"]) for row in rounds if {name, f"true-{name}"} <= {*row}]
     if len(both) < _LEAST_ROUNDS or min(len({*column}) for column in zip(*both, strict=True)) < 2:
         return None
     return float(spearmanr(*zip(*both, strict=True)).statistic)
@@ -96,6 +110,11 @@ def _title(history: dict[str, Any]) -> str:
     return _TITLES[history["config"]["protection"]]
 
 
+def _total(history: dict[str, Any]) -> str:
+    """Return what a client has spent in the whole run, before anything else is said of it."""
+    return f"{_title(history)}: epsilon {history['epsilon-total']:g} of each client in all"
+
+
 def _correlation(history: dict[str, Any], name: str) -> str:
     value = history["spearman"][name]
     return "undefined" if value is None else f"{value:.2f}"
@@ -103,13 +122,13 @@ def _correlation(history: dict[str, Any], name: str) -> str:
 
 def _summary(history: dict[str, Any]) -> str:
     return (
-        f"{_title(history)}: rank correlation (Spearman) with the truth over rounds: "
+        f"{_total(history)}; rank correlation (Spearman) with the truth over rounds: "
         f"score {_correlation(history, 'score')}, loss {_correlation(history, 'loss')}"
     )
 
 
 def _table(history: dict[str, Any]) -> Table:
-    table = Table(title=f"{_title(history)}, simulation")
+    table = Table(title=f"{_total(history)} (simulation)")
     columns = {
         "round": "round",
         "true score": "true-score",
@@ -117,7 +136,6 @@ def _table(history: dict[str, Any]) -> Table:
         "true loss": "true-loss",
         "protected loss": "loss",
         "clustering accuracy": "clustering-accuracy",
-        "epsilon in total": "epsilon-total",
     }
     for name in columns:
         table.add_column(name, justify="right")
@@ -132,7 +150,7 @@ def _table(history: dict[str, Any]) -> Table:
 def _cell(row: dict[str, Any], name: str) -> str:
     if name not in row:
         return "-"
-    return format(row[name], "g" if name in ("round", "epsilon-total") else ".3f")
+    return format(row[name], "g" if name == "round" else ".3f")
 
 
 def plot(histories: list[dict[str, Any]], folder: Path) -> Path:
@@ -163,10 +181,10 @@ def _draw(panel: Any, history: dict[str, Any]) -> None:
             (name, "--", f"{name}, protected: Spearman {_correlation(history, name)}"),
         ):
             points = [(row["round"], row[key]) for row in history["rounds"] if key in row]
-            drawn += axes.plot(*zip(*points, strict=True), style, color=colour, label=label)
-    cost = history["rounds"][-1].get("epsilon-evaluation", 0.0)
+            if points:
+                drawn += axes.plot(*zip(*points, strict=True), style, color=colour, label=label)
     panel.set(
-        title=f"{_title(history)}, epsilon {cost:g} an evaluation and client",
+        title=_total(history),
         xlabel="round",
         ylabel="score of the clients' predictions",
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,40 +24,48 @@ class Images:
     Parameters
     ----------
     clients : Tensor
-        Private, in the order in which clients take them.
+        Private: each client draws its own from them.
     public : Tensor
         Stand for open data that the server has: no client holds them.
     held_out : Tensor
         Of the figures that are reported; the server's.
     labels : ndarray of int64, shape (n,)
         Of ``held_out``. Nothing trains on them.
+    each : int
+        Images of one client, at most.
+    seed : int
+        Of which ones it holds.
     """
 
     clients: torch.Tensor
     public: torch.Tensor
     held_out: torch.Tensor
     labels: NDArray[np.int64]
+    each: int
+    seed: int
 
     @property
     def side(self) -> int:
         """Width and height of an image."""
         return int(self.public.shape[-1])
 
-    def of_client(self, number: int, clients: int) -> torch.Tensor:
-        """Return the images of one client, as evenly many as possible.
+    def places(self, number: int) -> NDArray[np.int64]:
+        """Return where in ``clients`` the images of one client are.
 
-        Raises
-        ------
-        ValueError
-            If there are more clients than images.
+        A client holds none twice. Another may hold it too: thousands of simulated clients have
+        more images than there are.
         """
-        if clients > len(self.clients):
-            raise ValueError(f"{clients} clients cannot share {len(self.clients)} images")
-        return self.clients[number::clients]
+        rng = np.random.default_rng([self.seed, number])
+        count = min(self.each, len(self.clients))
+        return rng.choice(len(self.clients), count, replace=False)
+
+    def of_client(self, number: int) -> torch.Tensor:
+        """Return the images of one client."""
+        return self.clients[torch.from_numpy(self.places(number))]
 
 
 @lru_cache(maxsize=2)
-def load(source: str, evaluate_on: str, seed: int) -> Images:
+def load(source: str, evaluate_on: str, seed: int, each: int) -> Images:
     """Load scikit-learn's digits, or an npz file in MNIST's layout.
 
     Parameters
@@ -68,6 +78,8 @@ def load(source: str, evaluate_on: str, seed: int) -> Images:
         the clients then do not have.
     seed : int
         Of the split of the training images.
+    each : int
+        Images of one client.
     """
     x_train, x_test, y_train, y_test = digits.read(source)
     if evaluate_on == "validation":
@@ -83,8 +95,16 @@ def load(source: str, evaluate_on: str, seed: int) -> Images:
         public=_tensor(x_train[order[:public]]),
         held_out=_tensor(x_test),
         labels=np.asarray(y_test, dtype=np.int64),
+        each=each,
+        seed=seed,
     )
 
 
 def _tensor(images: NDArray[np.floating]) -> torch.Tensor:
     return torch.tensor(images, dtype=torch.float32)[:, None]
+
+
+def of_run(config: Mapping[str, Any]) -> Images:
+    """Load the images that a run's configuration names."""
+    source, evaluate_on = str(config["data"]), str(config["evaluate-on"])
+    return load(source, evaluate_on, int(config["seed"]), int(config["images-per-client"]))

@@ -86,12 +86,20 @@ def predict(net: ClusteringAutoencoder, images: torch.Tensor) -> NDArray[np.floa
         return net(images).numpy()
 
 
+def predictions_and_losses(
+    net: ClusteringAutoencoder, images: torch.Tensor
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return cluster probabilities, shape (n, 10), and losses, shape (n,)."""
+    with torch.inference_mode():
+        return predict(net, images), net.losses(images).numpy()
+
+
 def prediction_and_loss(
     net: ClusteringAutoencoder, images: torch.Tensor
 ) -> tuple[NDArray[np.float32], float]:
     """Return what a client is asked for: one row, of its first image, and its mean loss."""
-    with torch.inference_mode():
-        return predict(net, images[:1]), float(net.losses(images).mean())
+    rows, losses = predictions_and_losses(net, images)
+    return rows[:1], float(losses.mean())
 
 
 def clustering_accuracy(clusters: NDArray[np.int64], labels: NDArray[np.int64]) -> float:

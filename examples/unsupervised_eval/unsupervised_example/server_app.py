@@ -1,5 +1,6 @@
-"""The server: SignDS training, and each round a score of the clients' private predictions."""
+"""The server: SignDS training and a score of private predictions; each client is asked once."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from flwr.app import ArrayRecord, Context, MetricRecord
@@ -7,7 +8,12 @@ from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.config import load_config
 from flower_ldp.errors import ConfigError
-from flower_ldp.strategies import ProtectedEvalStrategy, ProxyCodebook, SignDSStrategy
+from flower_ldp.strategies import (
+    ClientPool,
+    ProtectedEvalStrategy,
+    ProxyCodebook,
+    SignDSStrategy,
+)
 from unsupervised_example import data, model, report
 
 app = ServerApp()
@@ -29,14 +35,21 @@ def make_strategy(
         net.load_state_dict(arrays.to_torch_state_dict())
         return model.predict(net, public)
 
+    metrics = evaluation.metric_mechanisms()
     if run["protection"] == "laplace":
         mechanism = evaluation.mechanism(model.CLUSTERS)
     elif run["protection"] == "codebook":
         mechanism = ProxyCodebook(
             float(run["codebook-epsilon"]), on_public_images, rows=evaluation.rows
         )
+        metrics["loss"] = replace(metrics["loss"], epsilon=float(run["codebook-loss-epsilon"]))
     else:
         raise ValueError(f"protection must be 'laplace' or 'codebook', got {run['protection']!r}")
+    # One pool for both: who has trained is not evaluated, and nobody is asked again. (A share that
+    # a rounding puts just below a whole number of clients would lose one.)
+    pool = ClientPool(answers_per_client=1)
+    share = (1 + 1e-9) / (2 * int(run["num-server-rounds"]))
+    at_a_time = min(config.unsupervised.cluster_client_num, int(run["evaluated-each-round"]))
     return ProtectedEvalStrategy(
         SignDSStrategy(
             signds.mechanism(),
@@ -44,12 +57,15 @@ def make_strategy(
             scaling=signds.sign_scaling,
             server_optimizer=signds.server_optimizer(),
             health=config.encrypt.health(),
+            answers_per_client=pool,
+            fraction_train=share,
         ),
         mechanism,
         health=config.encrypt.health(),
         score=config.unsupervised.eval_type,
-        metrics=evaluation.metric_mechanisms(),
-        cluster_client_num=config.unsupervised.cluster_client_num,
+        metrics=metrics,
+        cluster_client_num=at_a_time,
+        answers_per_client=pool,
     )
 
 
@@ -58,7 +74,7 @@ def main(grid: Grid, context: Context) -> None:
     """Train and evaluate in private, keep each round's model, and report."""
     run = context.run_config
     folder, rounds = Path(str(run["output-dir"])), int(run["num-server-rounds"])
-    images = data.load(str(run["data"]), str(run["evaluate-on"]), int(run["seed"]))
+    images = data.of_run(run)
     net = model.initial(images.public, float(run["sharpness"]), int(run["seed"]))
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

@@ -1,0 +1,79 @@
+"""What the pages say of evaluation at a total of 8 is what was measured.
+
+``python -m tests.unit.test_unsupervised_figures`` writes the measured rows into the tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = json.loads((ROOT / "benchmarks" / "results" / "unsupervised_eval.json").read_text())
+SUMMARY = {line["protection"]: line for line in RESULTS["summary"]}
+SHORT = ("runs", "spearman_score", "spearman_loss", "mean_absolute_error_score")
+#: Words of a row of a table, by what it is the mean and spread of.
+ROWS = {
+    "runs": "runs",
+    "spearman_score": "rank correlation of the protected with the true score, over rounds",
+    "spearman_loss": "rank correlation of the protected with the true loss",
+    "mean_absolute_error_score": "mean error of the protected score",
+    "mean_absolute_error_loss": "mean error of the protected loss",
+    "last_true-score": "true score, last round",
+    "last_score": "protected score, last round",
+    "last_clustering-accuracy": "clustering accuracy on held-out images, last round",
+}
+
+
+PAGES = {"examples/unsupervised_eval/README.md": tuple(ROWS), "docs/evaluation.md": SHORT}
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return f"{value['mean']:.2f} ± {value['standard_deviation']:.2f}"
+
+
+def row(key: str) -> str:
+    """Return a row of the table: Laplace, then the codebook."""
+    cells = (shown(SUMMARY[name][key]) for name in ("laplace", "codebook"))
+    return f"| {ROWS[key]} | {' | '.join(cells)} |"
+
+
+@pytest.mark.parametrize(("page", "keys"), PAGES.items())
+def test_tables_are_of_the_results(page: str, keys: tuple[str, ...]) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert [row(key) for key in keys if row(key) not in text] == []
+
+
+def every(of: Callable[[dict[str, Any]], Any]) -> set[Any]:
+    return {of(run) for run in RESULTS["runs"]}
+
+
+def test_each_run_asked_each_client_once_and_cost_it_8() -> None:
+    assert len({line["runs"] for line in SUMMARY.values()}) == 1
+    assert every(lambda run: run["epsilon_total_most"]) == {8.0}
+    assert every(lambda run: run["evaluations"]) == {20}
+    # All were asked, half of them in one of the evaluations: nobody was in two.
+    assert every(lambda run: run["clients_asked"]) == every(lambda run: run["clients"])
+    half = every(lambda run: 2 * run["evaluations"] * run["evaluated_each_time"])
+    assert half == every(lambda run: run["clients"])
+
+
+def write() -> None:
+    """Replace the rows of the tables."""
+    for page, keys in PAGES.items():
+        path = ROOT / page
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for key in keys:
+            begins = f"| {ROWS[key]} |"
+            lines = [row(key) if line.startswith(begins) else line for line in lines]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
