@@ -239,9 +239,12 @@ def settings(given: Iterable[str] | None) -> dict[str, str]:
 
 
 def stop_on_termination() -> None:
-    """Turn SIGTERM into an exception, so that the SuperLink is stopped too."""
+    """Turn SIGTERM into an interrupt, so that the SuperLink is stopped too, and apps cannot keep it.
+
+    A SystemExit in a client's call would be that client's error reply, and the run would go on.
+    """
     signal.signal(signal.SIGTERM, _stop)
 
 
 def _stop(*_: object) -> None:
-    raise SystemExit("stopped")
+    raise KeyboardInterrupt

@@ -135,6 +135,11 @@ def test_where_there_is_no_ray_the_engine_names_its_extra(
         pass
 
 
+def test_a_termination_is_what_ends_a_run_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        load_runner()._stop()
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
