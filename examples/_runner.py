@@ -239,7 +239,7 @@ def settings(given: Iterable[str] | None) -> dict[str, str]:
 
 
 def stop_on_termination() -> None:
-    """Turn SIGTERM into an interrupt, so that the SuperLink is stopped too, and apps cannot keep it.
+    """Turn SIGTERM into an interrupt, so that the SuperLink is stopped too, and no app keeps it.
 
     A SystemExit in a client's call would be that client's error reply, and the run would go on.
     """
