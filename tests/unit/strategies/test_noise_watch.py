@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.advice import Outlook
@@ -29,12 +28,12 @@ from flower_ldp.strategies.noise_watch import NoiseWatch
 from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import message, record
+from tests.unit.strategies.fake_grid import make_messages_outside_a_run
 
 DIMENSION = 400
 MODEL = {"w": np.zeros(DIMENSION, dtype=np.float32)}
 STEP = FixedLength(0.5, rounds=4)
 MECHANISM = Codeword(8.0)
-_numbers = itertools.count()
 
 
 def outlook(rounds: int, each: int, dimension: int = DIMENSION) -> Outlook:
@@ -114,13 +113,7 @@ class FakeGrid:
 
 @pytest.fixture
 def _outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
-        return [
-            message(content, node=node, kind=kind, message_id=f"n-{next(_numbers)}")
-            for node in nodes
-        ]
-
-    monkeypatch.setattr(FedAvg, "_construct_messages", make)
+    make_messages_outside_a_run(monkeypatch)
 
 
 def said(caplog: pytest.LogCaptureFixture, start: str) -> list[logging.LogRecord]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS, Subspace
 from flower_ldp.strategies import (
@@ -25,6 +23,7 @@ from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.part import without_part
 from tests.messages import message, record
+from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 MECHANISM = Codeword(8.0)
 TRUNK = {"trunk": np.zeros(64_511, dtype=np.float32), "head": np.zeros(1_025, dtype=np.float32)}
@@ -35,26 +34,11 @@ PARTS: Mapping[str, tuple[dict[str, Any], dict[str, Any], int]] = {
     "both": (TRUNK, {"trainable": "head", "subspace": Subspace(1_000)}, 1_000),
 }
 EVERY_PART = pytest.mark.parametrize(("model", "part", "entries"), PARTS.values(), ids=PARTS)
-_numbers = itertools.count()
-
-
-class FakeGrid:
-    def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
-
-    def get_node_ids(self) -> list[int]:
-        return list(range(100, 100 + self.nodes))
 
 
 @pytest.fixture(autouse=True)
 def _outside_a_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
-        return [
-            message(content, node=node, kind=kind, message_id=f"p-{next(_numbers)}")
-            for node in nodes
-        ]
-
-    monkeypatch.setattr(FedAvg, "_construct_messages", make)
+    make_messages_outside_a_run(monkeypatch)
     caplog.set_level(logging.INFO, logger="flwr")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.mechanisms import Codeword, Laplace, SignDS
@@ -27,30 +26,16 @@ from flower_ldp.strategies.outlook import rounds_left
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from tests.messages import message, record
+from tests.messages import record
+from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 MODEL = {"w": np.zeros(200, dtype=np.float32), "head": np.zeros(50, dtype=np.float32)}
 STEP = FixedLength(0.5, rounds=4)
-_numbers = itertools.count()
-
-
-class FakeGrid:
-    def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
-
-    def get_node_ids(self) -> list[int]:
-        return list(range(100, 100 + self.nodes))
 
 
 @pytest.fixture(autouse=True)
 def _outside_a_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
-        return [
-            message(content, node=node, kind=kind, message_id=f"u-{next(_numbers)}")
-            for node in nodes
-        ]
-
-    monkeypatch.setattr(FedAvg, "_construct_messages", make)
+    make_messages_outside_a_run(monkeypatch)
     caplog.set_level(logging.INFO, logger="flwr")
 
 
