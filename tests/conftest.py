@@ -15,6 +15,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests.extras import skipping
+from tests.nursery import Nursery
 
 # Tests run beside each other and start processes that do: threads of torch and numpy would wait
 # for each other's cores. Set before either is imported, and inherited by what tests start.
@@ -111,13 +112,33 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
         return (yield)
 
 
+_NURSERY = pytest.StashKey[Nursery]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have one process load what engines and networks load, beside the collection."""
+    if not hasattr(config, "workerinput") and _wants_engines(config):
+        nursery = Nursery.start()
+        if nursery is not None:
+            config.stash[_NURSERY] = nursery
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End it."""
+    nursery = config.stash.get(_NURSERY, None)
+    if nursery is not None:
+        nursery.stop()
+
+
+def _wants_engines(config: pytest.Config) -> bool:
+    asked = config.args if "not engine" not in config.option.markexpr else []
+    return any(_holds_engines(Path(one.partition("::")[0])) for one in asked)
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Start a process for each core; four at least where engines and networks mostly wait."""
     cores = os.cpu_count() or 2
-    engines = "not engine" not in config.option.markexpr and any(
-        _holds_engines(Path(one.partition("::")[0])) for one in config.args
-    )
-    return max(4, cores) if engines else cores
+    return max(4, cores) if _wants_engines(config) else cores
 
 
 def _holds_engines(path: Path) -> bool:
