@@ -25,7 +25,7 @@ stats = pytest.importorskip("scipy.stats")
 CLASSES, IMAGES, TESTED = 10, 20, 360
 #: Length of all steps of a run together: without privacy the heads then have 90, 94 and 94 %.
 PATH = 25.0
-SEED = 0
+SEED = 2
 
 
 @cache
