@@ -325,6 +325,9 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         if outlook is not None:
             self._watch.begin(outlook)
             tell_of_part(layout, outlook)
+            spread = None if left is None else self._prospect.spread(available, left)
+            if spread is not None:
+                _log.warning("%s", spread)
 
     @property
     def _answers(self) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import logging
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,9 +44,32 @@ SHAPES: dict[str, tuple[int, ...]] = {
 QUICKSTART = {name: np.zeros(shape, dtype=np.float32) for name, shape in SHAPES.items()}
 HEAD = {"basis": np.zeros((32, 32), dtype=np.float32), "head.weight": np.zeros((10, 28))}
 CLIENTS, ROUNDS = 100, 3
+APP = Path(__file__).parents[3] / "examples/existing_app/private/quickstart/server_app.py"
 
 
-def as_the_readme_has_it(**part: Any) -> SignDSStrategy:
+def as_the_readme_has_it(**other: Any) -> CodewordStrategy:
+    """Return the strategy of the README's change, with other arguments in their place."""
+    statements = ast.parse(APP.read_text(encoding="utf-8")).body
+    (call,) = [
+        one.value
+        for one in statements
+        if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "strategy"
+    ]
+    assert isinstance(call, ast.Call)
+    known = {one.__name__: one for one in (Codeword, CodewordStrategy, FixedLength)}
+
+    def made(node: ast.expr) -> Any:
+        if not isinstance(node, ast.Call):
+            return ast.literal_eval(node)
+        given = {str(one.arg): made(one.value) for one in node.keywords}
+        given |= other if node is call else {}
+        return known[ast.unparse(node.func)](*map(made, node.args), **given)
+
+    strategy: CodewordStrategy = made(call)
+    return strategy
+
+
+def asked_in_every_round(**part: Any) -> SignDSStrategy:
     return SignDSStrategy(SignDS(epsilon=7.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)), **part)
 
 
@@ -66,13 +91,14 @@ def begun(
     caplog: pytest.LogCaptureFixture,
     model: dict[str, Any] = QUICKSTART,
     clients: int = CLIENTS,
+    rounds: int = ROUNDS,
 ) -> str:
     """Ask for a run's first round; return what is said of the run."""
     caplog.clear()
     grid: Any = FakeGrid(clients)
-    strategy.expect(ROUNDS, record(model))
+    strategy.expect(rounds, record(model))
     asked = list(strategy.configure_train(1, record(model), ConfigRecord(), grid))
-    assert len(asked) >= clients // ROUNDS
+    assert asked
     return "\n".join(one.getMessage() for one in caplog.records)
 
 
@@ -88,30 +114,48 @@ def number(pattern: str, said: str) -> int:
     return int(found.replace(",", ""))
 
 
-def test_the_part_that_is_said_to_be_so_few_is_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_readmes_change_is_told_of_more_rounds_then_of_fewer_weights_and_is_good(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     said = begun(as_the_readme_has_it(), caplog)
+    assert "outlook: hopeless" in said
+    assert "3 rounds of 10 clients ask for 30 of 100 answers: 10 rounds, or" in said
+    (share,) = re.findall(r"fraction_train=([\d.]+), would ask for all", said)
+    said = begun(as_the_readme_has_it(fraction_train=float(share)), caplog)
+    assert "would ask" not in said
+    most = number(r"at most about ([\d,]+) weights", said)
+    assert HEAD["head.weight"].size <= most < 850
+    assert "No last layer of this model is so few: 'fc3.*' has 850 weights." in said
+    said = begun(as_the_readme_has_it(trainable="head.*"), caplog, HEAD, rounds=10)
+    assert "outlook: good" in said
+    assert "how much a model can learn by them is a matter of the others" in said
+    assert "would" not in said
+
+
+def test_the_part_that_is_said_to_be_so_few_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    said = begun(asked_in_every_round(), caplog)
     assert "outlook: hopeless" in said
     assert number(r"at most about ([\d,]+) weights", said) >= 850
     (shown,) = re.findall(r"Of this model trainable=(.*?) is so few, 850 weights", said)
-    said = begun(as_the_readme_has_it(trainable=ast.literal_eval(shown)), caplog)
+    said = begun(asked_in_every_round(trainable=ast.literal_eval(shown)), caplog)
     assert "outlook: good" in said
-    assert "how much a model can learn by them is a matter of the others" in said
     assert "Of this model" not in said
 
 
-def test_as_many_clients_as_are_said_to_be_enough_are(caplog: pytest.LogCaptureFixture) -> None:
-    said = begun(as_the_readme_has_it(), caplog)
-    clients = number(r"at least about ([\d,]+) clients", said)
-    assert "outlook: good" in begun(as_the_readme_has_it(), caplog, clients=clients)
+@pytest.mark.parametrize("make", [as_the_readme_has_it, asked_in_every_round])
+def test_as_many_clients_as_are_said_to_be_enough_are(
+    make: Callable[[], TrainingStrategy[Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    clients = number(r"at least about ([\d,]+) clients", begun(make(), caplog))
+    assert "outlook: good" in begun(make(), caplog, clients=clients)
 
 
-def test_a_total_of_8_asks_for_a_smaller_last_layer(caplog: pytest.LogCaptureFixture) -> None:
-    said = begun(asked_once(), caplog)
-    assert "outlook: hopeless" in said
-    most = number(r"at most about ([\d,]+) weights", said)
-    assert most < 850
-    assert "No last layer of this model is so few: 'fc3.*' has 850 weights." in said
-    assert "outlook: good" in begun(asked_once(trainable="head.*"), caplog, HEAD)
+def test_a_pool_that_one_round_uses_up_is_told_how_to_spread_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said = begun(as_the_readme_has_it(fraction_train=1.0), caplog)
+    assert "all answers are asked for in 1 of 3 rounds: fraction_train=0.34 would spread" in said
+    assert "would spread" not in begun(as_the_readme_has_it(fraction_train=0.34), caplog)
 
 
 def test_a_larger_total_that_is_said_to_be_enough_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -152,20 +152,6 @@ def test_a_run_that_will_not_learn_is_told_in_its_first_round(
 
 
 @pytest.mark.usefixtures("_outside_a_run")
-def test_the_quickstart_of_flower_is_told_what_to_change(caplog: pytest.LogCaptureFixture) -> None:
-    """Its 62,006 weights and 100 clients, by the change that the README shows."""
-    strategy = SignDSStrategy(SignDS(epsilon=7.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)))
-    model = record({"w": np.zeros(62_006, dtype=np.float32)})
-    strategy.expect(3, model)
-    grid: Any = FakeGrid(100)
-    assert len(list(strategy.configure_train(1, model, ConfigRecord(), grid))) == 100
-    (verdict,) = said(caplog, "outlook: hopeless")
-    assert verdict.levelno == logging.WARNING
-    good = "Good would be at most about 1,200 weights, or at least about 5,100"
-    assert good in verdict.getMessage()
-
-
-@pytest.mark.usefixtures("_outside_a_run")
 def test_a_good_outlook_is_no_warning_and_noise_still_is(caplog: pytest.LogCaptureFixture) -> None:
     strategy = CodewordStrategy(MECHANISM, STEP, answers_per_client=4)
     run(strategy, 4)
