@@ -137,6 +137,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         self.proposals = Proposals()
         self._trainable = patterns_of(trainable)
         self._pool = pool_of(answers_per_client)
+        self._pool_is_own = self._pool is not answers_per_client
         self._complaints = Complaints()
         self._health = HealthWatch(health)
         self._round: _Round | None = None
@@ -325,7 +326,9 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         if outlook is not None:
             self._watch.begin(outlook)
             tell_of_part(layout, outlook)
-            spread = None if left is None else self._prospect.spread(available, left)
+            # A pool that came from elsewhere may be there for an evaluation too.
+            own = left is not None and self._pool_is_own
+            spread = self._prospect.spread(available, left) if own and left else None
             if spread is not None:
                 _log.warning("%s", spread)
 

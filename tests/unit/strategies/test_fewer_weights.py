@@ -158,6 +158,13 @@ def test_a_pool_that_one_round_uses_up_is_told_how_to_spread_it(
     assert "would spread" not in begun(as_the_readme_has_it(fraction_train=0.34), caplog)
 
 
+def test_of_a_pool_that_may_be_for_an_evaluation_too_nothing_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pool = ClientPool(answers_per_client=1)
+    assert "answers" not in begun(as_the_readme_has_it(answers_per_client=pool), caplog)
+
+
 def test_a_larger_total_that_is_said_to_be_enough_is(caplog: pytest.LogCaptureFixture) -> None:
     model = {"w": np.zeros((90, 10), dtype=np.float32)}
     said = begun(asked_once(), caplog, model)
