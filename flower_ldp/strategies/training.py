@@ -33,6 +33,7 @@ from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
+from flower_ldp.strategies.fewer_weights import tell_of_part
 from flower_ldp.strategies.health import Health, HealthWatch
 from flower_ldp.strategies.noise_watch import NoiseWatch
 from flower_ldp.strategies.outlook import Preview, Prospect
@@ -136,6 +137,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         self.proposals = Proposals()
         self._trainable = patterns_of(trainable)
         self._pool = pool_of(answers_per_client)
+        self._pool_is_own = self._pool is not answers_per_client
         self._complaints = Complaints()
         self._health = HealthWatch(health)
         self._round: _Round | None = None
@@ -230,7 +232,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         tally = self._tally(layout.entries, size / available if available else 0.0)
         asked = tally.proposal
         fields, events = {**asked.to_fields(), **layout.part.to_fields()}, asked.events()
-        self._tell(available, size, turn)
+        self._tell(available, size, turn, layout)
         if turn is not None:  # the choice counts as asked: nothing may go wrong after it
             self.proposals.inherit(turn.pool, turn.pool.asked(), events)
             messages = self._messages(turn.choose(), server_round, arrays, config)
@@ -314,7 +316,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         return list(self._construct_messages(record, nodes, MessageType.TRAIN))
 
-    def _tell(self, available: int, asked: int, turn: Turn | None) -> None:
+    def _tell(self, available: int, asked: int, turn: Turn | None, layout: ModelLayout) -> None:
         """Log in a run's first round what it can learn, and watch its steps from there on."""
         preview = None if self._watch is None else self._preview(self._prospect.entries)
         if self._watch is None or preview is None:
@@ -323,12 +325,12 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         outlook = self._prospect.ask(preview, available, asked, left)
         if outlook is not None:
             self._watch.begin(outlook)
-            if self.subspace is not None:
-                _log.info(
-                    "these cosines are within the %d public dimensions: of what updates have "
-                    "outside them nothing is learned",
-                    self.subspace.dimension,
-                )
+            tell_of_part(layout, outlook)
+            # A pool that came from elsewhere may be there for an evaluation too.
+            own = left is not None and self._pool_is_own
+            spread = self._prospect.spread(available, left) if own and left else None
+            if spread is not None:
+                _log.warning("%s", spread)
 
     @property
     def _answers(self) -> int | None:
