@@ -15,7 +15,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests.extras import skipping
-from tests.nursery import Nursery
+from tests.nursery import HURRY, Nursery
 
 # Tests run beside each other and start processes that do: threads of torch and numpy would wait
 # for each other's cores. Set before either is imported, and inherited by what tests start.
@@ -37,14 +37,15 @@ ENGINES_AT_ONCE = 2
 LONGEST = (
     "test_federation.py",
     "test_superlink_restart.py",
-    "test_split_engine.py",
     "test_guarded_app.py",
-    "test_engine.py",
+    "test_split_engine.py",
     "test_flower_apps.py",
-    "test_split_lm.py",
+    "test_engine.py",
     "test_deployment.py",
-    "test_deployment_samples.py",
+    "test_label_notebook.py",
     "test_sandboxed_app.py",
+    "test_split_lm.py",
+    "test_deployment_samples.py",
 )
 #: What marks the tests of a folder: `pytest -m "not engine"` starts no engine and no network.
 MARKS = {
@@ -123,6 +124,14 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[_NURSERY] = nursery
 
 
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Have the processes of tests handed over as well: they load what engines load, and more."""
+    if _NURSERY in config.stash:
+        own = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(HURRY), *([own] if own else [])])
+        os.environ["TESTS_WORKER"] = "1"
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End it."""
     nursery = config.stash.get(_NURSERY, None)
@@ -136,9 +145,9 @@ def _wants_engines(config: pytest.Config) -> bool:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Start a process for each core; four at least where engines and networks mostly wait."""
+    """Start a process for each core; five at least where engines and networks mostly wait."""
     cores = os.cpu_count() or 2
-    return max(4, cores) if _wants_engines(config) else cores
+    return max(5, cores) if _wants_engines(config) else cores
 
 
 def _holds_engines(path: Path) -> bool:

@@ -25,7 +25,9 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -48,15 +50,18 @@ LOADED = (
     "flower_ldp.clients",
     "flower_ldp.node.command",
     "flower_ldp.strategies",
+    # and what the tests' own processes load besides
+    "opacus",
+    "scipy.stats",
 )
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _SIZE = 4  # of the length before a request
 
 
-def hand_over(module: str = "") -> None:
+def hand_over(module: str = "", text: str = "") -> None:
     """Have the nursery run this process's command, and end as that ends; return if there is none.
 
-    The command is the file that runs, or with a name the module that ``python -m`` runs.
+    The command is the file that runs, or the module or the text that ``python -m`` or ``-c`` runs.
 
     To be called before the command has loaded anything.
     """
@@ -68,6 +73,7 @@ def hand_over(module: str = "") -> None:
     files = [one for one in _open_files() if one != link.fileno()]
     request = {
         "module": module,
+        "text": text,
         "argv": [sys.orig_argv[0], *sys.orig_argv[3:]] if module else sys.argv,
         "path": sys.path,
         "folder": os.getcwd(),
@@ -241,11 +247,7 @@ def _become(request: dict[str, Any]) -> NoReturn:
         sys.argv, sys.path[:] = request["argv"], request["path"]
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
         _as_if_new()
-        sys.path.insert(0, "" if request["module"] else os.path.dirname(sys.argv[0]))
-        if request["module"]:
-            runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(sys.argv[0], run_name="__main__")
+        _run(request["module"], request["text"])
         code = 0
     except SystemExit as ended:
         code = ended.code
@@ -262,6 +264,34 @@ def _become(request: dict[str, Any]) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _run(module: str, text: str) -> None:
+    """Run what ``python`` was told to, in a main module of its own."""
+    sys.path.insert(0, "" if module or text else os.path.dirname(sys.argv[0]))
+    if text:
+        _not_in_a_hurry()
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(text, vars(main))  # noqa: S102
+    elif module:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _not_in_a_hurry() -> None:
+    """Undo what ``sitecustomize`` did, and what lets another process find it: for tests' own."""
+    hurry = os.path.dirname(__file__)
+    path = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
+    if kept := [one for one in path if one != hurry]:
+        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+    del os.environ["TESTS_WORKER"]
+    sys.path[:] = [one for one in sys.path if one != hurry]
+    customized = sys.modules.pop("sitecustomize")
+    time.sleep = customized._sleep
+    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != "sitecustomize"]
+    if sys.modules.pop(customized.COMPILER, None) is not None:
+        del sys.modules["torch"]._dynamo
 
 
 def _as_if_new() -> None:

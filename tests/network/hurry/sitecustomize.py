@@ -89,11 +89,12 @@ _handed = _module in MODULES or os.path.basename(sys.argv[0]) in COMMANDS
 # A guarded node with a sandbox hides what a fork has not.
 if _module == GUARDED and "--ldp-unsafe-app-user" not in sys.orig_argv:
     _handed = False
-if _handed and os.environ.get("TESTS_FORKS") != "0":
+_text = sys.orig_argv[-1] if os.environ.get("TESTS_WORKER") and sys.argv[0] == "-c" else ""
+if (_handed or _text) and os.environ.get("TESTS_FORKS") != "0":
     from nursery import NURSERY, hand_over
 
     if NURSERY in os.environ:
-        hand_over(_module)
+        hand_over(_module, _text)
 sys.meta_path.insert(0, _NoCompiler())
 if "TESTS_HEARTBEAT" in os.environ:
     sys.meta_path.insert(0, _Heartbeat(int(os.environ["TESTS_HEARTBEAT"])))
