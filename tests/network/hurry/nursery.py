@@ -18,6 +18,7 @@ import contextlib
 import gc
 import importlib
 import json
+import logging
 import os
 import runpy
 import selectors
@@ -317,6 +318,9 @@ def main() -> None:
     for name in () if "--bare" in sys.argv else LOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # A library that writes all logs a second time does so where a command loads it, if any does.
+    logging.root.handlers.clear()
+    logging.root.setLevel(logging.WARNING)
     gc.collect()
     gc.freeze()
     nursery.serve()
