@@ -25,6 +25,9 @@ from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.part import Trainable
 from flower_ldp.wire.signds import SignDSProposal, decode_report
 
+#: Optimizers to which only the direction of the sum counts.
+_PLANNED = (FixedLength, AgreedLength)
+
 
 class SignDSTally:
     """One round of SignDS: what is asked, and the sum of the signs that came back.
@@ -232,7 +235,9 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         yield f"\t│\t├──Scaling: {self.scaling}"
         if self.server_optimizer is not None:
             yield f"\t│\t├──Server optimizer: {self.server_optimizer.describe()}"
-        if self.step_size.estimate is None:
+        if isinstance(self.server_optimizer, _PLANNED):
+            yield "\t│\t└──Step: only the direction of the sum counts"
+        elif self.step_size.estimate is None:
             yield (
                 "\t│\t└──Step: fixed rate; to learn it from one private bit per client, set "
                 "sign_mag_eps in the configuration or pass step=LearnedStep(MagRR(epsilon=...))"
@@ -243,7 +248,9 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     def _preview(self, dimension: int | None) -> Preview:
         mechanism = self.mechanism if dimension is None else self.mechanism.sized(dimension)
         rule = "learned by MagRR" if self.step_size.estimate else "fixed rate"
-        if self.server_optimizer is not None:
+        if isinstance(self.server_optimizer, _PLANNED):
+            rule = self.server_optimizer.describe()
+        elif self.server_optimizer is not None:
             rule += f", {self.server_optimizer.describe()}"
         return Preview(
             self._proposal(mechanism, self.step_size.question(1.0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -186,6 +187,16 @@ def test_it_is_what_strategies_do_where_nothing_is_named() -> None:
     assert GaussianStrategy(Gaussian(1.0, 1e-6)).server_optimizer is None
     with pytest.raises(ValueError, match="for a bit that is never used"):
         SignDSStrategy(SignDS(8.0), LearnedStep(MagRR(1.0)), server_optimizer=AgreedLength())
+
+
+def test_no_bit_is_advised_where_it_would_be_refused(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="flwr")
+    strategy = SignDSStrategy(SignDS(8.0))
+    strategy.expect(4, record({"w": np.zeros(DIMENSION, dtype=np.float32)}))
+    strategy.summary()
+    assert "Step rule: steps as long as rounds agree" in caplog.text
+    assert "only the direction of the sum counts" in caplog.text
+    assert "sign_mag_eps" not in caplog.text
 
 
 def trained_by(
