@@ -30,6 +30,7 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.subspace import Subspace
+from flower_ldp.strategies.agreed_length import Following
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
@@ -232,7 +233,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         tally = self._tally(layout.entries, size / available if available else 0.0)
         asked = tally.proposal
         fields, events = {**asked.to_fields(), **layout.part.to_fields()}, asked.events()
-        self._tell(available, size, turn, layout)
+        weights = [model[spec.name] for spec in layout.updated]
+        self._tell(available, size, turn, layout, weights)
         if turn is not None:  # the choice counts as asked: nothing may go wrong after it
             self.proposals.inherit(turn.pool, turn.pool.asked(), events)
             messages = self._messages(turn.choose(), server_round, arrays, config)
@@ -316,8 +318,15 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         return list(self._construct_messages(record, nodes, MessageType.TRAIN))
 
-    def _tell(self, available: int, asked: int, turn: Turn | None, layout: ModelLayout) -> None:
-        """Log in a run's first round what it can learn, and watch its steps from there on."""
+    def _tell(
+        self,
+        available: int,
+        asked: int,
+        turn: Turn | None,
+        layout: ModelLayout,
+        weights: list[NDArray[Any]],
+    ) -> None:
+        """Say in a run's first round what it can learn, and watch its steps from there on."""
         preview = None if self._watch is None else self._preview(self._prospect.entries)
         if self._watch is None or preview is None:
             return
@@ -331,6 +340,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             spread = self._prospect.spread(available, left) if own and left else None
             if spread is not None:
                 _log.warning("%s", spread)
+            if isinstance(self.server_optimizer, Following):
+                self.server_optimizer.begin(outlook.rounds, weights)
 
     @property
     def _answers(self) -> int | None:
@@ -370,6 +381,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         """
         with np.errstate(over="ignore", invalid="ignore"):
             step = current.tally.step(reports).astype(np.float32, copy=False)
+            if isinstance(self.server_optimizer, Following):
+                self.server_optimizer.hear(self._signal(current, reports), reports)
             if self.server_optimizer is not None:
                 step = self.server_optimizer.step(step, current.server_round)
             moved = current.layout.add(current.model, current.layout.lift(step))
@@ -377,3 +390,12 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             _log.error("the step of round %d is not finite: the model stays", current.server_round)
             return None
         return ArrayRecord({name: Array(array) for name, array in moved.items()})
+
+    def _signal(self, current: _Round, reports: int) -> float:
+        """Return what the square of a round's sum has beyond noise, over the noise."""
+        preview = self._preview(current.layout.entries)
+        if preview is None:
+            return 0.0
+        summed = np.asarray(current.tally.summed(), dtype=np.float64)
+        noise = preview.plan(current.layout.entries).pure_noise
+        return noise.beyond(float(summed @ summed), reports)

@@ -252,7 +252,7 @@ def test_summary_states_cost_and_step(caplog: pytest.LogCaptureFixture) -> None:
     [
         ((Gaussian(1.0, 1e-6), STEP), "mechanism must be a Codeword"),
         ((Codeword, STEP), "mechanism must be a Codeword"),
-        ((MECHANISM, None), "server_optimizer must be"),
+        ((MECHANISM, "fixed"), "server_optimizer must be"),
         ((MECHANISM, 0.5), "server_optimizer must be"),
     ],
 )
