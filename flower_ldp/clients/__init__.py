@@ -9,6 +9,7 @@ from flwr.app import MessageType
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
 from flower_ldp.clients.codeword import CodewordRelease
+from flower_ldp.clients.dpsgd.release import DPSGDRelease
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.labels import PrivateLabels, private_labels
@@ -28,6 +29,7 @@ __all__ = [
     "RELEASES",
     "Admission",
     "CodewordRelease",
+    "DPSGDRelease",
     "EmbeddingRelease",
     "GaussianRelease",
     "KeptRelease",
@@ -53,7 +55,8 @@ __all__ = [
 ]
 
 #: How replies about updates and rows are privatized: by type of message, then by the mechanism
-#: that the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`).
+#: that the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`), and a
+#: model by DP-SGD the package's own training in the app (:class:`DPSGDRelease`).
 RELEASES: Mapping[str, Mapping[str, Release]] = MappingProxyType(
     {
         MessageType.TRAIN: MappingProxyType(

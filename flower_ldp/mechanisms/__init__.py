@@ -30,6 +30,7 @@ from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarni
 from flower_ldp.mechanisms.simplex import project_to_simplex
 from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.mechanisms.subspace import Subspace
+from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.mechanisms.unary import UnaryEncoding
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "StepEstimate",
     "SubsetSelection",
     "Subspace",
+    "TrainingPlan",
     "UnaryEncoding",
     "best_accuracy",
     "project_to_simplex",

@@ -1,0 +1,212 @@
+"""Private training for the gate: a round of a plan that the owner's ledger has charged.
+
+:class:`~flower_ldp.clients.DPSGDRelease` lets out the model that :func:`private_training` made for
+the message, from the model that the server sent, and nothing else. docs/dpsgd_release.md has the
+statement, its proof and what is taken on trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, Context, MetricRecord, RecordDict
+from numpy.typing import NDArray
+from torch import nn
+
+from flower_ldp.clients.dpsgd.handover import Handover, current
+from flower_ldp.errors import ReleaseError, quoted
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.training.gradients import ClippedSums, Loss, RowGradients, Tensors
+from flower_ldp.training.noise import grid_unit, noised
+from flower_ldp.training.rows import Data, Examples, Row, Rows, taking_part
+
+#: Makes the optimizer of a round, which begins anew, of the parameters that learn.
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+def private_training(
+    context: Context,
+    model: nn.Module,
+    loss: Loss,
+    data: Data,
+    *,
+    optimizer: MakeOptimizer,
+    like: Sequence[Any],
+    groups: Iterable[Hashable] | None = None,
+    max_rows: int = 1,
+) -> RecordDict:
+    """Train a round by the plan that was charged for this message, and return the reply.
+
+    The round begins from the model that the server sent, whatever the given model's weights are.
+
+    Parameters
+    ----------
+    context : Context
+        The client app's.
+    model : torch.nn.Module
+        Of the arrays that the server sends: its ``state_dict`` has their names and shapes. It
+        holds the trained weights afterwards.
+    loss : callable
+        ``loss(output, target)`` of a batch of one row, as ``torch.nn.functional.cross_entropy``.
+    data : Data
+        Rows of features and a target, read by index, one by one.
+    optimizer : callable
+        Makes the optimizer of the parameters that learn, as
+        ``lambda weights: torch.optim.SGD(weights, lr=0.1)``.
+    like : sequence of array_like
+        A **public** row: what features and target look like. A row of another shape counts as
+        zero.
+    groups : iterable of hashable, optional
+        Of each row, whose it is, where an example is a patient. A row without one counts as zero.
+    max_rows : int
+        Rows of a patient that count in a step; drawn anew for each.
+
+    Returns
+    -------
+    RecordDict
+        For the app's reply. The gate builds its own.
+
+    Raises
+    ------
+    ReleaseError
+        If no round was charged for this message, its steps were used before, or the policy says
+        that an example is a patient and there are no groups.
+    ValueError
+        If the model is not one of the arrays that were sent, or has buffers that training changes.
+    """
+    del context  # the round is found by the gate's own means
+    handover = current()
+    handover.begin()
+    if (groups is None) == (handover.granted.example == "patient"):
+        raise ReleaseError(
+            f"an example is a {handover.granted.example} by the owner's policy: groups= says whose "
+            "each row is, and is given where an example is a patient and only there"
+        )
+    training = _Training.of(handover, model, optimizer)
+    rows = Rows(data, like)
+    gradients = RowGradients(model, loss, training.fixed, rows.stand_in)
+    gradients.check(training.first())
+    rng = RandomSource.from_os()
+    handover.prepared(partial(training.run, None, rng))
+    examples = Examples(len(data), groups, max_rows)
+    sums = ClippedSums(gradients, float(handover.granted.plan.clip), examples.max_rows)
+    side_by_side = gradients.side_by_side(training.first())
+    summed = _Summed(sums, rows, examples, training.rate, side_by_side, rng)
+    trained = training.run(summed, rng)
+    handover.finish(trained)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in trained.items()})
+    record = ArrayRecord({name: Array(array) for name, array in trained.items()})
+    weight = MetricRecord({"num-examples": handover.granted.examples})
+    return RecordDict({"arrays": record, "metrics": weight})
+
+
+@dataclass(frozen=True)
+class _Summed:
+    """Draws who takes part in a step, and adds up their clipped gradients."""
+
+    sums: ClippedSums
+    rows: Rows
+    examples: Examples
+    rate: float
+    side_by_side: bool
+    rng: RandomSource
+
+    def __call__(self, weights: Tensors) -> torch.Tensor:
+        drawn = taking_part(len(self.examples), self.rate, self.rng)
+        reads = [partial(self._read, int(example)) for example in drawn]
+        return self.sums.total(weights, reads, side_by_side=self.side_by_side)
+
+    def _read(self, example: int) -> list[Row | None]:
+        return [self.rows.read(int(row)) for row in self.examples.rows(example, self.rng)]
+
+
+@dataclass(frozen=True)
+class _Training:
+    """The steps of a round: all that is not about the data."""
+
+    handover: Handover
+    learning: tuple[str, ...]
+    fixed: dict[str, torch.Tensor]
+    optimizer: MakeOptimizer
+    device: torch.device
+
+    @classmethod
+    def of(cls, handover: Handover, model: nn.Module, optimizer: MakeOptimizer) -> _Training:
+        """Compare the model with the arrays that were sent.
+
+        Raises
+        ------
+        ValueError
+            If they differ in names or shapes, or nothing learns.
+        """
+        state = model.state_dict()
+        odd = state.keys() ^ handover.sent.keys() or {
+            name for name, value in state.items() if tuple(value.shape) != handover.sent[name].shape
+        }
+        if odd:
+            raise ValueError(
+                f"arrays of the model and of the message differ: {quoted(sorted(odd))}"
+            )
+        learning = tuple(name for name, p in model.named_parameters() if p.requires_grad)
+        if not learning:
+            raise ValueError("the model must have a parameter that can be trained")
+        found = {
+            name: torch.from_numpy(np.array(handover.sent[name])).to(value.device, value.dtype)
+            for name, value in state.items()
+        }
+        fixed = {name: value for name, value in found.items() if name not in learning}
+        return cls(handover, learning, fixed, optimizer, state[learning[0]].device)
+
+    @property
+    def rate(self) -> float:
+        return float(self.handover.granted.plan.rate)
+
+    def run(self, summed: _Summed | None, rng: RandomSource) -> dict[str, NDArray[Any]]:
+        """Take all steps of the round and return the model; without data, by noise alone."""
+        plan, examples = self.handover.granted.plan, self.handover.granted.examples
+        weights = self._weights()
+        first = {name: p.detach().clone() for name, p in weights.items()}
+        stepping = self.optimizer(list(weights.values()))
+        size = sum(p.numel() for p in weights.values())
+        mean = plan.mean_size(examples)
+        unit = grid_unit(float(plan.noise), float(plan.clip), mean, size)
+        for _ in range(plan.steps):
+            now = {name: p.detach() for name, p in weights.items()}
+            total = torch.zeros(size, dtype=torch.float64) if summed is None else summed(now)
+            self._give(weights, first, noised(total, unit, rng) / mean)
+            stepping.step()
+        return {**self.handover.sent, **{name: _array(p) for name, p in weights.items()}}
+
+    def first(self) -> dict[str, torch.Tensor]:
+        """Return the weights that the round begins from."""
+        return {name: p.detach() for name, p in self._weights().items()}
+
+    def _weights(self) -> dict[str, nn.Parameter]:
+        return {
+            name: nn.Parameter(torch.from_numpy(np.array(self.handover.sent[name])).to(self.device))
+            for name in self.learning
+        }
+
+    def _give(
+        self,
+        weights: Mapping[str, nn.Parameter],
+        first: Tensors,
+        gradient: torch.Tensor,
+    ) -> None:
+        """Set the gradients of a step; FedProx's proximal term comes after clipping and noise."""
+        start = 0
+        for name, p in weights.items():
+            own = gradient[start : start + p.numel()].reshape(p.shape)
+            start += p.numel()
+            p.grad = own.to(p.device, p.dtype)
+            if self.handover.proximal:
+                p.grad += self.handover.proximal * (p.detach() - first[name])
+
+
+def _array(parameter: nn.Parameter) -> NDArray[Any]:
+    return parameter.detach().cpu().numpy().copy()
