@@ -9,6 +9,7 @@ from flwr.app import MessageType
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
 from flower_ldp.clients.codeword import CodewordRelease
+from flower_ldp.clients.dpsgd.accuracy import AccuracyRelease
 from flower_ldp.clients.dpsgd.release import DPSGDRelease
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
@@ -27,6 +28,7 @@ from flower_ldp.labels.stages import LabelStages
 
 __all__ = [
     "RELEASES",
+    "AccuracyRelease",
     "Admission",
     "CodewordRelease",
     "DPSGDRelease",

@@ -94,6 +94,9 @@ class ReleaseRequest:
         What the release rests on, if that is to be paid for as well.
     plan : PlanRequest, optional
         Of a round of private training, which has no events of its own.
+    per_example : bool
+        Whether an example of the release is what the owner's policy says that one is. The policy
+        must then say how many there are.
     """
 
     run_id: int
@@ -105,6 +108,7 @@ class ReleaseRequest:
     memo: str = ""
     basis: Basis | None = None
     plan: PlanRequest | None = None
+    per_example: bool = False
 
 
 class Handling(Protocol):
@@ -134,6 +138,19 @@ class Permit(Handling, Protocol):
 
     def close(self) -> None:
         """Let go of what is held open for the report; sealing after it is possible, and slower."""
+
+
+@runtime_checkable
+class ExamplesPermit(Permit, Protocol):
+    """Leave to send a report about the examples that the owner's policy counts."""
+
+    @property
+    def examples(self) -> int | None:
+        """How many examples there are, if the policy says so; public."""
+
+    @property
+    def example(self) -> str:
+        """What one example is: ``"row"`` or ``"patient"``."""
 
 
 @runtime_checkable

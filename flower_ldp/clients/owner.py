@@ -149,10 +149,12 @@ def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(ledger_of(policy))
-            receipt = ledger.charge(
+            receipt = charge_kept(
+                ledger,
                 charge,
                 policy.limits(),
-                basis=plan,
+                "",
+                plan,
                 numbers=policy.numbers(),
                 repeats=policy.repeats,
             )
@@ -250,6 +252,16 @@ class LedgerPermit:
         """The policy's fixed moment for this type of message, in seconds."""
         return self.handling.answer_after
 
+    @property
+    def examples(self) -> int | None:
+        """How many examples there are, by the policy."""
+        return self.handling.policy.examples
+
+    @property
+    def example(self) -> str:
+        """What one example is, by the policy."""
+        return self.handling.policy.example
+
     def failed(self) -> None:
         """Count a failure of the app."""
         self.handling.failed()
@@ -293,7 +305,11 @@ def _charged(
 ) -> tuple[Receipt, str, Ledger]:
     """Judge and charge a request; return the receipt, the account that paid, and the ledger."""
     basis = request.basis
-    policy.check(request.message_type, request.events, basis=basis.events if basis else ())
+    rested = basis.events if basis else ()
+    example = policy.example if request.per_example else "row"
+    policy.check(request.message_type, request.events, basis=rested, example=example)
+    if request.per_example and policy.examples is None:
+        raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
     account = account_of(policy, context)
     charge = _charge(policy, request, account)
     limits = policy.limits()
@@ -337,6 +353,7 @@ def _charge(
         parameters=request.parameters,
         waived=policy.waived(request.message_type),
         rounds=rounds,
+        example=policy.example if request.per_example else "row",
     )
 
 

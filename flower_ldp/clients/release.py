@@ -87,6 +87,10 @@ class OpenRelease(Protocol):
         """Return the app's reply, asking for it; what is raised is a failure of the app's."""
         return ask()
 
+    def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenRelease]:
+        """Return the app's reply on public data, and what judges it."""
+        return ask(), self
+
     def content(self, report: bytes) -> RecordDict:
         """Return what leaves for a report that is kept: here its bytes and nothing else."""
         return RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: report})})

@@ -16,6 +16,7 @@ from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.codeword import Codeword, NamedCodeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.example_mean import ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.labels import label_names
@@ -42,6 +43,7 @@ __all__ = [
     "CodebookResponse",
     "Codeword",
     "CodewordPlan",
+    "ExampleMean",
     "Gaussian",
     "KaryResponse",
     "Laplace",
@@ -77,6 +79,7 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "laplace": ("laplaceeval",),
         "codebook_response": ("codebook",),
         "bounded_mean": (),
+        "example_mean": (),
         **dict.fromkeys(label_names(), ()),
         "kary_response": ("labeldp",),
         "label_stages": (),

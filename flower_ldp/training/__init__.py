@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flower_ldp.training.accuracy import private_accuracy
 from flower_ldp.training.dpsgd import PrivateTraining, make_private
 from flower_ldp.training.optimizer import ExactDPOptimizer
 from flower_ldp.training.private import private_training
@@ -12,5 +13,6 @@ __all__ = [
     "PoissonBatches",
     "PrivateTraining",
     "make_private",
+    "private_accuracy",
     "private_training",
 ]

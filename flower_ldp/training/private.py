@@ -18,12 +18,13 @@ from flwr.app import Array, ArrayRecord, Context, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import nn
 
-from flower_ldp.clients.dpsgd.handover import Handover, current
+from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, current
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.training.gradients import ClippedSums, Loss, RowGradients, Tensors
+from flower_ldp.training.gradients import ClippedSums, Loss, RowModel
 from flower_ldp.training.noise import grid_unit, noised
 from flower_ldp.training.rows import Data, Examples, Row, Rows, taking_part
+from flower_ldp.training.rowwise import Tensors
 
 #: Makes the optimizer of a round, which begins anew, of the parameters that learn.
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -80,22 +81,19 @@ def private_training(
         If the model is not one of the arrays that were sent, or has buffers that training changes.
     """
     del context  # the round is found by the gate's own means
-    handover = current()
+    handover = current(Handover)
     handover.begin()
-    if (groups is None) == (handover.granted.example == "patient"):
-        raise ReleaseError(
-            f"an example is a {handover.granted.example} by the owner's policy: groups= says whose "
-            "each row is, and is given where an example is a patient and only there"
-        )
+    check_groups(handover.granted.example, groups)
     training = _Training.of(handover, model, optimizer)
-    rows = Rows(data, like)
-    gradients = RowGradients(model, loss, training.fixed, rows.stand_in)
-    gradients.check(training.first())
+    strict = handover.rehearsal
+    rows = Rows(data, like, strict=strict)
+    asked = RowModel(model, loss, training.fixed, rows.stand_in, strict)
+    asked.check(training.first())
     rng = RandomSource.from_os()
     handover.prepared(partial(training.run, None, rng))
     examples = Examples(len(data), groups, max_rows)
-    sums = ClippedSums(gradients, float(handover.granted.plan.clip), examples.max_rows)
-    side_by_side = gradients.side_by_side(training.first())
+    sums = ClippedSums(asked.gradients, float(handover.granted.plan.clip), examples.max_rows)
+    side_by_side = asked.gradients.side_by_side(training.first())
     summed = _Summed(sums, rows, examples, training.rate, side_by_side, rng)
     trained = training.run(summed, rng)
     handover.finish(trained)
@@ -103,6 +101,41 @@ def private_training(
     record = ArrayRecord({name: Array(array) for name, array in trained.items()})
     weight = MetricRecord({"num-examples": handover.granted.examples})
     return RecordDict({"arrays": record, "metrics": weight})
+
+
+def check_groups(example: str, groups: object) -> None:
+    """Refuse rows without patients where an example is one, and patients where it is a row.
+
+    Raises
+    ------
+    ReleaseError
+        If the app says otherwise than the owner's policy.
+    """
+    if example != UNKNOWN and (groups is None) == (example == "patient"):
+        raise ReleaseError(
+            f"an example is a {example} by the owner's policy: groups= says whose each row is, and "
+            "is given where an example is a patient and only there"
+        )
+
+
+def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the arrays of a message as a model's tensors, each where the model has its own.
+
+    Raises
+    ------
+    ValueError
+        If they differ from the model's in names or shapes.
+    """
+    state = model.state_dict()
+    odd = state.keys() ^ sent.keys() or {
+        name for name, value in state.items() if tuple(value.shape) != sent[name].shape
+    }
+    if odd:
+        raise ValueError(f"arrays of the model and of the message differ: {quoted(sorted(odd))}")
+    return {
+        name: torch.from_numpy(np.array(sent[name])).to(value.device, value.dtype)
+        for name, value in state.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -144,23 +177,12 @@ class _Training:
         ValueError
             If they differ in names or shapes, or nothing learns.
         """
-        state = model.state_dict()
-        odd = state.keys() ^ handover.sent.keys() or {
-            name for name, value in state.items() if tuple(value.shape) != handover.sent[name].shape
-        }
-        if odd:
-            raise ValueError(
-                f"arrays of the model and of the message differ: {quoted(sorted(odd))}"
-            )
+        found = sent_tensors(handover.sent, model)
         learning = tuple(name for name, p in model.named_parameters() if p.requires_grad)
         if not learning:
             raise ValueError("the model must have a parameter that can be trained")
-        found = {
-            name: torch.from_numpy(np.array(handover.sent[name])).to(value.device, value.dtype)
-            for name, value in state.items()
-        }
         fixed = {name: value for name, value in found.items() if name not in learning}
-        return cls(handover, learning, fixed, optimizer, state[learning[0]].device)
+        return cls(handover, learning, fixed, optimizer, found[learning[0]].device)
 
     @property
     def rate(self) -> float:

@@ -46,6 +46,8 @@ class Rows:
         **Private**. It is asked for one row at a time.
     like : sequence of array_like
         A public row: what features and target look like.
+    strict : bool
+        Raise what a row raises: for public data.
 
     Raises
     ------
@@ -53,10 +55,10 @@ class Rows:
         If the public row is none.
     """
 
-    def __init__(self, data: Data, like: Sequence[Any]) -> None:
+    def __init__(self, data: Data, like: Sequence[Any], *, strict: bool = False) -> None:
         if not isinstance(like, (tuple, list)) or len(like) < 1:
             raise ValueError("like must be a public row, as (features, target)")
-        self._data = data
+        self._data, self._strict = data, strict
         self._said = False
         self.stand_in: Row = tuple(torch.as_tensor(part).detach().clone() for part in like)
 
@@ -67,6 +69,8 @@ class Rows:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a row that exits is a row that fails
+            if self._strict:
+                raise
             self._tell(index, error)
             return None
 

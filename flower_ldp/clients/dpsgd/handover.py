@@ -15,14 +15,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
 from flower_ldp.clients.admission import GrantedRound
 from flower_ldp.errors import ReleaseError
+from flower_ldp.mechanisms.example_mean import ExampleMean
 
 Arrays = Mapping[str, NDArray[Any]]
+#: What one example is in a rehearsal, which does not know the owner's policy.
+UNKNOWN = "unknown"
 
 
 @dataclass
@@ -37,11 +40,14 @@ class Handover:
         The model that the server sent: what the round begins from.
     proximal : float
         Weight of FedProx's proximal term, at least 0.
+    rehearsal : bool
+        Whether the data is public, so that a row that fails is told.
     """
 
     granted: GrantedRound
     sent: Arrays
     proximal: float = 0.0
+    rehearsal: bool = False
     _begun: bool = False
     _noise_alone: Callable[[], Arrays] | None = None
     _trained: Arrays | None = None
@@ -76,12 +82,52 @@ class Handover:
         return None if self._noise_alone is None else self._noise_alone()
 
 
-_current: ContextVar[Handover | None] = ContextVar("flower_ldp_handover", default=None)
+@dataclass
+class CountHandover:
+    """One evaluation, between the gate and the package's own count.
+
+    Parameters
+    ----------
+    mechanism : ExampleMean
+        What the count leaves by; it has how many examples there are.
+    example : {"row", "patient"}
+        What one example is, by the owner's policy.
+    sent : mapping of str to ndarray
+        The model that the server sent.
+    total : int, optional
+        **Private**: what was counted, on the mechanism's grid; once.
+    rehearsal : bool
+        Whether the data is public, so that a row that fails is told.
+    """
+
+    mechanism: ExampleMean
+    example: str
+    sent: Arrays
+    total: int | None = None
+    rehearsal: bool = False
+
+    def finish(self, total: int) -> None:
+        """Take the count.
+
+        Raises
+        ------
+        ReleaseError
+            If there was one before.
+        """
+        if self.total is not None:
+            raise ReleaseError("this evaluation was counted: one message, one count")
+        self.total = total
+
+
+HandedT = TypeVar("HandedT", Handover, CountHandover)
+_current: ContextVar[Handover | CountHandover | None] = ContextVar(
+    "flower_ldp_handover", default=None
+)
 
 
 @contextmanager
-def handed(handover: Handover) -> Iterator[None]:
-    """Let the training find this round meanwhile."""
+def handed(handover: Handover | CountHandover) -> Iterator[None]:
+    """Let the package's own code in the app find this meanwhile."""
     token = _current.set(handover)
     try:
         yield
@@ -89,19 +135,20 @@ def handed(handover: Handover) -> Iterator[None]:
         _current.reset(token)
 
 
-def current() -> Handover:
-    """Return the round that the gate holds for the message that is being answered.
+def current(kind: type[HandedT]) -> HandedT:
+    """Return what the gate holds for the message that is being answered.
 
     Raises
     ------
     ReleaseError
-        If there is none: no ``LdpMod(train=DPSGDRelease())`` guards the app, or this is another
-        thread than that of the app's handler.
+        If there is none of the kind: the release that belongs to it does not guard the app, or
+        this is another thread than that of the app's handler.
     """
     found = _current.get()
-    if found is None:
+    if not isinstance(found, kind):
         raise ReleaseError(
-            "no round of private training was charged here: guard the app by "
-            "LdpMod(train=DPSGDRelease()), and train in the thread of its handler"
+            "nothing was charged here for this: guard the app by "
+            "LdpMod(train=DPSGDRelease(), evaluate=AccuracyRelease(epsilon=...)), and call this "
+            "in the thread of its handler"
         )
     return found

@@ -24,10 +24,17 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Metadata, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.admission import Handling, Permit, PlanRequest, ReleaseRequest, RoundPermit
+from flower_ldp.clients.admission import (
+    GrantedRound,
+    Handling,
+    Permit,
+    PlanRequest,
+    ReleaseRequest,
+    RoundPermit,
+)
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.calling import cause_of
-from flower_ldp.clients.dpsgd.handover import Arrays, Handover, handed
+from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, handed
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
@@ -41,6 +48,15 @@ from flower_ldp.wire.model import decode_model, encode_model, model_digest
 from flower_ldp.wire.training_plan import read_plan, read_proximal
 
 _log = logging.getLogger("flower_ldp")
+
+UNTRAINED = (
+    "the app gave no private training: call private_training(context, ...) for each train message, "
+    "and reply with what it returns"
+)
+UNPAID = (
+    "no epsilon pays for the metrics {}: a reply of private training has the model and a constant "
+    "weight. A strategy that needs more of each client, as QFedAvg its train_loss, cannot be used"
+)
 
 
 @dataclass(frozen=True)
@@ -168,7 +184,11 @@ class OpenDPSGD(OpenRelease):
         """
         try:
             with handed(self._round):
-                ask()
+                said = self.complaint(ask())
+            if said is not None:
+                if permit.is_simulation:
+                    raise ReleaseError(said)
+                say(_log, logging.WARNING, "%s", said)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -177,6 +197,23 @@ class OpenDPSGD(OpenRelease):
             text = "the app failed after its training; the trained model leaves all the same\n%s"
             say(_log, logging.ERROR, text, cause_of(error))
         return RecordDict()
+
+    def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenDPSGD]:
+        """Have the app train one step on public data, and return what judges its reply."""
+        plan = TrainingPlan(1, 1, 1.0, 1.0, 1.0, 1.0, 1e-5)
+        granted = GrantedRound(plan, 1, UNKNOWN)
+        held = Handover(granted, self.sent, self.proximal, rehearsal=True)
+        with handed(held):
+            return ask(), replace(self, round=held)
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what of a reply will not leave as the app may think; None if nothing is known."""
+        if self._round.trained is None:
+            return UNTRAINED
+        known = {self.release.weight_key, DPSGDRelease.weight_key}
+        names = {name for record in reply.metric_records.values() for name in record}
+        odd = ", ".join(sorted(names - known))
+        return UNPAID.format(odd) if odd else None
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the trained model, packed.
@@ -188,10 +225,7 @@ class OpenDPSGD(OpenRelease):
         """
         trained = self._round.trained
         if trained is None:
-            raise ReleaseError(
-                "the app gave no private training: call private_training(context, ...) for each "
-                "train message, and reply with what it returns"
-            )
+            raise ReleaseError(UNTRAINED)
         return self._packed(trained)
 
     def neutral(self, rng: RandomSource) -> bytes:

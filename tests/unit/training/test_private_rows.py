@@ -19,7 +19,7 @@ from torch import nn
 
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.training import private
-from flower_ldp.training.gradients import ClippedSums, RowGradients
+from flower_ldp.training.gradients import ClippedSums, RowModel
 from flower_ldp.training.rows import Examples, named, taking_part
 from tests.unit.training.gated import LIKE, ROWS, Site, squares, weights
 from tests.unit.training.test_private_training import expected
@@ -114,17 +114,10 @@ def test_a_model_that_raises_for_a_row_is_asked_row_by_row(tmp_path: Path) -> No
     assert found == pytest.approx(expected([[r] for i, r in enumerate(ROWS) if i != 3]), rel=1e-5)
 
 
-def classes(target: int) -> ClippedSums:
-    del target
-    like = (torch.zeros(2), torch.tensor(0))
-    loss = nn.functional.cross_entropy
-    return ClippedSums(RowGradients(nn.Linear(2, 3), loss, {}, like), 1.0, 1)
-
-
 @pytest.mark.parametrize("target", [3, 99, -1])
 def test_a_label_that_is_none_fails_for_its_row_alone(target: int) -> None:
-    sums = classes(target)
-    model = sums.gradients.model
+    model, like = nn.Linear(2, 3), (torch.zeros(2), torch.tensor(0))
+    sums = ClippedSums(RowModel(model, nn.functional.cross_entropy, {}, like).gradients, 1.0, 1)
     at = {name: p.detach() for name, p in model.named_parameters()}
     good = [(torch.tensor([1.0, i]), torch.tensor(i)) for i in range(3)]
     bad = (torch.ones(2), torch.tensor(target))
@@ -139,8 +132,9 @@ def test_a_label_that_is_none_fails_for_its_row_alone(target: int) -> None:
 
 def test_one_example_moves_a_sum_by_twice_the_clip_at_most() -> None:
     like = (torch.zeros(2), torch.zeros(1))
-    sums = ClippedSums(RowGradients(nn.Linear(2, 1), squares, {}, like), 0.5, 1)
-    at = {name: p.detach() for name, p in sums.gradients.model.named_parameters()}
+    model = nn.Linear(2, 1)
+    sums = ClippedSums(RowModel(model, squares, {}, like).gradients, 0.5, 1)
+    at = {name: p.detach() for name, p in model.named_parameters()}
     extremes = [
         (torch.tensor([s * 1e6, 1e6]), torch.tensor([t])) for s in (-1, 1) for t in (-9.0, 9.0)
     ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ pytest.importorskip("scipy")
 import numpy as np
 import torch
 from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 from torch import nn
 
 from flower_ldp.accounting.dpsgd import SampledGaussian
+from flower_ldp.clients import DPSGDRelease, LdpMod, Rehearsal
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.training import gradients, private
 from flower_ldp.wire.training_plan import plan_fields
-from tests.messages import record
+from tests.messages import message, record
 from tests.unit.training.gated import (
     LIKE,
     MODEL,
@@ -41,6 +45,11 @@ PROPOSED = TrainingPlan(3, 1, 1.0, 1.5, 1.0, 8.0, 1e-2)
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flower_ldp.clients.rehearsal._held", OrderedDict())
 
 
 @pytest.fixture
@@ -303,6 +312,71 @@ def test_the_proximal_term_is_added_after_clipping_and_noise(site: Site) -> None
 
 
 def test_rows_are_computed_side_by_side() -> None:
-    made = gradients.RowGradients(linear(), squares, {}, LIKE)
+    made = gradients.RowModel(linear(), squares, {}, LIKE).gradients
     weights = {name: p.detach() for name, p in linear().named_parameters()}
     assert made.side_by_side(weights)
+
+
+# What a strategy wants beyond a model, and what a rehearsal tells.
+
+
+def told_with_a_loss(site: Site) -> Message:
+    def task(sent: Message, given: Context) -> Message:
+        reply = Site.train(site, sent, given)
+        reply.content.metric_records["metrics"]["train_loss"] = 0.5
+        return reply
+
+    site.task = task
+    return site.ask()
+
+
+def test_a_training_loss_is_refused_with_a_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """QFedAvg wants it of each client. In a deployment it does not leave, and the log says so."""
+    assert told_with_a_loss(Site(tmp_path, mode="simulation")).error.reason == "ldp:failed"
+    assert "no epsilon pays for the metrics train_loss" in caplog.text
+    caplog.clear()
+    folder = tmp_path / "real"
+    folder.mkdir()
+    content = told_with_a_loss(Site(folder)).content
+    assert dict(content.metric_records["metrics"]) == {"num-examples": 8}
+    assert "no epsilon pays for the metrics train_loss" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, None),
+        ({"like": (torch.zeros(3), torch.zeros(1))}, "public row"),
+        ({"data": [(torch.zeros(3), torch.zeros(1))]}, "expected shape"),
+        ({"data": [(torch.tensor([math.nan, 0.0]), torch.zeros(1))]}, "not finite"),
+        ({"model": lambda: nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))}, "arrays of"),
+        ({"groups": [0] * 8}, None),
+    ],
+)
+def test_a_rehearsal_tells_what_is_wrong_before_anything_is_charged(
+    tmp_path: Path, changes: dict[str, Any], told: str | None
+) -> None:
+    site = Site(tmp_path, arguments=changes)
+    sample = Rehearsal(train=lambda sent, given: Site.train(site, sent, given))
+    app = ClientApp(mods=[LdpMod(train=DPSGDRelease(), rehearsal=sample)])
+    app.train()(site.train if told else Site(tmp_path).train)
+    content = RecordDict({"arrays": record(MODEL)})
+    reply = app(message(content), site.context)
+    if told is None:
+        assert not reply.has_error()
+    else:
+        assert reply.error.reason.startswith("ldp:refused:rehearsal: ")
+        assert told in reply.error.reason
+        assert site.entries() == []
+
+
+def test_a_rehearsal_without_a_training_is_refused(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    app = ClientApp(
+        mods=[LdpMod(train=DPSGDRelease(), rehearsal=Rehearsal(train=without_training))]
+    )
+    app.train()(site.train)
+    reply = app(message(RecordDict({"arrays": record(MODEL)})), site.context)
+    assert "gave no private training" in reply.error.reason
