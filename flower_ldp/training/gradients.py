@@ -27,7 +27,7 @@ ADVICE = (
     "evaluation mode, where its averages are constant"
 )
 #: Entries of rows' gradients that are held at a time.
-_MOST_ENTRIES = 1 << 23
+_MOST_ENTRIES = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,8 @@ class RowModel:
 
 
 def _flat(parts: Any, rows: int) -> torch.Tensor:
-    return torch.cat(
-        [part.detach().reshape(rows, -1).to("cpu", torch.float64) for part in parts], dim=1
-    )
+    flat = torch.cat([part.detach().reshape(rows, -1) for part in parts], dim=1)
+    return flat.to("cpu", torch.float64)
 
 
 @dataclass(frozen=True)
@@ -183,10 +182,13 @@ class ClippedSums:
             some = examples[start : start + many]
             rows = [row for read in some for row in filled(read(), self.places)]
             found = self.gradients.matrix(weights, rows, side_by_side=side_by_side)
-            sums = found.reshape(len(some), self.places, size).sum(dim=1)
-            norms = torch.linalg.vector_norm(sums, dim=1)
-            factors = clip_factors(norms, self.clip)
-            total += factors @ sums.where(norms.isfinite()[:, None], 0.0)
+            if self.places > 1:
+                found = found.reshape(len(some), self.places, size).sum(dim=1)
+            norms = torch.linalg.vector_norm(found, dim=1)
+            finite = norms.isfinite()
+            if not finite.all():
+                found = found.where(finite[:, None], 0.0)
+            total += clip_factors(norms, self.clip) @ found
         return total
 
 

@@ -79,11 +79,11 @@ class RowWise:
         filled = [self.stand_in if row is None else row for row in rows]
         compute = self._together if side_by_side else self._one_by_one
         found = compute(weights, filled, there)
-        finite = found.isfinite().all(dim=1)
+        finite = found.sum(dim=1).isfinite()  # a row's sum is not if one of its entries is not
         if self.strict and not finite.all():
             raise ValueError("what comes of a row is not finite")
         there &= finite
-        return found.where(there[:, None], 0.0)
+        return found if there.all() else found.where(there[:, None], 0.0)
 
     def _together(self, weights: Tensors, rows: list[Row], there: torch.Tensor) -> torch.Tensor:
         """Compute rows side by side; note in ``there`` which of them fail."""

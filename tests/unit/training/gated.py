@@ -36,6 +36,7 @@ messages:
 budgets:
   example:
     life: {{epsilon: {life}, delta: 0.5}}
+answer_after: {moment}
 """
 PLAN = "{rounds: 2, steps: 3, rate: 1.0, noise: 2.1, clip: 1.0}"
 Task = Callable[[Message, Context], Message]
@@ -68,6 +69,7 @@ class Site:
     examples: int = 8
     life: float = 100.0
     plan: str = PLAN
+    moment: str = "{}"
     arguments: dict[str, Any] = field(default_factory=dict)
     task: Task | None = None
 

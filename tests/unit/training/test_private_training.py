@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from flower_ldp.clients import DPSGDRelease, LdpMod, Rehearsal
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.training import gradients, private
 from flower_ldp.wire.training_plan import plan_fields
-from tests.messages import message, record
+from tests.messages import message, record, wait_for_counts
 from tests.unit.training.gated import (
     LIKE,
     MODEL,
@@ -227,6 +228,36 @@ def test_an_app_that_does_not_train_leaves_noise_alone_and_ends_the_plan(
     assert (found != 0).all()
     assert site.counts()["failed"] == 1
     assert Site(tmp_path).ask("m-2").error.reason == "ldp:refused:budget"
+    assert weights(site.ask()).tolist() == found.tolist()
+
+
+def test_at_a_fixed_moment_the_training_is_found_in_its_thread(tmp_path: Path) -> None:
+    warm = tmp_path / "warm"  # torch's first call takes its time
+    warm.mkdir()
+    Site(warm).ask()
+    found = weights(Site(tmp_path, moment="{train: 1.5}").ask())
+    assert (found != 0).all()
+    assert Site(tmp_path).counts()["failed"] == 0
+
+
+def test_an_app_that_is_late_leaves_noise_alone_and_ends_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flower_ldp.clients.calling.QUIET", 0.01)
+    gate = threading.Event()
+
+    def late(sent: Message, given: Context) -> Message:
+        gate.wait(20)
+        return Site.train(site, sent, given)
+
+    site = Site(tmp_path, moment="{train: 0.2}", task=late)
+    found = weights(site.ask())
+    gate.set()
+    assert (found != 0).all()
+    wait_for_counts()
+    assert site.counts()["failed"] == 1
+    assert site.ask("m-2").error.reason == "ldp:refused:budget"
+    # What it made too late stays where it is.
     assert weights(site.ask()).tolist() == found.tolist()
 
 
