@@ -11,6 +11,7 @@ from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
 from flower_ldp.clients.codeword import CodewordRelease
 from flower_ldp.clients.dpsgd.accuracy import AccuracyRelease
 from flower_ldp.clients.dpsgd.release import DPSGDRelease
+from flower_ldp.clients.dpsgd.scaling import private_means, private_quantiles
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.labels import PrivateLabels, private_labels
@@ -53,6 +54,8 @@ __all__ = [
     "legacy_client_mod",
     "private_dataset",
     "private_labels",
+    "private_means",
+    "private_quantiles",
     "split_client_app",
 ]
 

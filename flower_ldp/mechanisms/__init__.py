@@ -16,6 +16,7 @@ from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.codeword import Codeword, NamedCodeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.example_counts import ExampleCounts
 from flower_ldp.mechanisms.example_mean import ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
@@ -43,6 +44,7 @@ __all__ = [
     "CodebookResponse",
     "Codeword",
     "CodewordPlan",
+    "ExampleCounts",
     "ExampleMean",
     "Gaussian",
     "KaryResponse",
@@ -80,6 +82,7 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "codebook_response": ("codebook",),
         "bounded_mean": (),
         "example_mean": (),
+        "example_counts": (),
         **dict.fromkeys(label_names(), ()),
         "kary_response": ("labeldp",),
         "label_stages": (),

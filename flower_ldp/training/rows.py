@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from flower_ldp.clients.calling import cause_of
+from flower_ldp.clients.dpsgd.groups import by_group
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.own_log import say
@@ -122,9 +122,7 @@ class Examples:
             raise ValueError(f"max_rows must be an integer of at least 1, got {max_rows!r}")
         self.max_rows = 1 if groups is None else max_rows
         self._rows = (
-            [np.array([row]) for row in range(rows)]
-            if groups is None
-            else _by_group(islice(groups, rows))
+            [np.array([row]) for row in range(rows)] if groups is None else by_group(groups, rows)
         )
 
     def __len__(self) -> int:
@@ -136,23 +134,6 @@ class Examples:
         if len(rows) <= self.max_rows:
             return rows
         return rows[uniform_subset(rng, len(rows), self.max_rows)]
-
-
-def _by_group(groups: Iterable[Hashable]) -> list[NDArray[np.int64]]:
-    found: dict[Hashable, list[int]] = {}
-    for row, group in enumerate(groups):
-        if named(group):
-            found.setdefault(group, []).append(row)
-    return [np.array(rows, dtype=np.int64) for rows in found.values()]
-
-
-def named(group: object) -> bool:
-    """Return whether this says whose a row is."""
-    try:
-        hash(group)
-        return group is not None and group != "" and bool(group == group)  # NaN is not itself
-    except Exception:  # by no type of its own: keys are private data
-        return False
 
 
 def taking_part(examples: int, rate: float, rng: RandomSource) -> NDArray[np.int64]:

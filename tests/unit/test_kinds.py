@@ -132,6 +132,14 @@ COUNTS = {
         Why("an argument of the app's release: no section asks for it"),
         "dpsgd_release.md",
     ),
+    "example_counts": Row(
+        AT_HOME,
+        AT_HOME,
+        Why("discrete Laplace noise, as bounded-mean draws it, which is audited"),
+        NO_CHOICE,
+        Why("arguments of a function in the app: no section asks for it"),
+        "dpsgd_release.md",
+    ),
 }
 LABELS = {
     "kary_response": Row(

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from flower_ldp.clients.dpsgd.groups import named
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.training import private
 from flower_ldp.training.gradients import ClippedSums, RowModel
-from flower_ldp.training.rows import Examples, named, taking_part
+from flower_ldp.training.rows import Examples, taking_part
 from tests.unit.training.gated import LIKE, ROWS, Site, squares, weights
 from tests.unit.training.test_private_training import expected
 
