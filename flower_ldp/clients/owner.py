@@ -166,7 +166,9 @@ def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
 
     def ended() -> None:
         with ledger_of(policy) as found:
-            found.end_plan(replace(charge, message_id=f"ended {charge.message_id}"))
+            # In run 0, where no message can take its name.
+            name, run = f"end of run {charge.run_id}", charge.run_id
+            found.end_plan(replace(charge, run_id=NO_RUN, during=run, message_id=name))
 
     return place.permit(permit, granted, ended)
 

@@ -91,6 +91,21 @@ class RowModel:
                 f"a pass changes buffers, which no noise protects: {', '.join(changed)}{ADVICE}"
             )
 
+    def check_gradient(self, weights: Tensors) -> None:
+        """Refuse a loss that has no gradient on the public row: it would have none on any.
+
+        Raises
+        ------
+        ValueError
+            If it has none there.
+        """
+        try:
+            self._gradient(weights, self.stand_in)
+        except Exception as error:
+            raise ValueError(
+                f"no gradient on the public row: {type(error).__name__}: {error}"
+            ) from error
+
     @cached_property
     def gradients(self) -> RowWise:
         """The gradient of what is measured of each row, shape (rows, d)."""
@@ -102,18 +117,20 @@ class RowModel:
         return RowWise(self._values, self._value, self.stand_in, self.strict)
 
     def _gradients(self, weights: Tensors, rows: list[Row]) -> torch.Tensor:
-        found = self._over(grad(self.__call__), weights, rows)
+        with torch.enable_grad():
+            found = self._over(grad(self.__call__), weights, rows)
         return _flat(found.values(), len(rows))
 
     def _gradient(self, weights: Tensors, row: Row) -> torch.Tensor:
         # By autograd itself, which takes what torch.func does not.
         learning = {name: value.detach().requires_grad_() for name, value in weights.items()}
-        found = torch.autograd.grad(
-            self(learning, *row),
-            list(learning.values()),
-            allow_unused=True,
-            materialize_grads=True,
-        )
+        with torch.enable_grad():  # whatever the app has told torch
+            found = torch.autograd.grad(
+                self(learning, *row),
+                list(learning.values()),
+                allow_unused=True,
+                materialize_grads=True,
+            )
         return _flat([one[None] for one in found], 1)[0]
 
     def _values(self, weights: Tensors, rows: list[Row]) -> torch.Tensor:

@@ -89,8 +89,10 @@ def private_training(
     rows = Rows(data, like, strict=strict)
     asked = RowModel(model, loss, training.fixed, rows.stand_in, strict)
     asked.check(training.first())
+    asked.check_gradient(training.first())
     rng = RandomSource.from_os()
-    handover.prepared(partial(training.run, None, rng))
+    # Of its own noise: at a fixed moment it is made while the training runs.
+    handover.prepared(lambda: training.run(None, RandomSource.from_os()))
     examples = Examples(len(data), groups, max_rows)
     sums = ClippedSums(asked.gradients, float(handover.granted.plan.clip), examples.max_rows)
     side_by_side = asked.gradients.side_by_side(training.first())
@@ -121,6 +123,8 @@ def check_groups(example: str, groups: object) -> None:
 def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
     """Return the arrays of a message as a model's tensors, each where the model has its own.
 
+    Of parameters that are one tensor under several names only the first is returned.
+
     Raises
     ------
     ValueError
@@ -135,7 +139,18 @@ def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
     return {
         name: torch.from_numpy(np.array(sent[name])).to(value.device, value.dtype)
         for name, value in state.items()
+        if name not in _twins(model)
     }
+
+
+def _twins(model: nn.Module) -> dict[str, str]:
+    """Return other names of parameters, each with the first name."""
+    first: dict[int, str] = {}
+    named = [
+        (name, first.setdefault(id(p), name))
+        for name, p in model.named_parameters(remove_duplicate=False)
+    ]
+    return {name: one for name, one in named if name != one}
 
 
 @dataclass(frozen=True)
@@ -165,6 +180,7 @@ class _Training:
     handover: Handover
     learning: tuple[str, ...]
     fixed: dict[str, torch.Tensor]
+    twins: dict[str, str]
     optimizer: MakeOptimizer
     device: torch.device
 
@@ -182,7 +198,7 @@ class _Training:
         if not learning:
             raise ValueError("the model must have a parameter that can be trained")
         fixed = {name: value for name, value in found.items() if name not in learning}
-        return cls(handover, learning, fixed, optimizer, found[learning[0]].device)
+        return cls(handover, learning, fixed, _twins(model), optimizer, found[learning[0]].device)
 
     @property
     def rate(self) -> float:
@@ -196,13 +212,17 @@ class _Training:
         stepping = self.optimizer(list(weights.values()))
         size = sum(p.numel() for p in weights.values())
         mean = plan.mean_size(examples)
-        unit = grid_unit(float(plan.noise), float(plan.clip), mean, size)
+        # Roundings are counted for as many as are there, where the policy says fewer.
+        most = max(mean, 0.0 if summed is None else self.rate * len(summed.examples))
+        unit = grid_unit(float(plan.noise), float(plan.clip), most, size)
         for _ in range(plan.steps):
             now = {name: p.detach() for name, p in weights.items()}
             total = torch.zeros(size, dtype=torch.float64) if summed is None else summed(now)
             self._give(weights, first, noised(total, unit, rng) / mean)
             stepping.step()
-        return {**self.handover.sent, **{name: _array(p) for name, p in weights.items()}}
+        trained = {name: _array(p) for name, p in weights.items()}
+        tied = {name: trained[one] for name, one in self.twins.items() if one in trained}
+        return {**self.handover.sent, **trained, **tied}
 
     def first(self) -> dict[str, torch.Tensor]:
         """Return the weights that the round begins from."""

@@ -15,6 +15,7 @@ pytest.importorskip("scipy")
 
 import numpy as np
 import torch
+from flwr.app import Context, Message
 from torch import nn
 
 from flower_ldp.clients.dpsgd.groups import named
@@ -22,6 +23,7 @@ from flower_ldp.mechanisms import RandomSource
 from flower_ldp.training import private
 from flower_ldp.training.gradients import ClippedSums, RowModel
 from flower_ldp.training.rows import Examples, taking_part
+from flower_ldp.training.rowwise import RowWise
 from tests.unit.training.gated import LIKE, ROWS, Site, squares, weights
 from tests.unit.training.test_private_training import expected
 
@@ -251,6 +253,49 @@ class Normed(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(self.norm(x))  # type: ignore[no-any-return]
+
+
+class Tied(nn.Module):
+    """A model with one weight under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))[:, :1]  # type: ignore[no-any-return]
+
+
+def test_a_weight_of_two_names_is_one_weight(tmp_path: Path) -> None:
+    sent = {name: np.eye(2, dtype=np.float32) for name in ("first.weight", "second.weight")}
+    reply = Site(tmp_path, arguments={"model": Tied}).ask(arrays=sent)
+    found = {n: a.numpy() for n, a in reply.content.array_records["arrays"].items()}
+    assert found["first.weight"].tolist() == found["second.weight"].tolist()
+    assert found["first.weight"].tolist() != sent["first.weight"].tolist()
+
+
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_gradients_are_there_whatever_the_app_told_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side_by_side: bool
+) -> None:
+    monkeypatch.setattr(RowWise, "side_by_side", lambda self, weights: side_by_side)
+
+    def without_gradients(sent: Message, given: Context) -> Message:
+        with torch.no_grad():
+            return Site.train(site, sent, given)
+
+    site = Site(tmp_path, task=without_gradients)
+    assert weights(site.ask()) == pytest.approx(expected([[r] for r in ROWS]), rel=1e-5)
+
+
+def test_a_loss_without_a_gradient_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    detached = {"loss": lambda output, target: squares(output.detach(), target)}
+    site = Site(tmp_path, mode="simulation", arguments=detached)
+    assert site.ask().error.reason == "ldp:failed"
+    assert "no gradient on the public row" in caplog.text
 
 
 def arrays(model: nn.Module) -> dict[str, Any]:
