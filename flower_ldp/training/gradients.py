@@ -16,7 +16,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from flower_ldp.training.guard import problems
-from flower_ldp.training.noise import clip_factors
+from flower_ldp.training.noise import clip_factors, on_grid
 from flower_ldp.training.rows import Row
 from flower_ldp.training.rowwise import RowWise, Tensors
 
@@ -156,18 +156,24 @@ def _flat(parts: Any, rows: int) -> torch.Tensor:
 class ClippedSums:
     """Adds up clipped gradients of examples, each the sum of its rows' gradients.
 
+    Each example's is put on the grid of the noise by itself, and the sum is one of integers:
+    nothing is rounded in it, so what one example adds changes no bit of what the others do.
+
     Parameters
     ----------
     gradients : RowWise
         Of single rows.
     clip : float
         Length that an example's sum is clipped to.
+    unit : float
+        The grid.
     places : int
         Rows of an example.
     """
 
     gradients: RowWise
     clip: float
+    unit: float
     places: int
 
     def total(
@@ -190,10 +196,11 @@ class ClippedSums:
 
         Returns
         -------
-        Tensor of float64, shape (d,)
+        Tensor of int64, shape (d,)
+            In multiples of the grid.
         """
         size = sum(value.numel() for value in weights.values())
-        total = torch.zeros(size, dtype=torch.float64)
+        total = torch.zeros(size, dtype=torch.int64)
         many = max(1, _MOST_ENTRIES // (size * self.places))
         for start in range(0, len(examples), many):
             some = examples[start : start + many]
@@ -205,7 +212,8 @@ class ClippedSums:
             finite = norms.isfinite()
             if not finite.all():
                 found = found.where(finite[:, None], 0.0)
-            total += clip_factors(norms, self.clip) @ found
+            clipped = found * clip_factors(norms, self.clip)[:, None]
+            total += on_grid(clipped, self.unit).sum(dim=0)
         return total
 
 

@@ -52,7 +52,26 @@ def noised(total: torch.Tensor, unit: float, rng: RandomSource) -> torch.Tensor:
     rng : RandomSource
         Source of the noise.
     """
-    whole = (total / unit).round().to("cpu", torch.int64)
+    return noised_whole(on_grid(total, unit), unit, rng)
+
+
+def on_grid(values: torch.Tensor, unit: float) -> torch.Tensor:
+    """Return numbers as whole multiples of the grid, on the CPU."""
+    return (values / unit).round().to("cpu", torch.int64)
+
+
+def noised_whole(whole: torch.Tensor, unit: float, rng: RandomSource) -> torch.Tensor:
+    """Return a sum with noise, in double precision and on the CPU.
+
+    Parameters
+    ----------
+    whole : Tensor of int64
+        **Private**: a sum of clipped gradients, in multiples of the grid.
+    unit : float
+        The grid.
+    rng : RandomSource
+        Source of the noise.
+    """
     noise = torch.from_numpy(normal(whole.numel(), rng)).reshape(whole.shape)
     return (whole + noise).to(torch.float64) * unit
 

@@ -22,7 +22,7 @@ from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, current
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.training.gradients import ClippedSums, Loss, RowModel
-from flower_ldp.training.noise import grid_unit, noised
+from flower_ldp.training.noise import grid_unit, noised_whole
 from flower_ldp.training.rows import Data, Examples, Row, Rows, taking_part
 from flower_ldp.training.rowwise import Tensors
 
@@ -94,7 +94,9 @@ def private_training(
     # Of its own noise: at a fixed moment it is made while the training runs.
     handover.prepared(lambda: training.run(None, RandomSource.from_os()))
     examples = Examples(len(data), groups, max_rows)
-    sums = ClippedSums(asked.gradients, float(handover.granted.plan.clip), examples.max_rows)
+    sums = ClippedSums(
+        asked.gradients, float(handover.granted.plan.clip), training.unit, examples.max_rows
+    )
     side_by_side = asked.gradients.side_by_side(training.first())
     summed = _Summed(sums, rows, examples, training.rate, side_by_side, rng)
     trained = training.run(summed, rng)
@@ -204,21 +206,29 @@ class _Training:
     def rate(self) -> float:
         return float(self.handover.granted.plan.rate)
 
+    @property
+    def size(self) -> int:
+        """Number of entries that learn."""
+        return sum(self.handover.sent[name].size for name in self.learning)
+
+    @property
+    def unit(self) -> float:
+        """The grid of the noise: of public numbers alone, also where other examples are found."""
+        plan = self.handover.granted.plan
+        # No rows for which an addition is rounded: integers are added.
+        return grid_unit(float(plan.noise), float(plan.clip), 0.0, self.size)
+
     def run(self, summed: _Summed | None, rng: RandomSource) -> dict[str, NDArray[Any]]:
         """Take all steps of the round and return the model; without data, by noise alone."""
         plan, examples = self.handover.granted.plan, self.handover.granted.examples
         weights = self._weights()
         first = {name: p.detach().clone() for name, p in weights.items()}
         stepping = self.optimizer(list(weights.values()))
-        size = sum(p.numel() for p in weights.values())
-        mean = plan.mean_size(examples)
-        # Roundings are counted for as many as are there, where the policy says fewer.
-        most = max(mean, 0.0 if summed is None else self.rate * len(summed.examples))
-        unit = grid_unit(float(plan.noise), float(plan.clip), most, size)
+        size, mean = self.size, plan.mean_size(examples)
         for _ in range(plan.steps):
             now = {name: p.detach() for name, p in weights.items()}
-            total = torch.zeros(size, dtype=torch.float64) if summed is None else summed(now)
-            self._give(weights, first, noised(total, unit, rng) / mean)
+            total = torch.zeros(size, dtype=torch.int64) if summed is None else summed(now)
+            self._give(weights, first, noised_whole(total, self.unit, rng) / mean)
             stepping.step()
         trained = {name: _array(p) for name, p in weights.items()}
         tied = {name: trained[one] for name, one in self.twins.items() if one in trained}

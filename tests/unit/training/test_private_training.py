@@ -56,7 +56,7 @@ def _nothing_was_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add no noise, so that what is computed can be compared."""
-    monkeypatch.setattr(private, "noised", lambda total, unit, rng: total)
+    monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
 
 
 def expected(
