@@ -154,6 +154,19 @@ def test_one_example_moves_a_sum_by_twice_the_clip_at_most() -> None:
     assert far * UNIT == pytest.approx(0.5)
 
 
+def test_what_one_example_adds_changes_no_bit_of_what_the_others_do() -> None:
+    asked = RowModel(nn.Linear(2, 1), squares, {}, LIKE)
+    sums = ClippedSums(asked.gradients, 0.5, UNIT, 1)
+    at = {name: p.detach() for name, p in asked.model.named_parameters()}
+
+    def total(rows: list[Any]) -> torch.Tensor:
+        return sums.total(at, [lambda r=r: [r] for r in rows], side_by_side=True)
+
+    nobody = [None] * len(ROWS)
+    for one in [*ROWS, (torch.tensor([1e6, -1e6]), torch.tensor([9.0]))]:
+        assert total([*ROWS, one]).equal(total([*ROWS, None]) + total([*nobody, one]))
+
+
 # Patients.
 
 WARD = [0, 0, 0, 1, 1, 2, None, ""]
