@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +34,6 @@ def _read(path: Path) -> bytes:
         key = file.read(_BYTES + 1)
     if not stat.S_ISREG(found.st_mode) or len(key) != _BYTES:
         raise OSError(f"{path} is no key")
-    if os.name == "posix" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+    if sys.platform != "win32" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
         raise OSError(f"{path} must be readable by this node's user alone: chmod 600")
     return key
