@@ -25,6 +25,7 @@ from functools import lru_cache
 from flower_ldp.accounting.loss_sums import LossLaw, chernoff_epsilon, loss_sum
 from flower_ldp.accounting.sampled_losses import removed_or_added, replaced
 from flower_ldp.errors import quoted
+from flower_ldp.mechanisms.training_plan import TrainingPlan
 
 # Relative precision of the noise multiplier that is searched, and of an epsilon.
 _PRECISION, _EPSILON_PRECISION = 1e-3, 1e-6
@@ -168,6 +169,30 @@ def _least_noise(epsilon: float, delta: float, sample_rate: float, steps: int) -
         else:
             low = middle
     return high
+
+
+def check_noise(plan: TrainingPlan) -> None:
+    """Return if a plan's noise is enough for what it claims, by the accounting of this module.
+
+    Raises
+    ------
+    ValueError
+        If all steps together cost more.
+    ModuleNotFoundError
+        If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
+    """
+    steps = plan.rounds * plan.steps
+    found = _delta(float(plan.noise), float(plan.rate), steps, float(plan.epsilon))
+    if found > plan.delta:
+        raise ValueError(
+            f"noise {plan.noise:g} is not enough for {steps:,} steps at rate {plan.rate:g}: at "
+            f"epsilon {plan.epsilon:g} their delta is {found:.3g}, not {plan.delta:g}"
+        )
+
+
+@lru_cache(maxsize=16)
+def _delta(noise: float, rate: float, steps: int, epsilon: float) -> float:
+    return SampledGaussian(noise, rate, steps).delta(epsilon)
 
 
 def _epsilon(law: LossLaw, steps: int, delta: float) -> float:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp import __version__
-from flower_ldp.cli import audit, config, ledger, plan, policy, simulate
+from flower_ldp.cli import audit, config, data, ledger, plan, policy, simulate
 from flower_ldp.cli.output import Command, epilog
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.add_typer(plan.app, name="plan")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(policy.app, name="policy")
 app.add_typer(config.app, name="config")
+app.add_typer(data.app, name="data")
 app.command("audit", cls=Command, epilog=audit.EPILOG)(audit.audit)
 app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.simulate)
 

@@ -53,6 +53,10 @@ _LAPLACE = (
 )
 _LABELS = ("flower-ldp plan labels --epsilon 1 --classes 10 --labels 60000",)
 _GAUSSIAN = ("flower-ldp plan gaussian --epsilon 1 --delta 1e-6 --rounds 50",)
+_DPSGD = (
+    "flower-ldp plan dpsgd --epsilon 1 --delta 1e-5 --rounds 20 --steps 5 --rate 0.05 "
+    "--examples 1200",
+)
 
 app = typer.Typer(
     cls=_ByOptions,
@@ -60,7 +64,7 @@ app = typer.Typer(
     "and --total-epsilon alone it says how to train: see 'flower-ldp plan advice --help'. "
     "Otherwise, without a mechanism's name, the mechanism is signds: see 'flower-ldp plan signds "
     "--help'.",
-    epilog=epilog(*_ADVICE, *_EXAMPLES, *_CODEWORD, _LAPLACE[0], *_LABELS, *_GAUSSIAN),
+    epilog=epilog(*_ADVICE, *_EXAMPLES, *_CODEWORD, _LAPLACE[0], *_LABELS, *_GAUSSIAN, *_DPSGD),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -342,5 +346,29 @@ def gaussian(
         params=params,
         clients=clients,
     )
+    with reporting(as_json) as report:
+        answer(options, report)
+
+
+@app.command("dpsgd", cls=Command, epilog=epilog(*_DPSGD))
+def dpsgd(
+    epsilon: Annotated[float, typer.Option(help="Of the whole plan, per example: [0.01, 30].")],
+    delta: Annotated[
+        float, typer.Option(help="Of the whole plan, in [1e-10, 0.5]; below 1 / examples.")
+    ],
+    rounds: Annotated[int, typer.Option(help="Models that leave a site.")],
+    steps: Annotated[int, typer.Option(help="Noisy steps of a round.")],
+    rate: Annotated[float, typer.Option(help="Probability that an example takes part in a step.")],
+    examples: Annotated[int, typer.Option(help="Rows or patients of a site; public.")],
+    clip: Annotated[float, typer.Option(help="Length to which gradients are clipped.")] = 1.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan rounds of private training: the noise, and the policy's line for it.
+
+    One example is replaced by any other; all models of all rounds are covered together.
+    """
+    from flower_ldp.cli.dpsgd_plan import PlanOptions, answer
+
+    options = PlanOptions(epsilon, delta, rounds, steps, rate, examples, clip)
     with reporting(as_json) as report:
         answer(options, report)

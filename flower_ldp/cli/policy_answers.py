@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.types import NO_RUN
 from flower_ldp.cli.ledger_answers import look_into
 from flower_ldp.cli.ledger_budgets import accounts_of, over
 from flower_ldp.cli.output import Report
-from flower_ldp.errors import LedgerError
+from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.policy import Policy, load_own_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
@@ -130,6 +131,7 @@ def _numbers(policy: Policy, report: Report) -> None:
         f"A release costs an epsilon of at least {_cell(float(policy.least_epsilon))}; at most "
         f"{' and '.join(limits)}, and {policy.repeats:,} answers that are none."
     )
+    _examples(policy, report)
     for name, seconds in moments.items():
         report.line(f"{name}: answers leave after {seconds:g} s.")
     if anchor is not None:
@@ -145,6 +147,37 @@ def _numbers(policy: Policy, report: Report) -> None:
                     f"no {message} release per {unit} is allowed: its largest cost {epsilon:g} is "
                     f"below least_epsilon {policy.least_epsilon:g}"
                 )
+
+
+def _examples(policy: Policy, report: Report) -> None:
+    """Say what an example is, how many there are, and what plans are set."""
+    report.facts.update(example=policy.example, examples=policy.examples)
+    if policy.example != "row" or policy.examples is not None:
+        number = (
+            "" if policy.examples is None else f"; there are {policy.examples:,}, a public number"
+        )
+        report.line(f"An example is a {policy.example}{number}.")
+    plans = []
+    for message, allowances in policy.messages.items():
+        for mechanism, allowance in allowances.items():
+            if allowance.plan is not None:
+                numbers = allowance.plan.model_dump()
+                plans.append({"message": message, "mechanism": mechanism, **numbers})
+                text = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
+                report.line(f"{message}: the plan of {mechanism} is {text}.")
+                _plan(policy, message, report)
+    report.facts["plans"] = plans
+
+
+def _plan(policy: Policy, message: str, report: Report) -> None:
+    try:
+        check_noise(policy.plan(message, None))
+    except RefusalError as refusal:
+        report.problem(f"{message}: no round would be granted: {refusal.detail}")
+    except ValueError as error:
+        report.problem(f"{message}: no round would be granted: {error}")
+    except ModuleNotFoundError as error:
+        report.warn(f"{message}: the plan's noise cannot be checked: {error}")
 
 
 def _fits(policy: Policy, message: str, limit: Limit) -> int | None:

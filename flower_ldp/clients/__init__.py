@@ -9,6 +9,9 @@ from flwr.app import MessageType
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
 from flower_ldp.clients.codeword import CodewordRelease
+from flower_ldp.clients.dpsgd.accuracy import AccuracyRelease
+from flower_ldp.clients.dpsgd.release import DPSGDRelease
+from flower_ldp.clients.dpsgd.scaling import private_means, private_quantiles
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.labels import PrivateLabels, private_labels
@@ -26,8 +29,10 @@ from flower_ldp.labels.stages import LabelStages
 
 __all__ = [
     "RELEASES",
+    "AccuracyRelease",
     "Admission",
     "CodewordRelease",
+    "DPSGDRelease",
     "EmbeddingRelease",
     "GaussianRelease",
     "KeptRelease",
@@ -49,11 +54,14 @@ __all__ = [
     "legacy_client_mod",
     "private_dataset",
     "private_labels",
+    "private_means",
+    "private_quantiles",
     "split_client_app",
 ]
 
 #: How replies about updates and rows are privatized: by type of message, then by the mechanism
-#: that the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`).
+#: that the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`), and a
+#: model by DP-SGD the package's own training in the app (:class:`DPSGDRelease`).
 RELEASES: Mapping[str, Mapping[str, Release]] = MappingProxyType(
     {
         MessageType.TRAIN: MappingProxyType(

@@ -12,10 +12,11 @@ that report back instead of letting a second one be drawn for free.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from flwr.app import Context
 
+from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
 
 
@@ -33,6 +34,38 @@ class Basis:
 
     events: tuple[PrivacyEvent, ...]
     parameters: str
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """Wanted: a round of private training, by the owner's plan or by one that is proposed.
+
+    Parameters
+    ----------
+    proposed : TrainingPlan or None
+        The server's plan, if it proposes one.
+    """
+
+    proposed: TrainingPlan | None = None
+
+
+@dataclass(frozen=True)
+class GrantedRound:
+    """One round of private training that was charged, and marked as used.
+
+    Parameters
+    ----------
+    plan : TrainingPlan
+        What was charged.
+    examples : int
+        How many examples there are, by the owner's policy; public.
+    example : {"row", "patient"}
+        What one example is, by the owner's policy.
+    """
+
+    plan: TrainingPlan
+    examples: int
+    example: str
 
 
 @dataclass(frozen=True)
@@ -59,6 +92,11 @@ class ReleaseRequest:
         What the report is kept under, if any other message may be answered with it too.
     basis : Basis, optional
         What the release rests on, if that is to be paid for as well.
+    plan : PlanRequest, optional
+        Of a round of private training, which has no events of its own.
+    per_example : bool
+        Whether an example of the release is what the owner's policy says that one is. The policy
+        must then say how many there are.
     """
 
     run_id: int
@@ -69,6 +107,8 @@ class ReleaseRequest:
     part: str = ""
     memo: str = ""
     basis: Basis | None = None
+    plan: PlanRequest | None = None
+    per_example: bool = False
 
 
 class Handling(Protocol):
@@ -98,6 +138,28 @@ class Permit(Handling, Protocol):
 
     def close(self) -> None:
         """Let go of what is held open for the report; sealing after it is possible, and slower."""
+
+
+@runtime_checkable
+class ExamplesPermit(Permit, Protocol):
+    """Leave to send a report about the examples that the owner's policy counts."""
+
+    @property
+    def examples(self) -> int | None:
+        """How many examples there are, if the policy says so; public."""
+
+    @property
+    def example(self) -> str:
+        """What one example is: ``"row"`` or ``"patient"``."""
+
+
+@runtime_checkable
+class RoundPermit(Permit, Protocol):
+    """Leave to send the model of one round of a plan."""
+
+    @property
+    def granted(self) -> GrantedRound:
+        """What was charged."""
 
 
 class Admission(Protocol):

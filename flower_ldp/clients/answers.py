@@ -28,9 +28,14 @@ GATES_OWN = "ldp."
 
 
 def report(payload: bytes, message: Message) -> Message:
-    """Return a reply to ``message`` that holds a report, or an empty acknowledgement."""
+    """Return a reply to ``message`` that holds a packed report, or an empty acknowledgement."""
     record = ConfigRecord({PAYLOAD_KEY: payload})
     return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
+
+
+def reply(content: RecordDict, message: Message) -> Message:
+    """Return a reply to ``message`` that holds what a release lets out."""
+    return Message(content, reply_to=message)
 
 
 def constant(reason: str, message: Message) -> Message:

@@ -34,7 +34,7 @@ from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients.admission import Admission, Handling, Permit
-from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, report
+from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, reply, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
 from flower_ldp.clients.node_config import keep_state, kept_node_config
@@ -129,7 +129,8 @@ class LdpMod:
                 return self._acknowledge(message, context, call_next, arrived)
             opened, permit = self._admitted(message, context)
             with contextlib.closing(permit):
-                return self._release(message, context, call_next, arrived, opened, permit)
+                going_on = opened.granted(permit)
+                return self._release(message, context, call_next, arrived, going_on, permit)
         except RefusalError as refusal:
             log_refusal(message.metadata.run_id, refusal)
             return constant(refusal.code, message)
@@ -175,7 +176,7 @@ class LdpMod:
                 lambda: _neutral(opened),
             )
             permit.seal(payload)
-        return report(payload, message)
+        return reply(opened.content(payload), message)
 
     def _acknowledge(
         self, message: Message, context: Context, call_next: ClientAppCallable, arrived: float
@@ -215,7 +216,7 @@ def _called(
 
 def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Message]) -> bytes:
     try:
-        content = _content(ask())
+        content = opened.reply(lambda: _content(ask()), permit)
     except IncompleteError as error:
         if permit.is_simulation:
             raise

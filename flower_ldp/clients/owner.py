@@ -24,6 +24,8 @@ from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.types import NO_RUN, Kind
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.calling import cause_of
+from flower_ldp.clients.dpsgd.models import ModelPlace
+from flower_ldp.clients.dpsgd.rounds import asked_round
 from flower_ldp.clients.node_config import FirstNames
 from flower_ldp.clients.parts import account_name, charge_kept, kept
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
@@ -70,6 +72,8 @@ class OwnerAdmission:
         """
         policy = policy_of(context, self._names)
         try:
+            if request.plan is not None:
+                return _round(policy, request, context)
             receipt, account, ledger = _charged(policy, request, context)
         except RefusalError as refusal:
             if not policy.is_simulation:
@@ -121,6 +125,52 @@ class OwnerAdmission:
         except LedgerError as error:
             raise RefusalError(REFUSED_LEDGER, str(error)) from error
         return OwnerHandling(policy, account, message_type)
+
+
+def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
+    """Charge a round of private training, and with its first one the plan."""
+    granted, asked = asked_round(policy, request, context.run_id)
+    place = ModelPlace.beside(policy.ledger, request)
+    account = account_of(policy, context)
+    basis = asked.basis or Basis((), "")
+    policy.check(request.message_type, basis.events, example=policy.example)
+    charge = _charge(policy, asked, account, granted.plan.rounds)
+    plan = replace(
+        charge,
+        data_id=account,
+        message_id=f"plan {charge.data_id.partition('#')[2]}",
+        fingerprint=hashlib.sha256(basis.parameters.encode()).digest(),
+        events=basis.events,
+        parameters=basis.parameters,
+        releases=0,
+        rounds=None,
+        example=policy.example,
+    )
+    try:
+        with ExitStack() as stack:
+            ledger = stack.enter_context(ledger_of(policy))
+            receipt = charge_kept(
+                ledger,
+                charge,
+                policy.limits(),
+                "",
+                plan,
+                numbers=policy.numbers(),
+                repeats=policy.repeats,
+            )
+            if receipt.report is None:
+                stack.pop_all()
+    except LedgerError as error:
+        raise RefusalError(REFUSED_LEDGER, str(error)) from error
+    permit = _permit(policy, receipt, request, context, ledger)
+
+    def ended() -> None:
+        with ledger_of(policy) as found:
+            # In run 0, where no message can take its name.
+            name, run = f"end of run {charge.run_id}", charge.run_id
+            found.end_plan(replace(charge, run_id=NO_RUN, during=run, message_id=name))
+
+    return place.permit(permit, granted, ended)
 
 
 def _line(event: PrivacyEvent) -> str:
@@ -204,6 +254,16 @@ class LedgerPermit:
         """The policy's fixed moment for this type of message, in seconds."""
         return self.handling.answer_after
 
+    @property
+    def examples(self) -> int | None:
+        """How many examples there are, by the policy."""
+        return self.handling.policy.examples
+
+    @property
+    def example(self) -> str:
+        """What one example is, by the policy."""
+        return self.handling.policy.example
+
     def failed(self) -> None:
         """Count a failure of the app."""
         self.handling.failed()
@@ -247,7 +307,11 @@ def _charged(
 ) -> tuple[Receipt, str, Ledger]:
     """Judge and charge a request; return the receipt, the account that paid, and the ledger."""
     basis = request.basis
-    policy.check(request.message_type, request.events, basis=basis.events if basis else ())
+    rested = basis.events if basis else ()
+    example = policy.example if request.per_example else "row"
+    policy.check(request.message_type, request.events, basis=rested, example=example)
+    if request.per_example and policy.examples is None:
+        raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
     account = account_of(policy, context)
     charge = _charge(policy, request, account)
     limits = policy.limits()
@@ -271,7 +335,9 @@ def _charged(
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
 
 
-def _charge(policy: Policy, request: ReleaseRequest, account: str) -> Charge:
+def _charge(
+    policy: Policy, request: ReleaseRequest, account: str, rounds: int | None = None
+) -> Charge:
     """Return a message's charge; refuse one of the run in which the owner's own charges are.
 
     Those have names of their own there (labels, kept reports), and a server chooses its messages'
@@ -288,6 +354,8 @@ def _charge(policy: Policy, request: ReleaseRequest, account: str) -> Charge:
         events=request.events,
         parameters=request.parameters,
         waived=policy.waived(request.message_type),
+        rounds=rounds,
+        example=policy.example if request.per_example else "row",
     )
 
 

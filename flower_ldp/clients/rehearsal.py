@@ -33,7 +33,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flower_ldp.clients.answers import for_app
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.release import OpenRelease
-from flower_ldp.errors import RefusalError
+from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.refusals import REFUSED_REHEARSAL
 
 __all__ = ["MARK", "REFUSED_REHEARSAL", "Rehearsal"]
@@ -48,6 +48,10 @@ _MOST_REMEMBERED = 256
 
 #: An app's handler: what ``@app.train()`` decorates.
 Handler: TypeAlias = Callable[[Message, Context], Message]
+
+
+class _AnsweredError(ReleaseError):
+    """The app answered with an error of its own."""
 
 
 @dataclass(frozen=True)
@@ -141,17 +145,24 @@ def _failure(
 ) -> str | None:
     """Call the app on its sample, and return in words what went wrong; None if nothing did."""
     try:
-        reply = handler(for_app(copy.deepcopy(message), released=True), _stage(context))
-        if reply.has_error():
-            return _public(f"the app answered with an error: {reply.error.reason}")
+        given = for_app(copy.deepcopy(message), released=True)
+        content, judge = opened.rehearsed(lambda: _replied(handler(given, _stage(context))))
         with np.errstate(all="ignore"):
-            complaint = opened.complaint(reply.content)
+            complaint = judge.complaint(content)
         return None if complaint is None else _public(complaint)
     except KeyboardInterrupt:
         raise
+    except _AnsweredError as error:
+        return _public(str(error))
     except BaseException as error:
         _log.warning("the app failed its rehearsal on public sample data\n%s", cause_of(error))
         return _public(f"{type(error).__name__}: {_said(error)}")
+
+
+def _replied(reply: Message) -> RecordDict:
+    if reply.has_error():
+        raise _AnsweredError(f"the app answered with an error: {reply.error.reason}")
+    return reply.content
 
 
 def _stage(context: Context) -> Context:

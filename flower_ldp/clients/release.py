@@ -17,18 +17,19 @@ record by record, and an app that fails for some records says so (:class:`Incomp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from flwr.app import Message, Metadata, RecordDict
+from flwr.app import ConfigRecord, Message, Metadata, RecordDict
 
 from flower_ldp.accounting.ledger.types import MOST_REPORT
-from flower_ldp.clients.admission import Basis, ReleaseRequest
+from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_MESSAGE, REFUSED_PROPOSAL
+from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
 
 class IncompleteError(ReleaseError):
@@ -77,6 +78,22 @@ class OpenRelease(Protocol):
             events=self.events,
             parameters=self.parameters,
         )
+
+    def granted(self, permit: Permit) -> OpenRelease:
+        """Return what goes on with a permit: itself, where the permit says nothing further."""
+        return self
+
+    def reply(self, ask: Callable[[], RecordDict], permit: Handling) -> RecordDict:
+        """Return the app's reply, asking for it; what is raised is a failure of the app's."""
+        return ask()
+
+    def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenRelease]:
+        """Return the app's reply on public data, and what judges it."""
+        return ask(), self
+
+    def content(self, report: bytes) -> RecordDict:
+        """Return what leaves for a report that is kept: here its bytes and nothing else."""
+        return RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: report})})
 
     def complaint(self, reply: RecordDict) -> str | None:
         """Return what makes a report of this reply neutral; None if nothing is known to.

@@ -16,6 +16,8 @@ from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.codeword import Codeword, NamedCodeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.example_counts import ExampleCounts
+from flower_ldp.mechanisms.example_mean import ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.labels import label_names
@@ -30,6 +32,7 @@ from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarni
 from flower_ldp.mechanisms.simplex import project_to_simplex
 from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.mechanisms.subspace import Subspace
+from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.mechanisms.unary import UnaryEncoding
 
 __all__ = [
@@ -41,6 +44,8 @@ __all__ = [
     "CodebookResponse",
     "Codeword",
     "CodewordPlan",
+    "ExampleCounts",
+    "ExampleMean",
     "Gaussian",
     "KaryResponse",
     "Laplace",
@@ -58,6 +63,7 @@ __all__ = [
     "StepEstimate",
     "SubsetSelection",
     "Subspace",
+    "TrainingPlan",
     "UnaryEncoding",
     "best_accuracy",
     "project_to_simplex",
@@ -75,6 +81,8 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "laplace": ("laplaceeval",),
         "codebook_response": ("codebook",),
         "bounded_mean": (),
+        "example_mean": (),
+        "example_counts": (),
         **dict.fromkeys(label_names(), ()),
         "kary_response": ("labeldp",),
         "label_stages": (),

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
-import stat
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,14 +19,14 @@ from flwr.app import Context
 
 from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
 from flower_ldp.clients.admission import Handling, Permit
+from flower_ldp.clients.own_key import own_key
 from flower_ldp.clients.owner import policy_of
 from flower_ldp.errors import RefusalError
-from flower_ldp.files import make_whole
 from flower_ldp.refusals import REFUSED_LEDGER
 
 #: Begins what is sealed: reports of earlier versions of this package bear no mark.
 _MAGIC = b"ldp-mark-1:"
-_CODE, _KEY = 32, 32  # bytes
+_CODE = 32  # bytes
 #: The key's file has the ledger's name and this.
 KEY_SUFFIX = "-mark-key"
 
@@ -139,22 +136,6 @@ def mark_key(ledger: Path) -> bytes:
     Raises
     ------
     OSError
-        If the file cannot be made or read, is not this user's alone, or is no key.
+        As :func:`~flower_ldp.clients.own_key.own_key`.
     """
-    path = ledger.with_name(ledger.name + KEY_SUFFIX)
-    with suppress(FileNotFoundError):
-        return _read(path)
-    make_whole(path, os.urandom(_KEY))  # or another process does, which is as good
-    return _read(path)
-
-
-def _read(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        key = file.read(_KEY + 1)
-    if not stat.S_ISREG(found.st_mode) or len(key) != _KEY:
-        raise OSError(f"{path} is no key")
-    if os.name == "posix" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
-        raise OSError(f"{path} must be readable by this node's user alone: chmod 600")
-    return key
+    return own_key(ledger.with_name(ledger.name + KEY_SUFFIX))

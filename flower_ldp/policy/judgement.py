@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -11,12 +12,14 @@ from pydantic_core import PydanticCustomError
 
 from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import RefusalError
+from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.policy.sections import (
     Allowance,
     AnchorPlace,
     Budget,
     DataName,
     Epsilon,
+    ExampleName,
     MessageName,
     Name,
     NotEmpty,
@@ -31,6 +34,8 @@ from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.yaml_source import Section
 
 _SECONDS_PER_DAY = 86_400.0
+#: The mechanism that an owner may set a plan for.
+PLANNED = "dpsgd"
 
 
 class Policy(Section):
@@ -64,6 +69,11 @@ class Policy(Section):
         Per type of message, after how many seconds its answer leaves.
     anchor : AnchorPlace, optional
         Where the ledger's mark is kept beside it, which shows that an older copy was put back.
+    example : {"row", "patient"}
+        What one example is. Where it is a patient, of whom there may be many rows, a release that
+        is private per row is refused.
+    examples : int, optional
+        How many there are: a public number. Private training through the gate needs it.
     """
 
     data_id: DataName
@@ -77,6 +87,8 @@ class Policy(Section):
     repeats: Number = 100_000
     answer_after: Mapping[MessageName, Seconds] = {}
     anchor: Annotated[AnchorPlace | None, NotEmpty] = None
+    example: ExampleName = "row"
+    examples: Annotated[Number | None, NotEmpty] = None
 
     @model_validator(mode="after")
     def _allowances_have_budgets(self) -> Policy:
@@ -87,6 +99,29 @@ class Policy(Section):
                         "unbudgeted",
                         "must be a unit with a budget",
                         {"at": ("messages", message_type, mechanism, "unit")},
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _plans_have_examples(self) -> Policy:
+        for message_type, allowances in self.messages.items():
+            for mechanism, allowance in allowances.items():
+                if allowance.plan is None:
+                    continue
+                place = ("messages", message_type, mechanism, "plan")
+                if mechanism != PLANNED or allowance.unit != "example":
+                    raise PydanticCustomError(
+                        "unplanned", "belongs to dpsgd with unit: example", {"at": place}
+                    )
+                try:
+                    _own_plan(allowance)
+                except ValueError as error:
+                    raise PydanticCustomError(
+                        "plan", "{told}", {"told": str(error), "at": place[:-1]}
+                    ) from error
+                if self.examples is None:
+                    raise PydanticCustomError(
+                        "uncounted", "must stand beside examples: how many there are", {"at": place}
                     )
         return self
 
@@ -125,6 +160,38 @@ class Policy(Section):
             if allowance.post_processing
         }
 
+    def plan(self, message_type: str, proposed: TrainingPlan | None) -> TrainingPlan:
+        """Return the plan that private training for a type of message goes by.
+
+        Parameters
+        ----------
+        message_type : str
+            As ``"train"``.
+        proposed : TrainingPlan or None
+            The server's, if it proposes one. It is accepted exactly or refused.
+
+        Raises
+        ------
+        RefusalError
+            With ``REFUSED_POLICY``: there is no plan, another is proposed than the owner's, how
+            many examples there are is not stated, or delta is not below one over that number.
+        """
+        listed = next((had for name, had in self.messages.items() if name == message_type), {})
+        allowance = next((had for name, had in listed.items() if name == PLANNED), None)
+        own = None if allowance is None else _own_plan(allowance)
+        plan = own if proposed is None else proposed
+        if plan is None:
+            raise _refusal(
+                "no plan of private training: the policy sets none, the server proposes none"
+            )
+        if own is not None and replace(plan, name="") != own:
+            raise _refusal(f"the plan is {own.terms()}, and {plan.terms()} is proposed")
+        if self.examples is None:
+            raise _refusal("private training needs examples in the policy: how many there are")
+        if as_fraction(plan.delta) * self.examples >= 1:
+            raise _refusal(f"delta {plan.delta:g} must be below 1/{self.examples:,}")
+        return plan
+
     def check(
         self,
         message_type: str,
@@ -132,6 +199,7 @@ class Policy(Section):
         *,
         basis: Iterable[PrivacyEvent] = (),
         whole: bool = True,
+        example: ExampleName = "row",
     ) -> None:
         """Return if one release is allowed, as far as it alone decides.
 
@@ -145,6 +213,8 @@ class Policy(Section):
             What it rests on, which is paid for once.
         whole : bool
             False for a part of what is charged as a whole, whose price was checked there.
+        example : {"row", "patient"}
+            What one example is to the release.
 
         Raises
         ------
@@ -159,6 +229,8 @@ class Policy(Section):
             raise _refusal(f"no mechanism may answer a {message_type!r} message")
         if not own:
             raise _refusal("the release states no cost, so nothing allows it")
+        if example != self.example and any(event.unit is Unit.EXAMPLE for event in events):
+            raise _refusal(f"it is private per {example}, and an example is a {self.example} here")
         for event in events:
             if listed is None and not self.is_simulation:
                 _check_by_name(event)
@@ -170,6 +242,14 @@ class Policy(Section):
                 _check_costs(message_type, mechanism, listed.get(mechanism), costs)
         if whole:
             _check_price(self.least_epsilon, own)
+
+
+def _own_plan(allowance: Allowance) -> TrainingPlan | None:
+    own = allowance.plan
+    if own is None:
+        return None
+    numbers = (own.rounds, own.steps, own.rate, own.noise, own.clip)
+    return TrainingPlan(*numbers, allowance.epsilon, allowance.delta)
 
 
 def _check_by_name(event: PrivacyEvent) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
+from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
 from flower_ldp.policy.names import mechanism_name
 from flower_ldp.privacy import Unit
 from flower_ldp.yaml_source import Section, interval
@@ -16,6 +17,8 @@ from flower_ldp.yaml_source import Section, interval
 _MAX_NAME = 200
 
 UnitName = Literal["client", "example", "label"]
+ExampleName = Literal["row", "patient"]
+"""What one example of the data is: a row, or all rows of one patient."""
 
 
 def _plain_name(value: str) -> str:
@@ -81,6 +84,28 @@ Number = Annotated[int, interval("[1, 1000000000000]", int)]
 Seconds = Annotated[float, interval("(0, 86400]")]
 
 
+class RoundsPlan(Section):
+    """The plan of private training that the owner has set: nothing of it is left to the server.
+
+    Parameters
+    ----------
+    rounds, steps : int
+        Models that leave, and noisy steps that each takes.
+    rate : float
+        Probability that an example takes part in a step.
+    noise : float
+        Standard deviation of the noise over ``clip``.
+    clip : float
+        Length that an example's gradient is clipped to.
+    """
+
+    rounds: Annotated[int, interval(f"[1, {MOST_ROUNDS}]", int)]
+    steps: Annotated[int, interval(f"[1, {MOST_STEPS}]", int)]
+    rate: Annotated[float, interval("[1e-9, 1]")]
+    noise: Annotated[float, interval("[0.05, 10000]")]
+    clip: Annotated[float, interval("[1e-100, 1e100]")]
+
+
 class Allowance(Section):
     """The largest cost of one release by one mechanism.
 
@@ -93,12 +118,15 @@ class Allowance(Section):
     post_processing : sequence of {"example", "label"}
         Finer units for which the release only post-processes what was paid for, as the owner
         declares: it is not charged to them. What holds for examples holds for their labels.
+    plan : RoundsPlan, optional
+        Of ``dpsgd``: the one plan that is accepted, at the epsilon and delta of the allowance.
     """
 
     epsilon: Epsilon
     delta: _Delta = 0.0
     unit: UnitName = "client"
     post_processing: Sequence[Literal["example", "label"]] = ()
+    plan: Annotated[RoundsPlan | None, NotEmpty] = None
 
     @model_validator(mode="after")
     def _finer_units(self) -> Allowance:

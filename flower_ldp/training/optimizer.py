@@ -35,10 +35,8 @@ from opacus.optimizers import DPOptimizer
 
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.discrete_gaussian import DEVIATION_BITS, normal
 from flower_ldp.training.draws import Draws
-
-_MARGIN = 1e-5
+from flower_ldp.training.noise import clip_factors, grid_unit, noised
 
 
 class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no types
@@ -86,11 +84,7 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         self._draws, self._check = draws, check
         self._terms = self._current_terms()
         dimension = sum(p.numel() for p in self.params)
-        grid = 2.0 * math.sqrt(dimension) * noise_multiplier * 2.0**-DEVIATION_BITS
-        # More rows than twice as many as expected and 10,000 do not happen.
-        adding = (2.0 * expected_batch_size + 1e4) ** 2 * 2.0**-52
-        margin = max(_MARGIN, 2e-9 + grid + adding)
-        self._unit = math.ldexp(noise_multiplier * max_grad_norm * (1 + margin), -DEVIATION_BITS)
+        self._unit = grid_unit(noise_multiplier, max_grad_norm, expected_batch_size, dimension)
         self._rng = RandomSource.from_os() if rng is None else rng
         self._stepping = False
         self._guard = optimizer.register_step_pre_hook(self._refuse_unless_stepping)
@@ -159,7 +153,7 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         """Count a step, clip each example's gradient and add them up, in double precision."""
         samples = self._taken()
         norms = self._norms(samples)
-        factors = (self.max_grad_norm / norms.clamp(min=self.max_grad_norm)).nan_to_num(nan=0.0)
+        factors = clip_factors(norms, self.max_grad_norm)
         finite = norms.isfinite()
         for p, sample in zip(self.params, samples, strict=True):
             rows = _rows(sample)
@@ -218,11 +212,8 @@ class ExactDPOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus has no type
         if any(p.summed_grad is None for p in self.params):
             raise ReleaseError("there is no sum of gradients that has not been noised")
         for p in self.params:
-            whole = (p.summed_grad / self.unit).round().to("cpu", torch.int64)
-            p.summed_grad = None
-            noise = torch.from_numpy(normal(whole.numel(), self._rng)).reshape(whole.shape)
-            noisy = (whole + noise).to(torch.float64) * self.unit
-            p.grad = noisy.to(p.device, p.dtype)
+            total, p.summed_grad = p.summed_grad, None
+            p.grad = noised(total, self.unit, self._rng).to(p.device, p.dtype)
 
     def scale_grad(self) -> None:
         """Divide by the mean size of a batch, which is public."""

@@ -72,6 +72,8 @@ class Row:
 PART = Why("a part of another proposal, which states its epsilon")
 AT_HOME = Why("its result stays with the client, or leaves within what another mechanism releases")
 NO_CHOICE = Why("nothing to choose but its epsilon: config check says what it costs")
+BY_PLAN = Why("a plan travels in the strategy's own configuration, or stands in the policy")
+IN_APP = Why("the node refuses it: no reply shows how it was trained or counted")
 BY_RUN = Why("its noise depends on numbers that only a training knows")
 SPLIT = Why("the node refuses split learning: it cannot see how the bottom came to be")
 
@@ -121,6 +123,24 @@ EVALUATIONS = {
         PART, PART, ("bounded-mean", "account"), NO_CHOICE, "laplace_eval.yaml", "evaluation.md"
     ),
 }
+COUNTS = {
+    "example_mean": Row(
+        Why("the app's release states its price, which no server proposes"),
+        IN_APP,
+        Why("discrete Laplace noise, as bounded-mean draws it, which is audited"),
+        NO_CHOICE,
+        Why("an argument of the app's release: no section asks for it"),
+        "dpsgd_release.md",
+    ),
+    "example_counts": Row(
+        AT_HOME,
+        AT_HOME,
+        Why("discrete Laplace noise, as bounded-mean draws it, which is audited"),
+        NO_CHOICE,
+        Why("arguments of a function in the app: no section asks for it"),
+        "dpsgd_release.md",
+    ),
+}
 LABELS = {
     "kary_response": Row(
         AT_HOME, AT_HOME, ("kary-response", "labels"), "labels", "label_dp.yaml", "label_dp.md"
@@ -157,7 +177,7 @@ LABELS = {
         Why("for experiments that compare with central privacy"),
         "label_dp.md",
     ),
-    "dpsgd": Row(AT_HOME, AT_HOME, ("dpsgd",), BY_RUN, "dpsgd.yaml", "dpsgd.md"),
+    "dpsgd": Row(BY_PLAN, IN_APP, ("dpsgd",), "dpsgd", "dpsgd.yaml", "dpsgd.md"),
 }
 SPLIT_LEARNING = {
     "embedding_dp": Row(
@@ -195,7 +215,7 @@ OWN = {
         "magrr.md",
     ),
 }
-TABLE = {**TRAINED, **EVALUATIONS, **LABELS, **SPLIT_LEARNING, **OWN}
+TABLE = {**TRAINED, **EVALUATIONS, **COUNTS, **LABELS, **SPLIT_LEARNING, **OWN}
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,6 +35,7 @@ from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.file_checks import check_way
 from flower_ldp.accounting.ledger.limits import check_given_again, check_limits, check_numbers
+from flower_ldp.accounting.ledger.plans import check_round, example_marks, rounds_left
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger.sums import Snapshot
@@ -220,10 +222,13 @@ class Ledger:
                     counting.count(db, charge.data_id, "again", repeats)
                 return receipt
             at = self._clock_at(head).of_a_charge()
+            check_round(db, charge, basis)
             for one in repeated.unpaid(db, head, basis, charge):
+                marks = example_marks(db, one)
                 check_limits(db, one, limits, at)
                 check_numbers(db, one, numbers, at)
-                head = entries.record(db, head, one, at)
+                for each in (one, *marks):
+                    head = entries.record(db, head, each, at)
         self._session.saw(head)
         self._session.move_anchor()
         return Receipt(head.entries, head.chain)
@@ -252,6 +257,30 @@ class Ledger:
                 raise ValueError(f"entry {number} was sealed before: its report may not change")
             at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)
+
+    def end_plan(self, charge: Charge) -> None:
+        """Use up the rounds that a plan has left, so that nothing more leaves by it.
+
+        Parameters
+        ----------
+        charge : Charge
+            A round of the plan, under a message of its own.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be used.
+        """
+        with self._session.transaction(WRITE) as db:
+            head = self._session.head()
+            self._session.catch_up(head)
+            left = rounds_left(db, charge)
+            if not left or entries.find(db, head, charge) is not None:
+                return
+            at = self._clock_at(head).of_a_charge()
+            head = entries.record(db, head, replace(charge, releases=left), at)
+        self._session.saw(head)
+        self._session.move_anchor()
 
     def unsealed(self, charge: Charge) -> Receipt:
         """Find a charge that has no report, so that it gets one after all.

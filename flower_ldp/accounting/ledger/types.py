@@ -97,6 +97,11 @@ class Charge:
     releases : int
         Number of releases that this pays for, in [0, 2^32]: one, or the rounds of a plan that
         is charged as a whole. 0 if nothing leaves on account of this charge alone.
+    rounds : int, optional
+        Of a round of a plan that was charged as a whole: how many rounds the plan has. Then
+        ``data_id`` is a part that only its rounds are charged to, and there are no events.
+    example : {"row", "patient"}
+        What one example is to the release.
 
     Raises
     ------
@@ -114,6 +119,8 @@ class Charge:
     waived: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
     during: int | None = None
     releases: int = 1
+    rounds: int | None = None
+    example: str = "row"
 
     def __post_init__(self) -> None:
         for name in ("data_id", "message_id", "message_type"):
@@ -126,8 +133,10 @@ class Charge:
                 raise ValueError(f"during is for releases in run {NO_RUN}, got run {self.run_id}")
         if not isinstance(self.fingerprint, bytes) or not 1 <= len(self.fingerprint) <= 64:
             raise ValueError("fingerprint must have 1 to 64 bytes")
-        if not self.events:
-            raise ValueError("events must hold at least one event")
+        if self.rounds is not None:
+            check_number("rounds", self.rounds, MOST_RELEASES)
+        if bool(self.events) == (self.rounds is not None):
+            raise ValueError("events must hold at least one event, and of a round none")
         for event in self.events:
             check_name("mechanism", event.mechanism)
         if len(self.parameters) > MOST_PARAMETERS:

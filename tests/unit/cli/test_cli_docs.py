@@ -42,6 +42,7 @@ def copy_configurations(folder: Path) -> None:
     """Put the configurations that the page checks where it pretends to be."""
     for name in ("signds.yaml", "laplace_eval.yaml", "label_dp.yaml", "embedding_dp.yaml"):
         (folder / name).write_bytes((ROOT / "configs" / name).read_bytes())
+    (folder / "ward.csv").write_text(WARD)
 
 
 def spend(folder: Path) -> None:
@@ -78,6 +79,10 @@ def folded(text: str) -> str:
     return "".join(lines)
 
 
+#: A table of three patients and a row of nobody's.
+WARD = "patient,scan,age\nann,1,40\nann,2,41\nben,3,50\nben,4,50\nben,5,51\neve,6,60\n,7,33\n"
+
+
 def output_of(command: str, folder: Path) -> str:
     """Run a command of the page in a folder and return what a terminal would show."""
     command, _, target = command.partition(" > ")
@@ -106,6 +111,10 @@ def test_the_page_shows_what_the_commands_print(
         assert CHANCE.sub("~", found).strip() == CHANCE.sub("~", expected).strip(), command
 
 
+PLAN = ("--epsilon", 8, "--delta", 1e-2, "--rounds", 2, "--steps", 3, "--rate", 1, "--examples", 9)
+GROUPS = ("--group", "patient", "--max-rows", 2, "--remember", "ward.groups")
+
+
 def keys_of(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -123,6 +132,7 @@ def test_the_page_names_every_key_of_the_json(
     pytest.importorskip("dp_accounting")
     monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text(flower_ldp("policy", "sample").out)
+    Path("ward.csv").write_text(WARD)
     Path("client_policy.yaml").write_text(Path("policy.yaml").read_text())
     ledger = "privacy-ledger.sqlite"
     found = [flower_ldp("ledger", "create", ledger, "--json")]
@@ -135,6 +145,9 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("plan", "laplace", "--epsilon", 1, "--classes", 10, "--json"),
         flower_ldp("plan", "labels", "--epsilon", 1, "--classes", 3, "--labels", 9, "--json"),
         flower_ldp("plan", "gaussian", "--epsilon", 1, "--delta", 1e-6, "--params", 9, "--json"),
+        flower_ldp("plan", "dpsgd", *PLAN, "--json"),
+        flower_ldp("data", "check", "ward.csv", *GROUPS, "--json"),
+        flower_ldp("data", "check", "ward.csv", *GROUPS, "--policy", "policy.yaml", "--json"),
         flower_ldp("ledger", "show", ledger, "--policy", "policy.yaml", "--delta", 0.1, "--json"),
         flower_ldp("ledger", "verify", ledger, "--json"),
         flower_ldp("ledger", "export", ledger, "--output", "out", "--json"),

@@ -11,6 +11,7 @@ import yaml
 
 from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import ConfigError, RefusalError
+from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.policy import (
     ENVIRONMENT_VARIABLE,
     NODE_CONFIG_KEY,
@@ -536,3 +537,89 @@ def test_a_file_with_an_error_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_policy({}, {ENVIRONMENT_VARIABLE: str(path)})
     assert str(caught.value).startswith(f"{path}, line 6: messages.train.signds.epsilon must be")
+
+
+# Plans of private training, and what an example is.
+
+PLANNED = """
+data_id: ward
+ledger: ledger.sqlite
+mode: deployment
+example: patient
+examples: 91
+messages:
+  train:
+    dpsgd: {epsilon: 1.0, delta: 1.0e-3, unit: example, plan: {rounds: 20, steps: 5, rate: 0.05,
+      noise: 3.74, clip: 1.0}}
+budgets:
+  example:
+    life: {epsilon: 2.0, delta: 1.0e-2}
+"""
+PLAN = TrainingPlan(20, 5, 0.05, 3.74, 1.0, 1.0, 1e-3)
+
+
+def test_the_owners_plan_holds_and_is_proposed_exactly_or_not_at_all() -> None:
+    policy = parse_policy(PLANNED)
+    assert policy.plan("train", None) == policy.plan("train", PLAN) == PLAN
+    named = replace(PLAN, name="second")
+    assert policy.plan("train", named) == named
+    for changes in ({"noise": 4.0}, {"rounds": 19}, {"epsilon": 0.9}, {"delta": 1e-4}):
+        with pytest.raises(RefusalError, match="is proposed"):
+            policy.plan("train", replace(PLAN, **changes))
+    with pytest.raises(RefusalError, match="no plan"):
+        policy.plan("evaluate", None)
+
+
+def test_without_a_plan_of_the_owners_the_server_proposes_one() -> None:
+    text = PLANNED.replace(
+        """, plan: {rounds: 20, steps: 5, rate: 0.05,
+      noise: 3.74, clip: 1.0}}""",
+        "}",
+    )
+    policy = parse_policy(text)
+    assert policy.plan("train", PLAN) == PLAN
+    with pytest.raises(RefusalError, match="no plan"):
+        policy.plan("train", None)
+    with pytest.raises(RefusalError, match="how many"):
+        parse_policy(text.replace("examples: 91\n", "")).plan("train", PLAN)
+
+
+def test_a_plans_delta_is_below_one_over_n() -> None:
+    for examples, fits in ((999, True), (1000, False)):
+        policy = parse_policy(PLANNED.replace("examples: 91", f"examples: {examples}"))
+        if fits:
+            policy.plan("train", PLAN)
+        else:
+            with pytest.raises(RefusalError, match="below 1/1,000"):
+                policy.plan("train", PLAN)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("    dpsgd:", "    gaussian:", "belongs to dpsgd"),
+        ("unit: example, plan", "plan", "unit"),
+        ("examples: 91\n", "", "how many there are"),
+        ("epsilon: 1.0, delta: 1.0e-3", "epsilon: 31.0, delta: 1.0e-3", "epsilon must be in"),
+        ("epsilon: 1.0, delta: 1.0e-3", "epsilon: 1.0", "delta must be in"),
+        ("rounds: 20, ", "", "rounds is missing"),
+        ("rate: 0.05", "rate: 1.5", "rate must be"),
+        ("steps: 5", "steps: 5.5", "steps must be"),
+        ("clip: 1.0", "clip: 1.0, lr: 0.1", "lr is not a known field"),
+        ("examples: 91", "examples: 0", "examples must be"),
+        ("example: patient", "example: person", "example must be"),
+    ],
+)
+def test_plans_that_are_none(old: str, new: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_policy(PLANNED.replace(old, new))
+
+
+def test_what_is_private_per_row_is_refused_where_an_example_is_a_patient() -> None:
+    policy = parse_policy(PLANNED)
+    event = PrivacyEvent("dpsgd", 1.0, 1e-3, Unit.EXAMPLE)
+    policy.check("train", [event], example="patient")
+    with pytest.raises(RefusalError, match="per row"):
+        policy.check("train", [event])
+    with pytest.raises(RefusalError, match="per patient"):
+        parse_policy(PLANNED.replace("patient", "row")).check("train", [event], example="patient")

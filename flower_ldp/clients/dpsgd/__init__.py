@@ -1,0 +1,1 @@
+"""Private training through the gate: the model that it made leaves, and nothing else."""

@@ -1,0 +1,39 @@
+"""Keys of this machine's own, in files beside a ledger that nobody else can read."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from flower_ldp.files import make_whole
+
+_BYTES = 32
+
+
+def own_key(path: Path) -> bytes:
+    """Return the key in a file; make it if there is none.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be made or read, is not this user's alone, or is no key.
+    """
+    with suppress(FileNotFoundError):
+        return _read(path)
+    make_whole(path, os.urandom(_BYTES))  # or another process does, which is as good
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        key = file.read(_BYTES + 1)
+    if not stat.S_ISREG(found.st_mode) or len(key) != _BYTES:
+        raise OSError(f"{path} is no key")
+    if sys.platform != "win32" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+        raise OSError(f"{path} must be readable by this node's user alone: chmod 600")
+    return key

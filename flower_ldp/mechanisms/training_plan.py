@@ -1,0 +1,106 @@
+"""A plan of private training: how many rounds of how many noisy steps, and what they cost together.
+
+The whole plan is one release: its epsilon and delta are for every model of every round together,
+and are charged before the first step. That the noise is enough for them is for the accountant to
+say (:func:`flower_ldp.accounting.dpsgd.check_noise`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flower_ldp.errors import quoted
+from flower_ldp.privacy import PrivacyEvent, Unit
+
+#: The most rounds, and the most steps in a round.
+MOST_ROUNDS, MOST_STEPS = 10**6, 10**6
+_MOST_NAME = 100
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Rounds of DP-SGD on one client's data.
+
+    Parameters
+    ----------
+    rounds : int
+        Models that leave; in [1, 10^6].
+    steps : int
+        Noisy steps that each of them takes; in [1, 10^6].
+    rate : float
+        Probability that an example takes part in a step; in [1e-9, 1].
+    noise : float
+        Standard deviation of the noise over ``clip``; in [0.05, 10,000].
+    clip : float
+        Length that an example's gradient is clipped to; in [1e-100, 1e100].
+    epsilon, delta : float
+        Of all rounds together, for one example replaced; in [0.01, 30] and [1e-10, 0.5].
+    name : str
+        Tells two plans of the same numbers in one run apart; at most 100 printable characters.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+    """
+
+    rounds: int
+    steps: int
+    rate: float
+    noise: float
+    clip: float
+    epsilon: float
+    delta: float
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for name, most in (("rounds", MOST_ROUNDS), ("steps", MOST_STEPS)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise ValueError(f"{name} must be an integer in [1, {most}], got {quoted(value)}")
+        for name, (low, high) in _INTERVALS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ValueError(f"{name} must be a number, got {quoted(value)}")
+            if not low <= value <= high:
+                raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {value}")
+        if not isinstance(self.name, str) or len(self.name) > _MOST_NAME:
+            raise ValueError(f"name must be a text of at most {_MOST_NAME} characters")
+        if self.name and not self.name.isprintable():
+            raise ValueError("name must be printable")
+
+    @property
+    def event(self) -> PrivacyEvent:
+        """What the whole plan costs an example."""
+        return PrivacyEvent("dpsgd", float(self.epsilon), float(self.delta), Unit.EXAMPLE)
+
+    def terms(self) -> dict[str, int | float | str]:
+        """Return all numbers of the plan by name, as they are recorded and compared."""
+        kinds: dict[str, Callable[..., int | float | str]] = {"rounds": int, "steps": int}
+        kinds |= dict.fromkeys(_INTERVALS, float)
+        return {name: kind(getattr(self, name)) for name, kind in kinds.items()} | (
+            {"name": self.name} if self.name else {}
+        )
+
+    def mean_size(self, examples: int) -> float:
+        """Return how many of n examples take part in a step on average, which is public."""
+        return float(self.rate) * examples
+
+    def deviation(self, examples: int) -> float:
+        """Return the standard deviation of the noise on each entry of a step's mean gradient."""
+        return self.noise * self.clip / self.mean_size(examples)
+
+    def moved_by_noise(self, examples: int) -> float:
+        """Return the deviation that a round's noise has on each entry, at a step size of 1."""
+        return self.deviation(examples) * math.sqrt(self.steps)
+
+
+_INTERVALS = {
+    "rate": (1e-9, 1.0),
+    "noise": (0.05, 1e4),
+    "clip": (1e-100, 1e100),
+    "epsilon": (0.01, 30.0),
+    "delta": (1e-10, 0.5),
+}

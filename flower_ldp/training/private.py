@@ -1,0 +1,264 @@
+"""Private training for the gate: a round of a plan that the owner's ledger has charged.
+
+:class:`~flower_ldp.clients.DPSGDRelease` lets out the model that :func:`private_training` made for
+the message, from the model that the server sent, and nothing else. docs/dpsgd_release.md has the
+statement, its proof and what is taken on trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, Context, MetricRecord, RecordDict
+from numpy.typing import NDArray
+from torch import nn
+
+from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, current
+from flower_ldp.errors import ReleaseError, quoted
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.training.gradients import ClippedSums, Loss, RowModel
+from flower_ldp.training.noise import grid_unit, noised_whole
+from flower_ldp.training.rows import Data, Examples, Row, Rows, taking_part
+from flower_ldp.training.rowwise import Tensors
+
+#: Makes the optimizer of a round, which begins anew, of the parameters that learn.
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+def private_training(
+    context: Context,
+    model: nn.Module,
+    loss: Loss,
+    data: Data,
+    *,
+    optimizer: MakeOptimizer,
+    like: Sequence[Any],
+    groups: Iterable[Hashable] | None = None,
+    max_rows: int = 1,
+) -> RecordDict:
+    """Train a round by the plan that was charged for this message, and return the reply.
+
+    The round begins from the model that the server sent, whatever the given model's weights are.
+
+    Parameters
+    ----------
+    context : Context
+        The client app's.
+    model : torch.nn.Module
+        Of the arrays that the server sends: its ``state_dict`` has their names and shapes. It
+        holds the trained weights afterwards.
+    loss : callable
+        ``loss(output, target)`` of a batch of one row, as ``torch.nn.functional.cross_entropy``.
+    data : Data
+        Rows of features and a target, read by index, one by one.
+    optimizer : callable
+        Makes the optimizer of the parameters that learn, as
+        ``lambda weights: torch.optim.SGD(weights, lr=0.1)``.
+    like : sequence of array_like
+        A **public** row: what features and target look like. A row of another shape counts as
+        zero.
+    groups : iterable of hashable, optional
+        Of each row, whose it is, where an example is a patient. A row without one counts as zero.
+    max_rows : int
+        Rows of a patient that count in a step; drawn anew for each.
+
+    Returns
+    -------
+    RecordDict
+        For the app's reply. The gate builds its own.
+
+    Raises
+    ------
+    ReleaseError
+        If no round was charged for this message, its steps were used before, or the policy says
+        that an example is a patient and there are no groups.
+    ValueError
+        If the model is not one of the arrays that were sent, or has buffers that training changes.
+    """
+    del context  # the round is found by the gate's own means
+    handover = current(Handover)
+    handover.begin()
+    check_groups(handover.granted.example, groups)
+    training = _Training.of(handover, model, optimizer)
+    strict = handover.rehearsal
+    rows = Rows(data, like, strict=strict)
+    asked = RowModel(model, loss, training.fixed, rows.stand_in, strict)
+    asked.check(training.first())
+    asked.check_gradient(training.first())
+    rng = RandomSource.from_os()
+    # Of its own noise: at a fixed moment it is made while the training runs.
+    handover.prepared(lambda: training.run(None, RandomSource.from_os()))
+    examples = Examples(len(data), groups, max_rows)
+    sums = ClippedSums(
+        asked.gradients, float(handover.granted.plan.clip), training.unit, examples.max_rows
+    )
+    side_by_side = asked.gradients.side_by_side(training.first())
+    summed = _Summed(sums, rows, examples, training.rate, side_by_side, rng)
+    trained = training.run(summed, rng)
+    handover.finish(trained)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in trained.items()})
+    record = ArrayRecord({name: Array(array) for name, array in trained.items()})
+    weight = MetricRecord({"num-examples": handover.granted.examples})
+    return RecordDict({"arrays": record, "metrics": weight})
+
+
+def check_groups(example: str, groups: object) -> None:
+    """Refuse rows without patients where an example is one, and patients where it is a row.
+
+    Raises
+    ------
+    ReleaseError
+        If the app says otherwise than the owner's policy.
+    """
+    if example != UNKNOWN and (groups is None) == (example == "patient"):
+        raise ReleaseError(
+            f"an example is a {example} by the owner's policy: groups= says whose each row is, and "
+            "is given where an example is a patient and only there"
+        )
+
+
+def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the arrays of a message as a model's tensors, each where the model has its own.
+
+    Of parameters that are one tensor under several names only the first is returned.
+
+    Raises
+    ------
+    ValueError
+        If they differ from the model's in names or shapes.
+    """
+    state = model.state_dict()
+    odd = state.keys() ^ sent.keys() or {
+        name for name, value in state.items() if tuple(value.shape) != sent[name].shape
+    }
+    if odd:
+        raise ValueError(f"arrays of the model and of the message differ: {quoted(sorted(odd))}")
+    return {
+        name: torch.from_numpy(np.array(sent[name])).to(value.device, value.dtype)
+        for name, value in state.items()
+        if name not in _twins(model)
+    }
+
+
+def _twins(model: nn.Module) -> dict[str, str]:
+    """Return other names of parameters, each with the first name."""
+    first: dict[int, str] = {}
+    named = [
+        (name, first.setdefault(id(p), name))
+        for name, p in model.named_parameters(remove_duplicate=False)
+    ]
+    return {name: one for name, one in named if name != one}
+
+
+@dataclass(frozen=True)
+class _Summed:
+    """Draws who takes part in a step, and adds up their clipped gradients."""
+
+    sums: ClippedSums
+    rows: Rows
+    examples: Examples
+    rate: float
+    side_by_side: bool
+    rng: RandomSource
+
+    def __call__(self, weights: Tensors) -> torch.Tensor:
+        drawn = taking_part(len(self.examples), self.rate, self.rng)
+        reads = [partial(self._read, int(example)) for example in drawn]
+        return self.sums.total(weights, reads, side_by_side=self.side_by_side)
+
+    def _read(self, example: int) -> list[Row | None]:
+        return [self.rows.read(int(row)) for row in self.examples.rows(example, self.rng)]
+
+
+@dataclass(frozen=True)
+class _Training:
+    """The steps of a round: all that is not about the data."""
+
+    handover: Handover
+    learning: tuple[str, ...]
+    fixed: dict[str, torch.Tensor]
+    twins: dict[str, str]
+    optimizer: MakeOptimizer
+    device: torch.device
+
+    @classmethod
+    def of(cls, handover: Handover, model: nn.Module, optimizer: MakeOptimizer) -> _Training:
+        """Compare the model with the arrays that were sent.
+
+        Raises
+        ------
+        ValueError
+            If they differ in names or shapes, or nothing learns.
+        """
+        found = sent_tensors(handover.sent, model)
+        learning = tuple(name for name, p in model.named_parameters() if p.requires_grad)
+        if not learning:
+            raise ValueError("the model must have a parameter that can be trained")
+        fixed = {name: value for name, value in found.items() if name not in learning}
+        return cls(handover, learning, fixed, _twins(model), optimizer, found[learning[0]].device)
+
+    @property
+    def rate(self) -> float:
+        return float(self.handover.granted.plan.rate)
+
+    @property
+    def size(self) -> int:
+        """Number of entries that learn."""
+        return sum(self.handover.sent[name].size for name in self.learning)
+
+    @property
+    def unit(self) -> float:
+        """The grid of the noise: of public numbers alone, also where other examples are found."""
+        plan = self.handover.granted.plan
+        # No rows for which an addition is rounded: integers are added.
+        return grid_unit(float(plan.noise), float(plan.clip), 0.0, self.size)
+
+    def run(self, summed: _Summed | None, rng: RandomSource) -> dict[str, NDArray[Any]]:
+        """Take all steps of the round and return the model; without data, by noise alone."""
+        plan, examples = self.handover.granted.plan, self.handover.granted.examples
+        weights = self._weights()
+        first = {name: p.detach().clone() for name, p in weights.items()}
+        stepping = self.optimizer(list(weights.values()))
+        size, mean = self.size, plan.mean_size(examples)
+        for _ in range(plan.steps):
+            now = {name: p.detach() for name, p in weights.items()}
+            total = torch.zeros(size, dtype=torch.int64) if summed is None else summed(now)
+            self._give(weights, first, noised_whole(total, self.unit, rng) / mean)
+            stepping.step()
+        trained = {name: _array(p) for name, p in weights.items()}
+        tied = {name: trained[one] for name, one in self.twins.items() if one in trained}
+        return {**self.handover.sent, **trained, **tied}
+
+    def first(self) -> dict[str, torch.Tensor]:
+        """Return the weights that the round begins from."""
+        return {name: p.detach() for name, p in self._weights().items()}
+
+    def _weights(self) -> dict[str, nn.Parameter]:
+        return {
+            name: nn.Parameter(torch.from_numpy(np.array(self.handover.sent[name])).to(self.device))
+            for name in self.learning
+        }
+
+    def _give(
+        self,
+        weights: Mapping[str, nn.Parameter],
+        first: Tensors,
+        gradient: torch.Tensor,
+    ) -> None:
+        """Set the gradients of a step; FedProx's proximal term comes after clipping and noise."""
+        start = 0
+        for name, p in weights.items():
+            own = gradient[start : start + p.numel()].reshape(p.shape)
+            start += p.numel()
+            p.grad = own.to(p.device, p.dtype)
+            if self.handover.proximal:
+                p.grad += self.handover.proximal * (p.detach() - first[name])
+
+
+def _array(parameter: nn.Parameter) -> NDArray[Any]:
+    return parameter.detach().cpu().numpy().copy()

@@ -1,0 +1,147 @@
+"""Means and quantiles of columns: paid for once, kept, and private for an example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.clients import private_means, private_quantiles
+from flower_ldp.errors import RefusalError
+from flower_ldp.mechanisms import ExampleCounts, ExampleMean
+from tests.messages import context
+
+POLICY = """
+data_id: ward
+ledger: ledger.sqlite
+mode: deployment
+example: {example}
+examples: 4
+messages:
+  train:
+    example_mean: {{epsilon: 1.0, unit: example}}
+    example_counts: {{epsilon: 1.0, unit: example}}
+budgets:
+  example:
+    life: {{epsilon: 2.0}}
+"""
+ROWS: list[Any] = [[1.0, 40.0], [2.0, 60.0], [3.0, 80.0], [2.0, 20.0]]
+BOUNDS: dict[str, Any] = {"lower": [0.0, 0.0], "upper": [4.0, 100.0], "epsilon": 1.0}
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExampleMean, "noised", lambda self, total, rng: total)
+    monkeypatch.setattr(ExampleCounts, "randomize", lambda self, rows, rng: self.total(rows))
+
+
+def owner(folder: Path, example: str = "row") -> Context:
+    (folder / "policy.yaml").write_text(POLICY.format(example=example))
+    if not (folder / "ledger.sqlite").exists():
+        Ledger.open(folder / "ledger.sqlite", create=True).close()
+    found = context()
+    found.node_config["ldp-policy"] = str(folder / "policy.yaml")
+    return found
+
+
+def costs(folder: Path) -> list[str]:
+    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
+        ledger.verify()
+        return [str(event.cost) for entry in ledger.entries() for event in entry.events]
+
+
+@pytest.mark.usefixtures("silent")
+def test_means_are_those_of_the_columns(tmp_path: Path) -> None:
+    found = private_means(owner(tmp_path), ROWS, **BOUNDS)
+    assert found == pytest.approx([2.0, 50.0], abs=0.1)
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_row_that_fails_counts_as_the_lower_bounds(tmp_path: Path) -> None:
+    class Rows:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            if index == 2:
+                raise OSError("no such scan")
+            return ROWS[index] if index else [1.0, 40.0, 7.0]
+
+    found = private_means(owner(tmp_path), Rows(), **BOUNDS)
+    assert found == pytest.approx([1.0, 20.0], abs=0.1)
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_patient_counts_once(tmp_path: Path) -> None:
+    groups = ["ann", "ann", "ben", None]
+    given = owner(tmp_path, "patient")
+    found = private_means(given, ROWS, **BOUNDS, groups=groups)
+    assert found == pytest.approx([(1.5 + 3) / 4, (50 + 80) / 4], abs=0.1)
+    edges = [[0.0, 1.75, 2.5, 4.0], [0.0, 30.0, 70.0, 100.0]]
+    shares = private_quantiles(
+        given, ROWS, edges=edges, shares=(0.5, 0.9), epsilon=1.0, groups=groups
+    )
+    assert shares.tolist() == [[2.5, 70.0], [4.0, 100.0]]
+
+
+def test_numbers_are_paid_for_once_and_the_same_ever_after(tmp_path: Path) -> None:
+    first = private_means(owner(tmp_path), ROWS, **BOUNDS)
+    again = owner(tmp_path)
+    again.run_id = 99
+    assert private_means(again, [[0.0, 0.0]] * 4, **BOUNDS).tolist() == first.tolist()
+    assert costs(tmp_path) == ["epsilon 1"]
+    assert private_means(again, ROWS, **BOUNDS, name="other").tolist() != first.tolist()
+    with pytest.raises(RefusalError) as caught:
+        private_means(again, ROWS, **BOUNDS, name="third")
+    assert caught.value.code == "ldp:refused:budget"
+
+
+def test_the_columns_parts_add_up_to_no_more_than_what_is_charged(tmp_path: Path) -> None:
+    for columns in (1, 3, 7, 30, 49):
+        from flower_ldp.clients.dpsgd.scaling import _part
+
+        assert _part(1.0, columns) * columns <= 1.0
+        assert _part(0.1, columns) * columns <= 0.1
+
+
+def test_a_name_with_other_parameters_is_refused(tmp_path: Path) -> None:
+    private_means(owner(tmp_path), ROWS, **BOUNDS)
+    with pytest.raises(RefusalError) as caught:
+        private_means(owner(tmp_path), ROWS, **{**BOUNDS, "upper": [5.0, 100.0]})
+    assert caught.value.code == "ldp:refused:repeat"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lower": [0.0]},
+        {"lower": [9.0, 0.0]},
+        {"epsilon": 0.0},
+        {"name": ""},
+        {"groups": [1, 2, 3, 4]},
+    ],
+)
+def test_what_is_wrong_costs_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"must|given"):
+        private_means(owner(tmp_path), ROWS, **{**BOUNDS, **changes})
+    assert costs(tmp_path) == []
+
+
+def test_what_the_policy_does_not_allow_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RefusalError) as caught:
+        private_means(owner(tmp_path), ROWS, **{**BOUNDS, "epsilon": 1.5})
+    assert caught.value.code == "ldp:refused:policy"
+
+
+def test_the_noise_is_as_wide_as_the_mechanism_says(tmp_path: Path) -> None:
+    """Forty columns of one value: their spread is that of the noise."""
+    zeros = [[0.0] * 40] * 4
+    bounds = {"lower": [-1.0] * 40, "upper": [1.0] * 40}
+    found = private_means(owner(tmp_path), zeros, **bounds, epsilon=1.0)
+    wanted = ExampleMean(1.0 / 40, 4, -1.0, 1.0).standard_deviation
+    # The mean magnitude of 40 Laplace draws is within 5 of its deviations.
+    assert np.abs(found).mean() == pytest.approx(wanted / 2**0.5, rel=5 / 40**0.5)

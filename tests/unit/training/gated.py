@@ -1,0 +1,124 @@
+"""A site with a policy, a plan and a ledger, and an app that trains through the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from flower_ldp.accounting.ledger import Entry, Ledger
+from flower_ldp.clients import DPSGDRelease, LdpMod
+from flower_ldp.training import private_training
+from tests.messages import context, message, record
+
+#: Enough noise for (8, 1e-2) in 2 rounds of 3 steps at full rate.
+NOISE = 2.1
+POLICY = """
+data_id: ward
+ledger: ledger.sqlite
+mode: {mode}
+example: {example}
+examples: {examples}
+messages:
+  train:
+    dpsgd:
+      epsilon: 8.0
+      delta: 1.0e-2
+      unit: example
+      plan: {plan}
+budgets:
+  example:
+    life: {{epsilon: {life}, delta: 0.5}}
+answer_after: {moment}
+"""
+PLAN = "{rounds: 2, steps: 3, rate: 1.0, noise: 2.1, clip: 1.0}"
+Task = Callable[[Message, Context], Message]
+
+
+def linear() -> nn.Module:
+    return nn.Linear(2, 1)
+
+
+def squares(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return ((output - target) ** 2).mean()
+
+
+def descent(weights: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(weights, lr=0.1)
+
+
+LIKE = (torch.zeros(2), torch.zeros(1))
+ROWS = [(torch.tensor([float(i), 1.0]), torch.tensor([float(i % 3)])) for i in range(8)]
+MODEL = {"weight": np.zeros((1, 2), dtype=np.float32), "bias": np.zeros(1, dtype=np.float32)}
+
+
+@dataclass
+class Site:
+    """A data owner's folder, and the app that runs there."""
+
+    folder: Path
+    mode: str = "deployment"
+    example: str = "row"
+    examples: int = 8
+    life: float = 100.0
+    plan: str = PLAN
+    moment: str = "{}"
+    arguments: dict[str, Any] = field(default_factory=dict)
+    task: Task | None = None
+
+    def __post_init__(self) -> None:
+        (self.folder / "policy.yaml").write_text(
+            POLICY.format(**{name: getattr(self, name) for name in vars(self)})
+        )
+        if not (self.folder / "ledger.sqlite").exists():
+            Ledger.open(self.folder / "ledger.sqlite", create=True).close()
+
+    @property
+    def context(self) -> Context:
+        found = context()
+        found.node_config["ldp-policy"] = str(self.folder / "policy.yaml")
+        return found
+
+    def train(self, sent: Message, given: Context) -> Message:
+        settings = {"optimizer": descent, "like": LIKE, **self.arguments}
+        model = settings.pop("model", linear)()
+        loss, data = settings.pop("loss", squares), settings.pop("data", ROWS)
+        return Message(private_training(given, model, loss, data, **settings), reply_to=sent)
+
+    def app(self, release: DPSGDRelease | None = None) -> ClientApp:
+        app = ClientApp(mods=[LdpMod(train=release or DPSGDRelease())])
+        app.train()(self.train if self.task is None else self.task)
+        return app
+
+    def ask(
+        self,
+        message_id: str = "m-1",
+        arrays: Mapping[str, Any] = MODEL,
+        config: Mapping[str, Any] | None = None,
+    ) -> Message:
+        fields = ConfigRecord({"server-round": 1, **(config or {})})
+        content = RecordDict({"arrays": record(arrays), "config": fields})
+        return self.app()(message(content, message_id=message_id), self.context)
+
+    def entries(self) -> list[Entry]:
+        with Ledger.open(self.folder / "ledger.sqlite", read_only=True) as ledger:
+            ledger.verify()
+            return list(ledger.entries())
+
+    def counts(self) -> dict[Any, int]:
+        with Ledger.open(self.folder / "ledger.sqlite", read_only=True) as ledger:
+            return ledger.counts("ward")
+
+
+def weights(reply: Message) -> np.ndarray[Any, Any]:
+    """Return the weights of a reply, in one vector."""
+    assert not reply.has_error(), reply.error
+    arrays = reply.content.array_records["arrays"]
+    return np.concatenate([arrays[name].numpy().ravel() for name in MODEL])

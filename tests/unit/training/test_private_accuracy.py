@@ -1,0 +1,161 @@
+"""Right predictions, counted example by example and released with noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("scipy")
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from torch import nn
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.clients import AccuracyRelease, LdpMod
+from flower_ldp.mechanisms import ExampleMean
+from flower_ldp.simulation import run_in_process
+from flower_ldp.training import private_accuracy
+from tests.messages import message, record
+from tests.unit.training.gated import Site
+
+POLICY = """
+data_id: ward
+ledger: ledger.sqlite
+mode: {mode}
+example: {example}
+examples: 5
+messages:
+  evaluate:
+    example_mean: {{epsilon: 2.0, unit: example}}
+budgets:
+  example:
+    life: {{epsilon: 5.0}}
+"""
+LIKE = (torch.zeros(2), torch.tensor(0))
+#: The model predicts class 1 where the first feature is above 0: four rows are right.
+MODEL = {
+    "weight": np.array([[0.0, 0.0], [1.0, 0.0]], dtype=np.float32),
+    "bias": np.zeros(2, dtype=np.float32),
+}
+ROWS: list[Any] = [
+    (torch.tensor([1.0, 0.0]), 1),
+    (torch.tensor([2.0, 0.0]), 1),
+    (torch.tensor([-1.0, 0.0]), 0),
+    (torch.tensor([3.0, 0.0]), 1),
+    (torch.tensor([1.0, 0.0]), 0),
+]
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExampleMean, "noised", lambda self, total, rng: total)
+
+
+class Ward:
+    """A site that is evaluated."""
+
+    def __init__(self, folder: Path, data: Any = ROWS, **policy: str) -> None:
+        self.folder, self.data, self.arguments = folder, data, {}
+        text = POLICY.format(**{"mode": "deployment", "example": "row", **policy})
+        (folder / "policy.yaml").write_text(text)
+        Ledger.open(folder / "ledger.sqlite", create=True).close()
+        self.arguments: dict[str, Any] = {}
+
+    def evaluate(self, sent: Message, given: Context) -> Message:
+        settings = {"like": LIKE, **self.arguments}
+        return Message(
+            private_accuracy(given, nn.Linear(2, 2), self.data, **settings), reply_to=sent
+        )
+
+    def app(self, task: Callable[..., Message] | None = None) -> ClientApp:
+        app = ClientApp(mods=[LdpMod(evaluate=AccuracyRelease(2.0))])
+        app.evaluate()(task or self.evaluate)
+        return app
+
+    def ask(self, message_id: str = "m-1", task: Callable[..., Message] | None = None) -> Message:
+        content = RecordDict({"arrays": record(MODEL), "config": ConfigRecord({})})
+        given = Site.context.fget(self)  # type: ignore[attr-defined]
+        return self.app(task)(message(content, kind="evaluate", message_id=message_id), given)
+
+    def share(self, *given: Any) -> float:
+        reply = self.ask(*given)
+        assert not reply.has_error(), reply.error
+        (metrics,) = reply.content.metric_records.values()
+        assert set(metrics) == {"accuracy", "num-examples"}
+        assert metrics["num-examples"] == 5
+        return float(metrics["accuracy"])  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("silent")
+def test_right_predictions_are_counted_by_the_model_that_was_sent(tmp_path: Path) -> None:
+    assert Ward(tmp_path).share() == 0.8
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("bad", [(torch.zeros(3), 0), (torch.ones(2), "x"), None, (torch.ones(2),)])
+def test_a_row_that_fails_is_wrong_and_changes_nothing_else(tmp_path: Path, bad: Any) -> None:
+    assert Ward(tmp_path, [*ROWS[:1], bad, *ROWS[2:]]).share() == pytest.approx(0.6)
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_patient_counts_once(tmp_path: Path) -> None:
+    ward = Ward(tmp_path, example="patient")
+    ward.arguments = {"groups": [0, 1, 2, 3, 3], "max_rows": 2}
+    assert ward.share() == pytest.approx(3.5 / 5)
+
+
+def test_each_evaluation_is_paid_for_and_given_again(tmp_path: Path) -> None:
+    ward = Ward(tmp_path)
+    assert ward.share() == ward.share()
+    ward.share("m-2")
+    assert ward.ask("m-3").error.reason == "ldp:refused:budget"
+    with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
+        assert [str(entry.events[0].cost) for entry in ledger.entries()] == ["epsilon 2"] * 2
+
+
+@pytest.mark.usefixtures("silent")
+def test_an_app_that_does_not_count_leaves_what_tells_nothing(tmp_path: Path) -> None:
+    def raises(sent: Message, given: Context) -> Message:
+        raise OSError("no such file")
+
+    assert Ward(tmp_path).share("m-1", raises) == 0.5
+
+
+def test_patients_and_rows_share_no_account(tmp_path: Path) -> None:
+    """What was paid per row bounds nothing per patient, and the other way round."""
+    patients = Ward(tmp_path, example="patient")
+    patients.arguments = {"groups": range(5)}
+    patients.share()
+    patients.share("m-2")  # its own kind goes on
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    ward = Ward(rows)
+    ward.share()
+    for folder, example in ((tmp_path, "row"), (rows, "patient")):
+        text = POLICY.format(mode="deployment", example=example)
+        (folder / "policy.yaml").write_text(text.replace("5.0}", "50.0}"))
+    assert patients.ask("m-3").error.reason == "ldp:refused:policy"
+    assert ward.ask("m-3").error.reason == "ldp:refused:policy"
+
+
+def test_fedavg_evaluates_on_clients_as_ever(tmp_path: Path) -> None:
+    ward, server, found = Ward(tmp_path, mode="simulation"), ServerApp(), []
+
+    @server.main()
+    def main(grid: Grid, _: Context) -> None:
+        strategy = FedAvg(fraction_train=0.0)
+        found.append(strategy.start(grid, record(MODEL), num_rounds=1))
+
+    node = {"ldp-policy": str(tmp_path / "policy.yaml")}
+    run_in_process(server, ward.app(), 2, node_config=node)
+    assert set(found[0].evaluate_metrics_clientapp[1]) == {"accuracy"}

@@ -1,0 +1,377 @@
+"""Failure is per patient: a row that fails counts as zero, and nothing else changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("scipy")
+
+import numpy as np
+import torch
+from flwr.app import Context, Message
+from torch import nn
+
+from flower_ldp.clients.dpsgd.groups import named
+from flower_ldp.mechanisms import RandomSource
+from flower_ldp.training import private
+from flower_ldp.training.gradients import ClippedSums, RowModel
+from flower_ldp.training.rows import Examples, taking_part
+from flower_ldp.training.rowwise import RowWise
+from tests.unit.training.gated import LIKE, ROWS, Site, squares, weights
+from tests.unit.training.test_private_training import expected
+
+#: The grid of sums.
+UNIT = 2.0**-40
+
+
+@pytest.fixture(autouse=True)
+def _silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add no noise, so that what is computed can be compared."""
+    monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
+
+
+class Data:
+    """Rows, one of which does something else when it is read."""
+
+    def __init__(self, place: int, read: Callable[[], Any]) -> None:
+        self._place, self._read = place, read
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._read() if index == self._place else ROWS[index]
+
+
+def raises(error: BaseException) -> Callable[[], Any]:
+    def read() -> Any:
+        raise error
+
+    return read
+
+
+def row(features: Any, target: Any = (1.0,)) -> Callable[[], Any]:
+    return lambda: (features, torch.tensor(target) if isinstance(target, tuple) else target)
+
+
+class Odd:
+    """Has a shape and no values."""
+
+    shape = (2,)
+
+    def __array__(self, *_: Any) -> Any:
+        raise ValueError("no array")
+
+
+FAILING: dict[str, Callable[[], Any]] = {
+    "raises": raises(OSError("no such scan")),
+    "memory": raises(MemoryError()),
+    "exits": raises(SystemExit(3)),
+    "no tuple": lambda: 7,
+    "nothing": lambda: None,
+    "three parts": lambda: (torch.zeros(2), torch.zeros(1), torch.zeros(1)),
+    "another shape": row(torch.ones(3)),
+    "no axes": row(1.0),
+    "text": row("scan"),
+    "an object": row(Odd()),
+    "complex": row(torch.ones(2, dtype=torch.complex64)),
+    "nan": row(torch.tensor([math.nan, 1.0])),
+    "infinite": row(torch.tensor([math.inf, 1.0])),
+    "a target that is nan": row(torch.ones(2), (math.nan,)),
+    "a gradient that is infinite": row(torch.tensor([3e38, 3e38]), (-3e38,)),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_row_that_fails_counts_as_zero_and_no_other_does(tmp_path: Path, name: str) -> None:
+    """To the last bit: the others' gradients are the same, whatever this row is."""
+    found = weights(Site(tmp_path, arguments={"data": Data(3, FAILING[name])}).ask())
+    assert found == pytest.approx(expected([[r] for i, r in enumerate(ROWS) if i != 3]), rel=1e-5)
+    other = tmp_path / "other"
+    other.mkdir()
+    reads = Data(3, FAILING["raises"])
+    assert found.tolist() == weights(Site(other, arguments={"data": reads}).ask()).tolist()
+
+
+class ByHand(nn.Module):
+    """A model that cannot be computed side by side, and raises for some rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.zeros(1, 2)), nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if float(x[0, 0]) == 3.0:
+            raise ZeroDivisionError("three")
+        return x @ self.weight.T + self.bias
+
+
+def test_a_model_that_raises_for_a_row_is_asked_row_by_row(tmp_path: Path) -> None:
+    found = weights(Site(tmp_path, arguments={"model": ByHand}).ask())
+    assert found == pytest.approx(expected([[r] for i, r in enumerate(ROWS) if i != 3]), rel=1e-5)
+
+
+@pytest.mark.parametrize("target", [3, 99, -1])
+def test_a_label_that_is_none_fails_for_its_row_alone(target: int) -> None:
+    model, like = nn.Linear(2, 3), (torch.zeros(2), torch.tensor(0))
+    sums = ClippedSums(
+        RowModel(model, nn.functional.cross_entropy, {}, like).gradients, 1.0, UNIT, 1
+    )
+    at = {name: p.detach() for name, p in model.named_parameters()}
+    good = [(torch.tensor([1.0, i]), torch.tensor(i)) for i in range(3)]
+    bad = (torch.ones(2), torch.tensor(target))
+    assert sums.gradients.side_by_side(at)
+
+    def total(*rows: Any) -> torch.Tensor:
+        return sums.total(at, [lambda r=r: [r] for r in rows], side_by_side=True)
+
+    assert total(*good, bad).equal(total(*good, None))
+    assert (total(*good, bad) - total(*good)).abs().max() * UNIT < 1e-6
+
+
+def test_one_example_moves_a_sum_by_twice_the_clip_at_most() -> None:
+    like = (torch.zeros(2), torch.zeros(1))
+    model = nn.Linear(2, 1)
+    sums = ClippedSums(RowModel(model, squares, {}, like).gradients, 0.5, UNIT, 1)
+    at = {name: p.detach() for name, p in model.named_parameters()}
+    extremes = [
+        (torch.tensor([s * 1e6, 1e6]), torch.tensor([t])) for s in (-1, 1) for t in (-9.0, 9.0)
+    ]
+    totals = [
+        sums.total(at, [lambda r=r: [r] for r in [*ROWS, one]], side_by_side=True)
+        for one in [*extremes, None]
+    ]
+    moved = [float((a - b).double().norm()) * UNIT for a in totals for b in totals]
+    assert max(moved) <= 2 * 0.5 * (1 + 1e-9)
+    far = max(float((a - totals[-1]).double().norm()) for a in totals)
+    assert far * UNIT == pytest.approx(0.5)
+
+
+def test_what_one_example_adds_changes_no_bit_of_what_the_others_do() -> None:
+    asked = RowModel(nn.Linear(2, 1), squares, {}, LIKE)
+    sums = ClippedSums(asked.gradients, 0.5, UNIT, 1)
+    at = {name: p.detach() for name, p in asked.model.named_parameters()}
+
+    def total(rows: list[Any]) -> torch.Tensor:
+        return sums.total(at, [lambda r=r: [r] for r in rows], side_by_side=True)
+
+    nobody = [None] * len(ROWS)
+    for one in [*ROWS, (torch.tensor([1e6, -1e6]), torch.tensor([9.0]))]:
+        assert total([*ROWS, one]).equal(total([*ROWS, None]) + total([*nobody, one]))
+
+
+# Patients.
+
+WARD = [0, 0, 0, 1, 1, 2, None, ""]
+
+
+def site_of_patients(folder: Path, **arguments: Any) -> Site:
+    given = {"groups": WARD, "max_rows": 3, **arguments}
+    return Site(folder, example="patient", examples=3, arguments=given)
+
+
+def by_patient(without: int = -1) -> list[list[Any]]:
+    return [
+        [r for i, (r, g) in enumerate(zip(ROWS, WARD, strict=True)) if g == p and i != without]
+        for p in range(3)
+    ]
+
+
+def test_a_patient_has_one_clipped_sum_and_a_row_without_one_is_zero(tmp_path: Path) -> None:
+    found = weights(site_of_patients(tmp_path).ask())
+    assert found == pytest.approx(expected(by_patient(), examples=3), rel=1e-5)
+    (entry, mark, _) = Site(tmp_path, example="patient", examples=3).entries()
+    assert '"example":"patient"' in entry.parameters
+    assert mark.data_id == "ward#patients:unit/mark"
+
+
+def test_a_patients_other_rows_count_where_one_fails(tmp_path: Path) -> None:
+    found = weights(site_of_patients(tmp_path, data=Data(1, FAILING["raises"])).ask())
+    assert found == pytest.approx(expected(by_patient(without=1), examples=3), rel=1e-5)
+
+
+def test_at_most_max_rows_of_a_patient_count(tmp_path: Path) -> None:
+    reads: list[int] = []
+
+    class Counted:
+        def __len__(self) -> int:
+            return len(ROWS)
+
+        def __getitem__(self, index: int) -> Any:
+            reads.append(WARD[index])  # type: ignore[arg-type]
+            return ROWS[index]
+
+    site_of_patients(tmp_path, data=Counted(), max_rows=2).ask()
+    assert [reads.count(p) for p in range(3)] == [3 * 2, 3 * 2, 3 * 1]
+
+
+def test_more_or_fewer_patients_than_the_policy_says_change_no_form(tmp_path: Path) -> None:
+    groups = [0, 1, 2, 3, 4, 5, 6, 7]
+    found = weights(site_of_patients(tmp_path, groups=groups).ask())
+    assert found == pytest.approx(expected([[r] for r in ROWS], examples=3), rel=1e-5)
+
+
+def test_groups_of_another_length_leave_rows_without_one(tmp_path: Path) -> None:
+    found = weights(site_of_patients(tmp_path, groups=WARD[:5]).ask())
+    assert found == pytest.approx(expected(by_patient()[:2], examples=3), rel=1e-5)
+
+
+@pytest.mark.parametrize(("example", "groups"), [("patient", None), ("row", WARD)])
+def test_groups_are_given_where_an_example_is_a_patient_and_only_there(
+    tmp_path: Path, example: str, groups: Any
+) -> None:
+    site = Site(tmp_path, mode="simulation", example=example, arguments={"groups": groups})
+    assert site.ask().error.reason == "ldp:failed"
+
+
+@pytest.mark.parametrize(
+    ("group", "is_one"),
+    [(0, True), ("a", True), (None, False), ("", False), (math.nan, False), ([], False)],
+)
+def test_what_says_whose_a_row_is(group: object, is_one: bool) -> None:
+    assert named(group) is is_one
+
+
+def test_examples_of_rows_take_each_row_once() -> None:
+    examples = Examples(5)
+    rng = RandomSource.from_os()
+    assert [examples.rows(i, rng).tolist() for i in range(len(examples))] == [[i] for i in range(5)]
+    with pytest.raises(ValueError, match="max_rows"):
+        Examples(5, [1, 2], 0)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.5, 1.0, 2.0**-64, 2.0**-70])
+def test_each_takes_part_by_a_coin_of_the_rate(rate: float) -> None:
+    number = 40_000
+    drawn = taking_part(number, rate, RandomSource.seeded(3))
+    assert len(set(drawn.tolist())) == len(drawn)
+    # 1e-6 lies within 5 deviations of a binomial of this size.
+    slack = 5 * math.sqrt(number * rate * (1 - rate))
+    assert abs(len(drawn) - number * rate) <= slack + (rate < 1e-9)
+
+
+# Models.
+
+
+class Normed(nn.Module):
+    """A model with averages that training changes, unless it is told to leave them alone."""
+
+    def __init__(self, training: bool) -> None:
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(2), nn.Linear(2, 1)
+        self.train(training)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.norm(x))  # type: ignore[no-any-return]
+
+
+class Tied(nn.Module):
+    """A model with one weight under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))[:, :1]  # type: ignore[no-any-return]
+
+
+def test_a_weight_of_two_names_is_one_weight(tmp_path: Path) -> None:
+    sent = {name: np.eye(2, dtype=np.float32) for name in ("first.weight", "second.weight")}
+    reply = Site(tmp_path, arguments={"model": Tied}).ask(arrays=sent)
+    found = {n: a.numpy() for n, a in reply.content.array_records["arrays"].items()}
+    assert found["first.weight"].tolist() == found["second.weight"].tolist()
+    assert found["first.weight"].tolist() != sent["first.weight"].tolist()
+
+
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_gradients_are_there_whatever_the_app_told_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side_by_side: bool
+) -> None:
+    monkeypatch.setattr(RowWise, "side_by_side", lambda self, weights: side_by_side)
+
+    def without_gradients(sent: Message, given: Context) -> Message:
+        with torch.no_grad():
+            return Site.train(site, sent, given)
+
+    site = Site(tmp_path, task=without_gradients)
+    assert weights(site.ask()) == pytest.approx(expected([[r] for r in ROWS]), rel=1e-5)
+
+
+def test_a_loss_without_a_gradient_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    detached = {"loss": lambda output, target: squares(output.detach(), target)}
+    site = Site(tmp_path, mode="simulation", arguments=detached)
+    assert site.ask().error.reason == "ldp:failed"
+    assert "no gradient on the public row" in caplog.text
+
+
+def arrays(model: nn.Module) -> dict[str, Any]:
+    return {name: value.numpy() for name, value in model.state_dict().items()}
+
+
+def test_batch_norm_is_refused_with_advice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, mode="simulation", arguments={"model": lambda: Normed(True)})
+    reply = site.ask(arrays=arrays(Normed(True)))
+    assert reply.error.reason == "ldp:failed"
+    assert "GroupNorm" in caplog.text
+
+
+def test_constant_buffers_pass_and_leave_as_they_came(tmp_path: Path) -> None:
+    sent = arrays(Normed(False))
+    sent["norm.running_mean"] = np.array([0.5, -0.5], dtype=np.float32)
+    reply = Site(tmp_path, arguments={"model": lambda: Normed(False)}).ask(arrays=sent)
+    found = {n: a.numpy() for n, a in reply.content.array_records["arrays"].items()}
+    for name in ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked"):
+        assert found[name].tolist() == sent[name].tolist()
+        assert found[name].dtype == sent[name].dtype
+    assert found["out.weight"].tolist() != sent["out.weight"].tolist()
+
+
+class Counts(nn.Module):
+    """A model with a buffer of its own that counts the passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(2, 1)
+        self.register_buffer("passes", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += 1
+        return self.out(x)  # type: ignore[no-any-return]
+
+
+def test_a_buffer_that_training_changes_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, mode="simulation", arguments={"model": Counts})
+    assert site.ask(arrays=arrays(Counts())).error.reason == "ldp:failed"
+    assert "passes" in caplog.text
+
+
+@pytest.mark.parametrize("like", [(torch.zeros(3), torch.zeros(1)), LIKE[:1], ()])
+def test_a_public_row_that_does_not_fit_is_refused(
+    tmp_path: Path, like: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, mode="simulation", arguments={"like": like})
+    assert site.ask().error.reason == "ldp:failed"
+    assert "public row" in caplog.text
+
+
+def test_a_model_of_other_arrays_than_were_sent_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, mode="simulation", arguments={"model": lambda: nn.Linear(3, 1)})
+    assert site.ask().error.reason == "ldp:failed"
+    assert "weight" in caplog.text

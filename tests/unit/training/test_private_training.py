@@ -1,0 +1,413 @@
+"""A round of private training through the gate: the charge, the marks, the model, the reply."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("scipy")
+
+import numpy as np
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from flower_ldp.accounting.dpsgd import SampledGaussian
+from flower_ldp.clients import DPSGDRelease, LdpMod, Rehearsal
+from flower_ldp.mechanisms import TrainingPlan
+from flower_ldp.training import gradients, private
+from flower_ldp.wire.training_plan import plan_fields
+from tests.messages import message, record, wait_for_counts
+from tests.unit.training.gated import (
+    LIKE,
+    MODEL,
+    NOISE,
+    ROWS,
+    Site,
+    descent,
+    linear,
+    squares,
+    weights,
+)
+
+PROPOSED = TrainingPlan(3, 1, 1.0, 1.5, 1.0, 8.0, 1e-2)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flower_ldp.clients.rehearsal._held", OrderedDict())
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add no noise, so that what is computed can be compared."""
+    monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
+
+
+def expected(
+    rows: list[Any], *, steps: int = 3, examples: int = 8, clip: float = 1.0, mu: float = 0.0
+) -> np.ndarray[Any, Any]:
+    """Return DP-SGD's model without noise, of examples that are lists of rows."""
+    model = linear()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    for _ in range(steps):
+        total = torch.zeros(3, dtype=torch.float64)
+        for example in rows:
+            own = torch.zeros(3, dtype=torch.float64)
+            for x, y in example:
+                found = torch.autograd.grad(squares(model(x[None]), y[None]), model.parameters())
+                own += torch.cat([g.ravel() for g in found]).double()
+            total += own * min(1.0, clip / max(float(own.norm()), 1e-300))
+        now = torch.cat([p.detach().ravel() for p in model.parameters()])
+        moved = now - 0.1 * ((total / examples).float() + mu * now)
+        with torch.no_grad():
+            model.weight.copy_(moved[:2][None])
+            model.bias.copy_(moved[2:])
+    return np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
+
+
+def test_the_noise_of_these_tests_is_enough() -> None:
+    assert SampledGaussian(NOISE, 1.0, 6).delta(8.0) <= 1e-2
+
+
+def test_the_plan_is_charged_once_and_each_round_is_marked(site: Site) -> None:
+    for message_id in ("m-1", "m-2"):
+        assert not site.ask(message_id).has_error()
+    plan, first, second = site.entries()
+    (event,) = plan.events
+    assert (event.mechanism, event.unit, str(event.cost)) == (
+        "dpsgd",
+        "example",
+        "epsilon 8, delta 0.01",
+    )
+    terms = json.loads(plan.parameters)
+    assert (terms["rounds"], terms["steps"], terms["rate"], terms["noise"]) == (2, 3, 1.0, 2.1)
+    assert (terms["examples"], terms["example"]) == (8, "row")
+    assert (plan.data_id, plan.releases, plan.sealed) == ("ward", 0, False)
+    for entry in (first, second):
+        assert (entry.events, entry.releases, entry.sealed) == ((), 1, True)
+        assert entry.data_id.startswith("ward#rows:")
+
+
+def test_more_rounds_than_the_plan_has_are_refused(site: Site) -> None:
+    site.ask("m-1")
+    site.ask("m-2")
+    assert site.ask("m-3").error.reason == "ldp:refused:budget"
+    assert len(site.entries()) == 3
+
+
+def test_a_round_is_marked_as_used_before_the_app_sees_the_message(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def dies(sent: Message, given: Context) -> Message:
+        seen.append(len(Site.entries(site)))
+        raise KeyboardInterrupt
+
+    site = Site(tmp_path, task=dies)
+    with pytest.raises(KeyboardInterrupt):
+        site.ask("m-1")
+    assert seen == [2]
+    # Nothing of it left, and nothing will: its steps are used.
+    assert site.ask("m-1").error.reason == "ldp:refused:repeat"
+
+
+def test_a_message_that_comes_again_gets_the_stored_model(site: Site) -> None:
+    first, again = site.ask("m-1"), site.ask("m-1")
+    assert weights(first).tolist() == weights(again).tolist()
+    assert len(site.entries()) == 2
+    assert site.counts()["again"] == 1
+
+
+def test_a_stored_model_that_was_changed_or_is_gone_is_refused(site: Site) -> None:
+    site.ask("m-1")
+    (file,) = (site.folder / "ledger.sqlite.models").iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+    kept = file.read_bytes()
+    os.chmod(file, 0o600)
+    file.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    assert site.ask("m-1").error.reason == "ldp:refused:ledger"
+    file.unlink()
+    assert site.ask("m-1").error.reason == "ldp:refused:repeat"
+
+
+def test_the_same_message_with_another_model_is_refused(site: Site) -> None:
+    site.ask("m-1")
+    other = {**MODEL, "bias": np.ones(1, dtype=np.float32)}
+    assert site.ask("m-1", other).error.reason == "ldp:refused:repeat"
+
+
+def test_the_reply_is_an_ordinary_one(site: Site) -> None:
+    content = site.ask().content
+    assert list(content) == ["arrays", "metrics"]
+    assert {n: (a.shape, a.dtype) for n, a in content.array_records["arrays"].items()} == {
+        name: (array.shape, str(array.dtype)) for name, array in MODEL.items()
+    }
+    assert dict(content.metric_records["metrics"]) == {"num-examples": 8}
+
+
+@pytest.mark.usefixtures("silent")
+def test_without_noise_it_is_clipped_descent_from_the_model_that_was_sent(site: Site) -> None:
+    assert weights(site.ask()) == pytest.approx(expected([[row] for row in ROWS]), rel=1e-5)
+
+
+def test_the_noise_has_the_deviation_of_the_plan(tmp_path: Path) -> None:
+    """On a model of many weights whose gradients are zero: 0.1 * 2.1 * sqrt(3) / 8 an entry."""
+    model = {"weight": np.zeros((1, 4000), np.float32), "bias": np.zeros(1, np.float32)}
+    site = Site(
+        tmp_path,
+        arguments={
+            "model": lambda: nn.Linear(4000, 1),
+            "data": [(torch.zeros(4000), torch.zeros(1))] * 8,
+            "like": (torch.zeros(4000), torch.zeros(1)),
+            "loss": lambda output, target: (0.0 * output).sum(),
+        },
+    )
+    found = weights(site.ask(arrays=model))
+    wanted = 0.1 * NOISE * 3**0.5 / 8
+    # The sum of 4,001 squares is chi-squared; 1e-6 is at 4.9 deviations of about 0.0224.
+    assert float((found**2).mean()) == pytest.approx(wanted**2, rel=0.12)
+
+
+def test_two_messages_have_other_noise(site: Site) -> None:
+    assert weights(site.ask("m-1")).tolist() != weights(site.ask("m-2")).tolist()
+
+
+@pytest.mark.usefixtures("silent")
+def test_what_the_app_replies_is_not_looked_at(tmp_path: Path) -> None:
+    def replies_with_another(sent: Message, given: Context) -> Message:
+        Site.train(site, sent, given)
+        return Message(RecordDict({"arrays": record({"weight": np.ones(9)})}), reply_to=sent)
+
+    site = Site(tmp_path, task=replies_with_another)
+    assert weights(site.ask()) == pytest.approx(expected([[row] for row in ROWS]), rel=1e-5)
+
+
+@pytest.mark.usefixtures("silent")
+def test_an_app_that_raises_after_its_training_changes_nothing(tmp_path: Path) -> None:
+    def raises(sent: Message, given: Context) -> Message:
+        Site.train(site, sent, given)
+        raise SystemExit("after all")
+
+    site = Site(tmp_path, task=raises)
+    assert weights(site.ask()) == pytest.approx(expected([[row] for row in ROWS]), rel=1e-5)
+    assert not site.ask("m-2").has_error()
+
+
+def without_training(sent: Message, given: Context) -> Message:
+    return Message(RecordDict({"arrays": record(MODEL)}), reply_to=sent)
+
+
+def raising(sent: Message, given: Context) -> Message:
+    raise OSError("no such file")
+
+
+@pytest.mark.parametrize("task", [without_training, raising])
+def test_an_app_that_does_not_train_leaves_noise_alone_and_ends_the_plan(
+    tmp_path: Path, task: Any
+) -> None:
+    site = Site(tmp_path, task=task)
+    found = weights(site.ask())
+    assert np.isfinite(found).all()
+    assert (found != 0).all()
+    assert site.counts()["failed"] == 1
+    assert Site(tmp_path).ask("m-2").error.reason == "ldp:refused:budget"
+    assert weights(site.ask()).tolist() == found.tolist()
+
+
+def test_at_a_fixed_moment_the_training_is_found_in_its_thread(tmp_path: Path) -> None:
+    warm = tmp_path / "warm"  # torch's first call takes its time
+    warm.mkdir()
+    Site(warm).ask()
+    found = weights(Site(tmp_path, moment="{train: 1.5}").ask())
+    assert (found != 0).all()
+    assert Site(tmp_path).counts()["failed"] == 0
+
+
+def test_an_app_that_is_late_leaves_noise_alone_and_ends_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flower_ldp.clients.calling.QUIET", 0.01)
+    gate = threading.Event()
+
+    def late(sent: Message, given: Context) -> Message:
+        gate.wait(20)
+        return Site.train(site, sent, given)
+
+    site = Site(tmp_path, moment="{train: 0.2}", task=late)
+    found = weights(site.ask())
+    gate.set()
+    assert (found != 0).all()
+    wait_for_counts()
+    assert site.counts()["failed"] == 1
+    assert site.ask("m-2").error.reason == "ldp:refused:budget"
+    # What it made too late stays where it is.
+    assert weights(site.ask()).tolist() == found.tolist()
+
+
+def test_an_earlier_rounds_model_does_not_leave(tmp_path: Path) -> None:
+    """What one round made is no training of the next one."""
+    kept: list[RecordDict] = []
+
+    def once(sent: Message, given: Context) -> Message:
+        if not kept:
+            kept.append(Site.train(site, sent, given).content)
+        return Message(kept[0], reply_to=sent)
+
+    site = Site(tmp_path, task=once)
+    first, second = weights(site.ask("m-1")), weights(site.ask("m-2"))
+    assert first.tolist() != second.tolist()
+    assert site.counts()["failed"] == 1
+
+
+def test_a_second_training_of_one_message_is_refused(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def twice(sent: Message, given: Context) -> Message:
+        Site.train(site, sent, given)
+        try:
+            return Site.train(site, sent, given)
+        except Exception as error:
+            refused.append(str(error))
+            raise
+
+    site = Site(tmp_path, task=twice)
+    assert not site.ask().has_error()
+    assert "one message, one training" in refused[0]
+
+
+def test_in_a_simulation_an_app_that_does_not_train_is_loud(tmp_path: Path) -> None:
+    site = Site(tmp_path, mode="simulation", task=raising)
+    assert site.ask().error.reason == "ldp:failed"
+
+
+def test_training_outside_of_the_gate_is_refused() -> None:
+    with pytest.raises(Exception, match="LdpMod"):
+        private.private_training(
+            None,
+            linear(),
+            squares,
+            ROWS,
+            optimizer=descent,
+            like=LIKE,  # type: ignore[arg-type]
+        )
+
+
+def test_a_proposed_plan_is_accepted_exactly(tmp_path: Path) -> None:
+    site = Site(tmp_path, plan="{rounds: 3, steps: 1, rate: 1.0, noise: 1.5, clip: 1.0}")
+    assert not site.ask("m-1", config=plan_fields(PROPOSED)).has_error()
+    other = TrainingPlan(3, 1, 1.0, 1.7, 1.0, 8.0, 1e-2)
+    assert site.ask("m-2", config=plan_fields(other)).error.reason == "ldp:refused:policy"
+
+
+def test_a_second_plan_of_another_name_composes_until_the_budget_ends(tmp_path: Path) -> None:
+    site = Site(tmp_path, life=17.0)
+    for name in ("a", "b"):
+        plan = TrainingPlan(2, 3, 1.0, 2.1, 1.0, 8.0, 1e-2, name)
+        assert not site.ask(f"m-{name}", config=plan_fields(plan)).has_error()
+    plan = TrainingPlan(2, 3, 1.0, 2.1, 1.0, 8.0, 1e-2, "c")
+    assert site.ask("m-c", config=plan_fields(plan)).error.reason == "ldp:refused:budget"
+
+
+def test_noise_that_is_not_enough_is_refused(tmp_path: Path) -> None:
+    site = Site(tmp_path, plan="{rounds: 2, steps: 3, rate: 1.0, noise: 0.5, clip: 1.0}")
+    assert site.ask().error.reason == "ldp:refused:policy"
+    assert site.entries() == []
+
+
+def test_a_delta_of_one_over_n_is_refused(tmp_path: Path) -> None:
+    assert Site(tmp_path, examples=100).ask().error.reason == "ldp:refused:policy"
+    assert not Site(tmp_path, examples=99).ask().has_error()
+
+
+@pytest.mark.usefixtures("silent")
+def test_the_proximal_term_is_added_after_clipping_and_noise(site: Site) -> None:
+    found = weights(site.ask(config={"proximal-mu": 2.0}))
+    assert found == pytest.approx(expected([[row] for row in ROWS], mu=2.0), rel=1e-5)
+
+
+def test_rows_are_computed_side_by_side() -> None:
+    made = gradients.RowModel(linear(), squares, {}, LIKE).gradients
+    weights = {name: p.detach() for name, p in linear().named_parameters()}
+    assert made.side_by_side(weights)
+
+
+# What a strategy wants beyond a model, and what a rehearsal tells.
+
+
+def told_with_a_loss(site: Site) -> Message:
+    def task(sent: Message, given: Context) -> Message:
+        reply = Site.train(site, sent, given)
+        reply.content.metric_records["metrics"]["train_loss"] = 0.5
+        return reply
+
+    site.task = task
+    return site.ask()
+
+
+def test_a_training_loss_is_refused_with_a_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """QFedAvg wants it of each client. In a deployment it does not leave, and the log says so."""
+    assert told_with_a_loss(Site(tmp_path, mode="simulation")).error.reason == "ldp:failed"
+    assert "no epsilon pays for the metrics train_loss" in caplog.text
+    caplog.clear()
+    folder = tmp_path / "real"
+    folder.mkdir()
+    content = told_with_a_loss(Site(folder)).content
+    assert dict(content.metric_records["metrics"]) == {"num-examples": 8}
+    assert "no epsilon pays for the metrics train_loss" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, None),
+        ({"like": (torch.zeros(3), torch.zeros(1))}, "public row"),
+        ({"data": [(torch.zeros(3), torch.zeros(1))]}, "expected shape"),
+        ({"data": [(torch.tensor([math.nan, 0.0]), torch.zeros(1))]}, "not finite"),
+        ({"model": lambda: nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))}, "arrays of"),
+        ({"groups": [0] * 8}, None),
+    ],
+)
+def test_a_rehearsal_tells_what_is_wrong_before_anything_is_charged(
+    tmp_path: Path, changes: dict[str, Any], told: str | None
+) -> None:
+    site = Site(tmp_path, arguments=changes)
+    sample = Rehearsal(train=lambda sent, given: Site.train(site, sent, given))
+    app = ClientApp(mods=[LdpMod(train=DPSGDRelease(), rehearsal=sample)])
+    app.train()(site.train if told else Site(tmp_path).train)
+    content = RecordDict({"arrays": record(MODEL)})
+    reply = app(message(content), site.context)
+    if told is None:
+        assert not reply.has_error()
+    else:
+        assert reply.error.reason.startswith("ldp:refused:rehearsal: ")
+        assert told in reply.error.reason
+        assert site.entries() == []
+
+
+def test_a_rehearsal_without_a_training_is_refused(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    app = ClientApp(
+        mods=[LdpMod(train=DPSGDRelease(), rehearsal=Rehearsal(train=without_training))]
+    )
+    app.train()(site.train)
+    reply = app(message(RecordDict({"arrays": record(MODEL)})), site.context)
+    assert "gave no private training" in reply.error.reason
