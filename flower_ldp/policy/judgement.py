@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import RefusalError
+from flower_ldp.policy.apps import App, Digest
 from flower_ldp.policy.sections import (
     Allowance,
     AnchorPlace,
@@ -64,6 +65,11 @@ class Policy(Section):
         Per type of message, after how many seconds its answer leaves.
     anchor : AnchorPlace, optional
         Where the ledger's mark is kept beside it, which shows that an older copy was put back.
+    apps : mapping of str to App
+        By the digest of their bundles, the apps that the owner has read: on the guarded node
+        claims about single records rest on these alone.
+    unlisted_apps : {"answer", "refuse"}
+        Whether the guarded node runs other apps at all.
     """
 
     data_id: DataName
@@ -77,6 +83,8 @@ class Policy(Section):
     repeats: Number = 100_000
     answer_after: Mapping[MessageName, Seconds] = {}
     anchor: Annotated[AnchorPlace | None, NotEmpty] = None
+    apps: Mapping[Digest, App] = {}
+    unlisted_apps: Literal["answer", "refuse"] = "answer"
 
     @model_validator(mode="after")
     def _allowances_have_budgets(self) -> Policy:
