@@ -109,6 +109,7 @@ def main() -> None:
         flower_arguments,
         given_config,
         run_supernode,
+        use_own_executor,
         wrap_runtime_api,
     )
     from flower_ldp.node.peers import OwnUserWatch
@@ -125,7 +126,10 @@ def main() -> None:
         wrap_runtime_api(calls.around)
         if apps is not None:
             sys.argv += apps.flower_options()
-        elif not options.ldp_unsafe_app_user:
+        elif options.ldp_unsafe_app_user:
+            # With Flower's own an app would find what others left in the folder of its bundle.
+            use_own_executor([sys.executable, "-m", "flower_ldp.node.apps"])
+        else:
             wrap_runtime_api(lambda app: OwnUserWatch(app, _own_user))
         run_supernode(lambda config: _setup(config, options, arguments, apps), _stop, calls.opened)
     except (FlowerChanged, SandboxMissing) as error:
