@@ -25,8 +25,8 @@ from flower_ldp.node.channel import Channel
 
 _log = logging.getLogger("flower_ldp")
 
-#: Runs that are remembered, each with a bundle of at most ten million bytes; Flower forgets none.
-_REMEMBERED = 64
+#: Bundles that are kept, each of at most ten million bytes; what they were is never forgotten.
+_KEPT = 64
 #: Bytes of Flower's identities of series, of which the first bit is none.
 _SERIES = 8
 
@@ -60,6 +60,13 @@ class _Fetched:
     fab: Any
 
 
+def _same(before: ReceivedApp, now: ReceivedApp) -> ReceivedApp:
+    """Return what a run brought that was fetched again: Flower has the first, and asks no more."""
+    if (before.digest, before.overrides) == (now.digest, now.overrides):
+        return before
+    return replace(before, fault="the run came again with another bundle or configuration")
+
+
 class ReceivedApps:
     """The apps of a node's runs.
 
@@ -72,6 +79,7 @@ class ReceivedApps:
     def __init__(self, is_listed: Callable[[str], bool]) -> None:
         self._is_listed = is_listed
         self._lock = threading.Lock()
+        self._apps: dict[int, ReceivedApp] = {}
         self._runs: OrderedDict[int, _Fetched] = OrderedDict()
 
     def around(self, inner: Channel) -> Channel:
@@ -99,8 +107,7 @@ class ReceivedApps:
     def of(self, run_id: int) -> ReceivedApp | None:
         """Return what a run brought; None if it could not be fetched."""
         with self._lock:
-            found = self._runs.get(run_id)
-        return None if found is None else found.app
+            return self._apps.get(run_id)
 
     def _fetched(self, inner: Channel, run_id: int) -> _Fetched:
         with self._lock:
@@ -111,8 +118,9 @@ class ReceivedApps:
         run = inner.get_run(run_id)
         found = self._judged(run, inner.get_fab(run.fab_hash, run_id))
         with self._lock:
+            self._apps[run_id] = _same(self._apps.get(run_id, found.app), found.app)
             self._runs[run_id] = found
-            while len(self._runs) > _REMEMBERED:
+            while len(self._runs) > _KEPT:
                 self._runs.popitem(last=False)
         return found
 

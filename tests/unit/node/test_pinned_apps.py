@@ -202,6 +202,32 @@ def test_a_run_that_began_before_its_app_was_listed_is_refused(tmp_path: Path) -
     assert channel.receive() is not None
 
 
+@pytest.mark.parametrize("first", [OTHER, APP], ids=["other first", "listed first"])
+def test_a_run_that_changes_its_app_once_it_is_out_of_mind_is_none_of_a_listed_app(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    """Flower keeps the bundle of a run that it was given first, and never asks again."""
+    monkeypatch.setattr("flower_ldp.node.received._KEPT", 1)
+    far, channel = site(tmp_path, gate="reports", app=first)
+    channel.get_run(3)
+    far.apps |= {3: APP if first == OTHER else OTHER, 4: APP}
+    channel.get_run(4)
+    assert refusal(far, channel, embedding()) == REFUSED
+
+
+def test_a_run_that_is_fetched_again_as_it_was_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flower_ldp.node.received._KEPT", 1)
+    far, channel = site(tmp_path, gate="reports")
+    far.apps[4] = OTHER
+    for run_id in (3, 4):
+        channel.get_run(run_id)
+    far.waiting.append(embedding())
+    assert channel.receive() is not None
+    assert far.asked == 3
+
+
 @pytest.mark.parametrize(
     ("overrides", "is_allowed"),
     [
