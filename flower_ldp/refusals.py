@@ -16,6 +16,7 @@ from typing import Literal
 __all__ = [
     "FAILED",
     "MEANINGS",
+    "REFUSED_APP",
     "REFUSED_BUDGET",
     "REFUSED_LEDGER",
     "REFUSED_MESSAGE",
@@ -32,6 +33,7 @@ __all__ = [
 
 _PREFIX = "ldp:"
 
+REFUSED_APP = "ldp:refused:app"
 REFUSED_MESSAGE = "ldp:refused:message"
 REFUSED_PROPOSAL = "ldp:refused:proposal"
 #: The error's reason goes on after a colon, with the text of what was raised.
@@ -75,6 +77,13 @@ class Refusal:
 
 
 _ROWS = (
+    Refusal(
+        REFUSED_APP,
+        "before",
+        "the guarded node's owner does not list this app's bundle for the claim, or not with this "
+        "configuration of the run or this environment of the node",
+        "have the owner read the app and list its digest, and run it as it is listed",
+    ),
     Refusal(
         REFUSED_MESSAGE,
         "before",

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp import __version__
+from flower_ldp.cli import app as bundles
 from flower_ldp.cli import audit, config, data, ledger, plan, policy, simulate
 from flower_ldp.cli.output import Command, epilog
 
@@ -32,6 +33,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(policy.app, name="policy")
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
+app.add_typer(bundles.app, name="app")
 app.command("audit", cls=Command, epilog=audit.EPILOG)(audit.audit)
 app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.simulate)
 

@@ -2,7 +2,8 @@
 
 Flower's own puts the task's token on the app's command line, where every user of the machine can
 read it. Here the app gets it on its standard input. ``flower-ldp-superexec`` is Flower's
-``flower-superexec`` with that change alone; ``sandbox.executor`` also starts each app in a sandbox.
+``flower-superexec`` with that change, and each app gets a Flower folder of its own;
+``sandbox.executor`` starts each app in a sandbox.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 import flwr.supercore.superexec.run_superexec as superexec
@@ -92,6 +95,41 @@ class AppExecutor(SubprocessExecutor):
         self._close()
 
 
+class FreshHomes:
+    """Starts each app with a Flower folder of its own, which is removed when the app has ended.
+
+    Flower installs a bundle under ``FLWR_HOME``, in a folder that it names by eight digits of the
+    bundle's hash and takes as it is if it is there: another bundle, or what an app wrote into it.
+    """
+
+    def __init__(self) -> None:
+        self._homes: list[tuple[subprocess.Popen[bytes], Path]] = []
+
+    def __call__(self, command: list[str], token: int) -> subprocess.Popen[bytes]:
+        """Start a command, with a descriptor as its standard input."""
+        self._sweep()
+        home = Path(tempfile.mkdtemp(prefix="flower-ldp-app-"))
+        try:
+            environment = {**os.environ, "FLWR_HOME": str(home)}
+            process = subprocess.Popen(command, stdin=token, env=environment)
+        except OSError:
+            shutil.rmtree(home, ignore_errors=True)
+            raise
+        self._homes.append((process, home))
+        return process
+
+    def close(self) -> None:
+        """Remove the folders of all apps."""
+        for _, home in self._homes:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        for process, home in self._homes:
+            if process.poll() is not None:
+                shutil.rmtree(home, ignore_errors=True)
+        self._homes = [one for one in self._homes if one[1].exists()]
+
+
 def command_of(spec: ExecutionSpec) -> list[str]:
     """Return the command of a task: Flower's own, without the token."""
     command = [TASK_TYPE_TO_COMMAND[spec.task_type], "--runtime-api-address"]
@@ -147,8 +185,9 @@ def run_executor(address: str, secret: bytes) -> None:
 
 
 def main() -> None:
-    """Run ``flower-ldp-superexec``: Flower's executor, with no token on a command line."""
-    use(AppExecutor(lambda command, token: subprocess.Popen(command, stdin=token)))
+    """Run ``flower-ldp-superexec``: Flower's executor, with fresh folders and no token in sight."""
+    homes = FreshHomes()
+    use(AppExecutor(homes, homes.close))
     flower_superexec()
 
 

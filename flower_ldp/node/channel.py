@@ -15,10 +15,12 @@ import argparse
 import contextlib
 import importlib.metadata
 import inspect
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 
 import flwr.supernode.main as service
@@ -44,6 +46,8 @@ UNKNOWN_VERSION = (1, 43)
 
 NodeConfig = dict[str, bool | float | int | str]
 
+#: What the SuperNode starts apps by, in the isolation ``subprocess``.
+_EXECUTOR = "flower-superexec"
 #: How the SuperNode's loop asks its state for replies: since 1.41, and before.
 _FETCH = ("get_messages_legacy", "get_messages")
 
@@ -200,6 +204,22 @@ def wrap_runtime_api(layer: Callable[[Any], Any]) -> None:
     vars(service)["create_app"] = create_app
 
 
+def use_own_executor(program: list[str]) -> None:
+    """Have the SuperNode start this program where it would start Flower's app executor.
+
+    Parameters
+    ----------
+    program : list of str
+        A command that takes the options of ``flower-superexec``.
+    """
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str]) -> None:
+            super().__init__([*program, *command[1:]] if command[0] == _EXECUTOR else command)
+
+    vars(worker)["subprocess"] = SimpleNamespace(Popen=Popen)
+
+
 def check_flower() -> None:
     """Raise FlowerChanged unless the installed Flower is one that this module knows."""
     text = importlib.metadata.version("flwr")
@@ -220,8 +240,16 @@ def check_flower() -> None:
         raise FlowerChanged("the store of objects has no lock_store")
     if "create_app" not in _command._start_supernode_http_api.__code__.co_names:
         raise FlowerChanged("the runtime API is not made by create_app")
+    started = worker.start_client_internal.__code__
+    if "Popen" not in started.co_names or not _names(started.co_consts, _EXECUTOR):
+        raise FlowerChanged(f"the SuperNode does not start {_EXECUTOR}")
     if "_init_connection" not in worker.start_client_internal.__code__.co_names:
         raise FlowerChanged("start_client_internal does not call _init_connection")
+
+
+def _names(constants: tuple[Any, ...], name: str) -> bool:
+    """Return whether a text is among a function's constants, or in a list of them."""
+    return any(one == name or (isinstance(one, tuple) and name in one) for one in constants)
 
 
 def checked_channel(found: Any) -> Channel:

@@ -35,6 +35,10 @@ NO_SECRET = (
     "without --superexec-auth-secret-file every program that reaches this node's runtime API, the "
     "apps among them, can take messages in the executor's place"
 )
+INSTALLS = (
+    "--allow-runtime-dependency-installation: an app would choose what is installed here, which no "
+    "digest of it tells; install what the listed apps need beforehand"
+)
 _log = logging.getLogger("flower_ldp")
 
 
@@ -105,6 +109,7 @@ def main() -> None:
         flower_arguments,
         given_config,
         run_supernode,
+        use_own_executor,
         wrap_runtime_api,
     )
     from flower_ldp.node.peers import OwnUserWatch
@@ -113,13 +118,18 @@ def main() -> None:
     try:
         check_flower()
         arguments = flower_arguments()
+        if arguments.runtime_dependency_install:
+            _stop(INSTALLS)
         apps = _apps(options, arguments)
         if options.check:
             _check_only(options, apps, given_config(arguments), arguments)
         wrap_runtime_api(calls.around)
         if apps is not None:
             sys.argv += apps.flower_options()
-        elif not options.ldp_unsafe_app_user:
+        elif options.ldp_unsafe_app_user:
+            # With Flower's own an app would find what others left in the folder of its bundle.
+            use_own_executor([sys.executable, "-m", "flower_ldp.node.apps"])
+        else:
             wrap_runtime_api(lambda app: OwnUserWatch(app, _own_user))
         run_supernode(lambda config: _setup(config, options, arguments, apps), _stop, calls.opened)
     except (FlowerChanged, SandboxMissing) as error:
@@ -191,6 +201,9 @@ def _setup(
     """Find the site's policy, ledger and gate; end the process if one cannot be used."""
     from flower_ldp.node.channel import Guarded, Setup
     from flower_ldp.node.guard import Guard
+    from flower_ldp.node.pinned import PinnedGate, listed_apps
+    from flower_ldp.node.received import ReceivedApps
+    from flower_ldp.node.releases import node_releases
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY
 
     try:
@@ -209,9 +222,16 @@ def _setup(
     print(f"{PROGRAM}: gate {options.ldp_gate}, policy {policy.path}", file=sys.stderr, flush=True)
 
     def guard(inner: Channel) -> Guarded:
+        received = ReceivedApps(lambda digest: digest in listed_apps(gate_config))
         found = Guard(
-            inner,
-            gate,
+            received.around(inner),
+            PinnedGate(
+                gate,
+                received.of,
+                splits=options.ldp_gate == "reports",
+                # What a gate of the site's own releases, it alone knows.
+                releases={} if ":" in options.ldp_gate else node_releases(),
+            ),
             gate_config,
             hold_seconds=options.ldp_hold_seconds,
             hides=options.ldp_gate == "privatize",

@@ -12,6 +12,7 @@ which alone knows what was spent.
 
 from __future__ import annotations
 
+from flower_ldp.policy.apps import App, Override
 from flower_ldp.policy.files import (
     ENVIRONMENT_VARIABLE,
     NODE_CONFIG_KEY,
@@ -30,7 +31,9 @@ __all__ = [
     "NODE_CONFIG_KEY",
     "REFUSED_POLICY",
     "Allowance",
+    "App",
     "Budget",
+    "Override",
     "Policy",
     "Total",
     "Window",

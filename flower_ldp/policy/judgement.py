@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.training_plan import TrainingPlan
+from flower_ldp.policy.apps import App, Digest
 from flower_ldp.policy.sections import (
     Allowance,
     AnchorPlace,
@@ -74,6 +75,11 @@ class Policy(Section):
         is private per row is refused.
     examples : int, optional
         How many there are: a public number. Private training through the gate needs it.
+    apps : mapping of str to App
+        By the digest of their bundles, the apps that the owner has read: on the guarded node
+        claims about single records rest on these alone.
+    unlisted_apps : {"answer", "refuse"}
+        Whether the guarded node runs other apps at all.
     """
 
     data_id: DataName
@@ -89,6 +95,8 @@ class Policy(Section):
     anchor: Annotated[AnchorPlace | None, NotEmpty] = None
     example: ExampleName = "row"
     examples: Annotated[Number | None, NotEmpty] = None
+    apps: Mapping[Digest, App] = {}
+    unlisted_apps: Literal["answer", "refuse"] = "answer"
 
     @model_validator(mode="after")
     def _allowances_have_budgets(self) -> Policy:

@@ -19,6 +19,7 @@ from flower_ldp.errors import WireError, quoted
 from flower_ldp.refusals import (
     FAILED,
     MEANINGS,
+    REFUSED_APP,
     REFUSED_BUDGET,
     REFUSED_LEDGER,
     REFUSED_MESSAGE,
@@ -56,6 +57,10 @@ HINTS: Mapping[str, str] = MappingProxyType(
             f"clients refuse with {REFUSED_PROPOSAL}: their release is not the strategy's "
             "(SignDSRelease answers SignDSStrategy, GaussianRelease GaussianStrategy), or their "
             "flower-ldp is older than this one"
+        ),
+        REFUSED_APP: (
+            f"clients refuse with {REFUSED_APP}: guarded nodes' owners do not list this app's "
+            "bundle ('flower-ldp app digest' gives its digest), or not with what the run sets"
         ),
         REFUSED_LEDGER: (
             f"clients refuse with {REFUSED_LEDGER}: their ledger cannot be used, and their log "

@@ -17,6 +17,7 @@ CASES = [
     (["--ldp-policy", "simulation.yaml"], "--ldp-simulation"),
     (["--ldp-policy", "/nowhere/policy.yaml"], "/nowhere/policy.yaml"),
     (["--ldp-policy", "policy.yaml"], "ledger.sqlite does not exist"),
+    (["--ldp-policy", "policy.yaml", "--allow-runtime-dependency-installation"], "an app would"),
     (["--node-config", 'ldp-policy="other.yaml"', "--ldp-policy", "policy.yaml"], "two pol"),
 ]
 #: Loads what the node's command loads, which takes seconds, and runs each command in a child.

@@ -3,6 +3,7 @@
 privacy, refusals <- errors, files, own_log <- mechanisms <- accounting <- policy, and wire,
 <- clients | strategies <- config <- cli; yaml_source is beneath policy and config, and yaml_strict
 beneath it; labels is beneath clients and strategies, and advice beneath strategies;
+apps (Flower's bundles) is beneath node and cli;
 training (torch, Opacus) is above clients; audit_paths is above that and audit, beneath cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
 """
@@ -47,16 +48,17 @@ LAYERS: dict[str, frozenset[str]] = {
     "wire": MATH,
     "labels": MATH,
     "advice": MATH | {"accounting", "wire"},
+    "apps": frozenset({"refusals", "errors"}),
     "policy": MATH | YAML | {"accounting"},
     "clients": CLIENT,
     "audit_paths": BOTH | PATHS,
-    "node": CLIENT | {"clients"},
+    "node": CLIENT | {"clients", "apps"},
     "training": CLIENT | {"clients"},
     "strategies": SERVER,
     "simulation": frozenset({"refusals", "errors"}),
     "split": BOTH,
     "config": BOTH,
-    "cli": BOTH | PATHS | {"audit_paths", "config", "simulation"},
+    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "simulation"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -70,6 +72,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
     "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
+    "apps": frozenset({"flwr", "tomli"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
     "labels": frozenset({"numpy"}),

@@ -61,6 +61,7 @@ def test_the_documentation_counts_what_a_gate_sends() -> None:
 
 def test_what_the_server_leaves_out_of_its_account_was_never_charged() -> None:
     expected = {
+        "ldp:refused:app",
         "ldp:refused:budget",
         "ldp:refused:message",
         "ldp:refused:policy",

@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 from flower_ldp.errors import LdpError, WireError
 from flower_ldp.refusals import (
     FAILED,
+    REFUSED_APP,
     REFUSED_BUDGET,
     REFUSED_LEDGER,
     REFUSED_MESSAGE,
@@ -34,6 +35,7 @@ from flower_ldp.strategies.replies import is_raw, payload_of
 _MEANINGS = {
     REFUSED_RECORDS: "its records are not the server's: the ids of each table must be the "
     "same everywhere, in any order, and so must the size of blocks; its log says what differs",
+    REFUSED_APP: "its guarded node's owner does not list this app, or not with this configuration",
     REFUSED_POLICY: "its policy does not allow this release",
     REFUSED_BUDGET: "its budget is spent",
     REFUSED_LEDGER: "its ledger cannot be used",

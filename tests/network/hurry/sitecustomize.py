@@ -31,7 +31,7 @@ COMMANDS = {
     "run.py",  # of an example
 }
 GUARDED = "flower_ldp.node"
-MODULES = {GUARDED, "ipykernel_launcher", "tests.simulation.flower_apps"}
+MODULES = {GUARDED, "flower_ldp.node.apps", "ipykernel_launcher", "tests.simulation.flower_apps"}
 _sleep = time.sleep
 
 

@@ -20,6 +20,7 @@ from flower_ldp.accounting.ledger import Charge, Ledger
 from flower_ldp.cli.output import EXIT_CODES
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacyEvent
+from tests.bundles import packed
 from tests.cli import flower_ldp
 from tests.unit.test_docs_form import WIDTH, is_row
 
@@ -133,6 +134,7 @@ def test_the_page_names_every_key_of_the_json(
     monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text(flower_ldp("policy", "sample").out)
     Path("ward.csv").write_text(WARD)
+    Path("one.fab").write_bytes(packed())
     Path("client_policy.yaml").write_text(Path("policy.yaml").read_text())
     ledger = "privacy-ledger.sqlite"
     found = [flower_ldp("ledger", "create", ledger, "--json")]
@@ -153,6 +155,8 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("ledger", "export", ledger, "--output", "out", "--json"),
         flower_ldp("policy", "check", "policy.yaml", "--json"),
         flower_ldp("policy", "sample", "--json"),
+        flower_ldp("app", "environment", "--json"),
+        flower_ldp("app", "compare", "one.fab", "one.fab", "--json"),
         flower_ldp("audit", "magrr", "--draws", 200, "--json"),
         *(
             flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")

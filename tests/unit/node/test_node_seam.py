@@ -90,3 +90,20 @@ def test_a_connection_of_another_form_is_refused() -> None:
         other[place] = lambda something: None
         with pytest.raises(channel.FlowerChanged, match="parameters"):
             channel.checked_channel(tuple(other))
+
+
+def test_a_node_that_starts_apps_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "_EXECUTOR", "flower-other")
+    with pytest.raises(channel.FlowerChanged, match="does not start flower-other"):
+        channel.check_flower()
+
+
+def test_the_node_starts_its_own_executor_in_the_place_of_flowers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(worker, "subprocess", worker.subprocess)  # put back at the end
+    channel.use_own_executor(["/bin/sh", "-c", f'echo "$@" >{tmp_path}/own', "own"])
+    started: Any = worker.subprocess
+    assert started.Popen(["flower-superexec", "--insecure"]).wait(60) == 0
+    assert (tmp_path / "own").read_text() == "--insecure\n"
+    assert started.Popen(["/bin/sh", "-c", "exit 3"]).wait(60) == 3

@@ -1,0 +1,160 @@
+"""A Flower app bundle (FAB) as bytes: its digest, what is in it, and whether it is a sound one.
+
+Flower's installation checks the files that the bundle's own list names, and takes others as well;
+a name that stands twice is one file or the other, by who reads it. A sound bundle has each name
+once, all of them on the list with the right digests, and none that leads out of its folder.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
+from typing import Any
+
+from flower_ldp.errors import LdpError, quoted
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # Flower depends on it
+    import tomli as tomllib
+
+#: Bytes of a bundle, packed and unpacked: Flower makes none with more than ten million.
+MOST_PACKED, MOST_UNPACKED = 16 << 20, 256 << 20
+_CONFIG, _LIST = "pyproject.toml", ".info/CONTENT"
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+_PREFIX = "sha256:"
+
+
+class BundleError(LdpError):
+    """A bundle is none, or not a sound one."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A sound bundle.
+
+    Parameters
+    ----------
+    digest : str
+        ``sha256:`` and the SHA-256 of its bytes.
+    app : str
+        Publisher and name, as ``publisher/name``.
+    version : str
+        Of the app.
+    files : mapping of str to str
+        SHA-256 of each file, by its path.
+    """
+
+    digest: str
+    app: str
+    version: str
+    files: Mapping[str, str]
+
+
+def digest_of(content: bytes) -> str:
+    """Return the digest by which a bundle is pinned."""
+    return _PREFIX + sha256(content).hexdigest()
+
+
+def read_bundle(content: bytes) -> Bundle:
+    """Read a bundle without unpacking it to disk.
+
+    Parameters
+    ----------
+    content : bytes
+        As it travels.
+
+    Raises
+    ------
+    BundleError
+        If it is no sound bundle.
+    """
+    if len(content) > MOST_PACKED:
+        raise BundleError(f"the bundle has more than {MOST_PACKED:,} bytes")
+    try:
+        with zipfile.ZipFile(BytesIO(content)) as archive:
+            files = _files(archive)
+            listed = _listed(files.pop(_LIST, None))
+            app, version = _named(files.get(_CONFIG))
+    except BundleError:
+        raise
+    except Exception as error:  # the library's errors have many types
+        raise BundleError(f"the bundle cannot be read: {error}") from error
+    found = {name: sha256(one).hexdigest() for name, one in files.items()}
+    if found != listed:
+        odd = sorted(name for name in {*found, *listed} if found.get(name) != listed.get(name))
+        raise BundleError(f"{quoted(odd[0])} is not as the bundle's own list says")
+    return Bundle(digest_of(content), app, version, found)
+
+
+def differences(one: Bundle, other: Bundle) -> dict[str, list[str]]:
+    """Return the files that only one of two bundles has, and those that differ.
+
+    Returns
+    -------
+    dict of str to list of str
+        By ``only in the first``, ``only in the second`` and ``differs``, each sorted.
+    """
+    both = one.files.keys() & other.files.keys()
+    return {
+        "only in the first": sorted(one.files.keys() - both),
+        "only in the second": sorted(other.files.keys() - both),
+        "differs": sorted(name for name in both if one.files[name] != other.files[name]),
+    }
+
+
+def _files(archive: zipfile.ZipFile) -> dict[str, bytes]:
+    """Return the files by their paths; none leads elsewhere, none stands twice."""
+    members = archive.infolist()
+    if sum(one.file_size for one in members) > MOST_UNPACKED:
+        raise BundleError(f"the bundle unpacks to more than {MOST_UNPACKED:,} bytes")
+    found: dict[str, bytes] = {}
+    seen: set[str] = set()
+    for one in members:
+        # As it stands in the archive: the library cuts a name at a NUL.
+        name = one.orig_filename
+        if not _leads_inside(name):
+            raise BundleError(f"{quoted(name)} is no plain path within the app's folder")
+        kind = stat.S_IFMT(one.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG):
+            raise BundleError(f"{quoted(name)} is a link or another thing that is no file")
+        if name.casefold() in seen:
+            raise BundleError(f"{quoted(name)} stands twice, perhaps in another case")
+        seen.add(name.casefold())
+        found[name] = archive.read(one)
+    return found
+
+
+def _leads_inside(name: str) -> bool:
+    steps = name.split("/")
+    # Neither "C:" nor a backslash, which are steps elsewhere.
+    return name.isprintable() and not set(name) & {"\\", ":"} and not set(steps) & {"", ".", ".."}
+
+
+def _listed(content: bytes | None) -> dict[str, str]:
+    if content is None:
+        raise BundleError(f"the bundle has no {_LIST}")
+    found: dict[str, str] = {}
+    for line in content.decode().strip().split("\n"):
+        name, digest, _ = line.split(",")
+        found[name] = digest
+    return found
+
+
+def _named(content: bytes | None) -> tuple[str, str]:
+    """Return publisher and name, and version: Flower makes a folder's name of them."""
+    if content is None:
+        raise BundleError(f"the bundle has no {_CONFIG}")
+    config: dict[str, Any] = tomllib.loads(content.decode())
+    names = config["tool"]["flwr"]["app"]["publisher"], config["project"]["name"]
+    version = config["project"]["version"]
+    for one in (*names, version):
+        if not (isinstance(one, str) and _PLAIN.fullmatch(one)):
+            raise BundleError(f"{quoted(str(one))} is no name of a publisher, app or version")
+    return "/".join(names), version

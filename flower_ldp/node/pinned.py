@@ -1,0 +1,226 @@
+"""The owner's word on apps, before the gate: which may run here, and which claims may rest on one.
+
+A claim about the client holds whatever the app computes, because the gate adds its noise here. A
+claim about an example or a label does not, nor does one that is declared post-processing: they rest
+on the app, so its bundle must be one that the policy lists with that mechanism. All that is looked
+at is public: the bundle's digest, the run's configuration, the node's environment, the proposal.
+
+Split learning is answered by the app's own gate, with the site's ledger, and so only under
+``--ldp-gate reports``: what it replies leaves, in the form that its message has, and no other.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable, Mod
+
+from flower_ldp.apps import this_environment
+from flower_ldp.clients import Release
+from flower_ldp.clients.answers import constant, failed, report
+from flower_ldp.clients.calling import cause_of, cut_middle
+from flower_ldp.clients.owner import policy_of
+from flower_ldp.clients.release import check_storable, open_proposal
+from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.node.received import ReceivedApp
+from flower_ldp.node.releases import node_releases
+from flower_ldp.node.reports import report_of
+from flower_ldp.policy import App, Policy, find_policy
+from flower_ldp.privacy import Unit
+from flower_ldp.refusals import MEANINGS, REFUSED_APP, REFUSED_MESSAGE, REFUSED_PROPOSAL
+from flower_ldp.wire.embedding import (
+    ALIGN,
+    BACKWARD,
+    EVALUATE,
+    FORWARD,
+    PREPARE,
+    REWIND,
+    EmbeddingProposal,
+    embeddings_length,
+    encode_embeddings,
+)
+from flower_ldp.wire.fields import PROPOSAL_KEY
+
+_log = logging.getLogger("flower_ldp")
+
+_EMBEDDED, _TAKEN_IN = (FORWARD, EVALUATE), (PREPARE, BACKWARD, REWIND)
+SPLIT = frozenset((ALIGN, *_EMBEDDED, *_TAKEN_IN))
+#: What a party says of itself; public, and short.
+_INTRODUCTION = {"name", "claim", "epsilon", "delta", "step", "earlier"}
+_LONGEST_INTRODUCTION = 1 << 20
+
+
+@dataclass(frozen=True)
+class PinnedGate:
+    """A gate behind the owner's list of apps.
+
+    Parameters
+    ----------
+    gate : Mod
+        Judges and answers what the list lets through.
+    app_of : callable
+        What a run brought; None if that is not known.
+    splits : bool
+        Whether split learning is let through, for listed apps.
+    releases : mapping of str to Release
+        Read the proposals, by type of message, to see what each claim is about.
+    environment : callable
+        Digest of what is installed here.
+    """
+
+    gate: Mod
+    app_of: Callable[[int], ReceivedApp | None]
+    splits: bool = False
+    releases: Mapping[str, Release] = field(default_factory=node_releases)
+    environment: Callable[[], str] = lambda: this_environment().digest
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer as the gate does, or with a constant refusal before it is asked."""
+        try:
+            policy = policy_of(context)
+            app = self._app(policy, message.metadata.run_id)
+            if message.metadata.message_type in SPLIT:
+                return self._split(app, message, context, call_next)
+            self._check_claims(policy, app, message)
+        except RefusalError as refusal:
+            _log.warning("refused: %s", cut_middle(str(refusal)))
+            return constant(refusal.code, message)
+        except Exception as error:
+            return failed(message, error)
+        return self.gate(message, context, call_next)
+
+    def _app(self, policy: Policy, run_id: int) -> App | None:
+        """Return the listed app of a run; None for another, if the owner runs others."""
+        if not policy.apps and policy.unlisted_apps == "answer":
+            return None
+        found = self.app_of(run_id)
+        if found is None:
+            raise _refusal("the run's bundle could not be fetched")
+        app = next((one for digest, one in policy.apps.items() if digest == found.digest), None)
+        if app is None:
+            if policy.unlisted_apps == "refuse":
+                raise _refusal(f"the policy does not list {found.digest}")
+            return None
+        fault = found.fault or app.misfit(found.overrides)
+        if fault:
+            raise _refusal(f"{found.digest}: {fault}")
+        if not found.listed:
+            raise _refusal(f"{found.digest} was listed after the run began: begin another run")
+        if app.environment is not None and app.environment != self.environment():
+            raise _refusal(f"{found.digest} is listed for another environment of this node")
+        return app
+
+    def _check_claims(self, policy: Policy, app: App | None, message: Message) -> None:
+        """Refuse a claim that rests on an app that is not listed for it."""
+        kind = message.metadata.message_type
+        if kind not in self.releases:
+            return  # the gate's own affair
+        declared = policy.waived(kind)
+        for event in open_proposal(self.releases, message).events:
+            rests = event.unit is not Unit.CLIENT or event.mechanism in declared
+            if rests and not (app is not None and app.may_release(event.mechanism)):
+                raise _refusal(f"{event.mechanism} rests on an app that is not listed for it")
+
+    def _split(
+        self, app: App | None, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> Message:
+        """Let a listed party answer by itself."""
+        kind = message.metadata.message_type
+        if not self.splits:
+            raise RefusalError(REFUSED_MESSAGE, f"{kind}: only under --ldp-gate reports")
+        proposal = _proposal(message.content) if kind in _EMBEDDED else None
+        if app is None or not _may_answer(app, kind, proposal):
+            raise _refusal(f"{kind} rests on an app that is not listed for it")
+        return _as_replied(message, context, call_next, proposal)
+
+
+def listed_apps(node_config: Mapping[str, bool | float | int | str]) -> frozenset[str]:
+    """Return the digests that the policy lists now; none where there is no policy to be read."""
+    try:
+        policy = find_policy(node_config)
+    except ConfigError:
+        return frozenset()  # each message is refused for it
+    return frozenset() if policy is None else frozenset(policy.apps)
+
+
+def _may_answer(app: App, kind: str, proposal: EmbeddingProposal | None) -> bool:
+    if proposal is not None:
+        return app.may_embed(_mechanism(proposal))
+    if kind == ALIGN:
+        return any(map(app.may_embed, ("embedding_dp", "codebook_embedding")))
+    return app.may_learn(gradients=kind != PREPARE)
+
+
+def _as_replied(
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+    proposal: EmbeddingProposal | None,
+) -> Message:
+    """Answer with the bytes that the app's gate made, if they have the form of such an answer."""
+    kind = message.metadata.message_type
+    try:
+        reply = call_next(message, context)
+        if reply.has_error():
+            reason = str(reply.error.reason)
+            if reason in MEANINGS:  # public facts, or that it failed: the code and no more
+                return constant(reason, message)
+            raise ReleaseError(f"the app answered with an error: {cut_middle(reason)}")
+        payload = report_of(reply.content)
+        _check_form(kind, payload, proposal)
+    except Exception as error:
+        _log.error("the app gave no answer to %s\n%s", kind, cause_of(error))
+        if kind == ALIGN:
+            return failed(message, error)
+        payload = b"" if proposal is None else _neutral(proposal)
+    return report(payload, message)
+
+
+def _check_form(kind: str, payload: bytes, proposal: EmbeddingProposal | None) -> None:
+    if proposal is not None:
+        if len(payload) != embeddings_length(proposal.mechanism, _records(proposal)):
+            raise WireError("length", "the report is of another length than its proposal's")
+    elif kind == ALIGN:
+        if len(payload) > _LONGEST_INTRODUCTION or set(json.loads(payload)) != _INTRODUCTION:
+            raise WireError("fields", "the party says something else of itself than it should")
+    elif payload:
+        raise WireError("length", "an acknowledgement that is not empty")
+
+
+def _proposal(content: RecordDict) -> EmbeddingProposal:
+    record = content.config_records.get(PROPOSAL_KEY)
+    if not isinstance(record, ConfigRecord):
+        raise RefusalError(REFUSED_PROPOSAL, f"the message has no {PROPOSAL_KEY!r} record")
+    try:
+        proposal = EmbeddingProposal.from_fields(record)
+        if _records(proposal) < 1:
+            raise ValueError(f"block {proposal.block} is not in the table")
+        check_storable(embeddings_length(proposal.mechanism, _records(proposal)))
+        return proposal
+    except (WireError, ValueError) as error:
+        raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+
+
+def _mechanism(proposal: EmbeddingProposal) -> str:
+    return proposal.mechanism.events()[0].mechanism
+
+
+def _records(proposal: EmbeddingProposal) -> int:
+    terms = proposal.terms
+    return min(terms.block_size, terms.records - proposal.block * terms.block_size)
+
+
+def _neutral(proposal: EmbeddingProposal) -> bytes:
+    """Return a block by the neutral law: what stands for an app that died."""
+    mechanism = proposal.mechanism
+    shape = (_records(proposal), mechanism.width)
+    return encode_embeddings(mechanism.randomize(None, RandomSource.from_os(), shape), mechanism)
+
+
+def _refusal(detail: str) -> RefusalError:
+    return RefusalError(REFUSED_APP, detail)

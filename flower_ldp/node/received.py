@@ -1,0 +1,149 @@
+"""The bundles that the node receives, hashed here: what the SuperLink says of them holds for none.
+
+Flower asks for a run and its bundle once, believes the hash, name and version that the SuperLink
+states, keeps bundles by the stated hash, and goes on with the state of whatever run is said to be
+of the same series. So the run and its bundle are fetched here, once, before the run's first message
+is judged. Flower then gets these very bytes under their own digest and the name that is in them,
+whatever it asks for, and a run of a listed app gets a series of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from flwr.app import Message
+
+from flower_ldp.apps import BundleError, digest_of, read_bundle
+from flower_ldp.errors import quoted
+from flower_ldp.node.channel import Channel
+
+_log = logging.getLogger("flower_ldp")
+
+#: Bundles that are kept, each of at most ten million bytes; what they were is never forgotten.
+_KEPT = 64
+#: Bytes of Flower's identities of series, of which the first bit is none.
+_SERIES = 8
+
+
+@dataclass(frozen=True)
+class ReceivedApp:
+    """What a run brought.
+
+    Parameters
+    ----------
+    digest : str
+        Of the bytes that came.
+    fault : str
+        Why the bytes are no sound bundle; empty if they are.
+    overrides : mapping
+        What the run says in the place of the bundle's defaults.
+    listed : bool
+        Whether the owner listed the digest when the run came: then it has no state from elsewhere.
+    """
+
+    digest: str
+    fault: str
+    overrides: Mapping[str, object]
+    listed: bool
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    app: ReceivedApp
+    run: Any
+    fab: Any
+
+
+def _same(before: ReceivedApp, now: ReceivedApp) -> ReceivedApp:
+    """Return what a run brought that was fetched again: Flower has the first, and asks no more."""
+    if (before.digest, before.overrides) == (now.digest, now.overrides):
+        return before
+    return replace(before, fault="the run came again with another bundle or configuration")
+
+
+class ReceivedApps:
+    """The apps of a node's runs.
+
+    Parameters
+    ----------
+    is_listed : callable
+        Whether the owner lists a digest.
+    """
+
+    def __init__(self, is_listed: Callable[[str], bool]) -> None:
+        self._is_listed = is_listed
+        self._lock = threading.Lock()
+        self._apps: dict[int, ReceivedApp] = {}
+        self._runs: OrderedDict[int, _Fetched] = OrderedDict()
+
+    def around(self, inner: Channel) -> Channel:
+        """Return a connection on which each run is fetched before its message is handed on."""
+
+        def receive() -> tuple[Message, Any] | None:
+            received = inner.receive()
+            if received is not None:
+                run_id = received[0].metadata.run_id
+                try:
+                    self._fetched(inner, run_id)
+                except Exception:
+                    # It is refused if it rests on the app, and else Flower asks by itself.
+                    _log.exception("the app of run %d could not be fetched", run_id)
+            return received
+
+        def get_run(run_id: int) -> Any:
+            return self._fetched(inner, run_id).run
+
+        def get_fab(fab_hash: str, run_id: int) -> Any:
+            return self._fetched(inner, run_id).fab
+
+        return inner._replace(receive=receive, get_run=get_run, get_fab=get_fab)
+
+    def of(self, run_id: int) -> ReceivedApp | None:
+        """Return what a run brought; None if it could not be fetched."""
+        with self._lock:
+            return self._apps.get(run_id)
+
+    def _fetched(self, inner: Channel, run_id: int) -> _Fetched:
+        with self._lock:
+            found = self._runs.get(run_id)
+            if found is not None:
+                self._runs.move_to_end(run_id)
+                return found
+        run = inner.get_run(run_id)
+        found = self._judged(run, inner.get_fab(run.fab_hash, run_id))
+        with self._lock:
+            self._apps[run_id] = _same(self._apps.get(run_id, found.app), found.app)
+            self._runs[run_id] = found
+            while len(self._runs) > _KEPT:
+                self._runs.popitem(last=False)
+        return found
+
+    def _judged(self, run: Any, fab: Any) -> _Fetched:
+        """Take the bytes for what they are; keep nothing that is only said of them."""
+        digest = digest_of(fab.content)
+        plain = digest.rpartition(":")[2]
+        if plain != run.fab_hash:
+            _log.warning("the app of run %d is %s, announced as %s", run.run_id, digest, _cut(run))
+        changes: dict[str, Any] = {"fab_hash": plain}
+        fault = ""
+        try:
+            bundle = read_bundle(fab.content)
+        except BundleError as error:
+            fault = str(error)
+        else:
+            changes |= {"fab_id": bundle.app, "fab_version": bundle.version}
+        listed = not fault and self._is_listed(digest)
+        if listed and any(one.name == "series_id" for one in fields(run)):
+            changes["series_id"] = int.from_bytes(os.urandom(_SERIES), "big") >> 1 | 1
+        app = ReceivedApp(digest, fault, dict(run.override_config), listed)
+        return _Fetched(app, replace(run, **changes), replace(fab, hash_str=plain))
+
+
+def _cut(run: Any) -> str:
+    return quoted(str(run.fab_hash))
