@@ -132,7 +132,39 @@ def strategy_for(training: Training) -> CodewordStrategy | SignDSStrategy:
 
 def run(images: Images, training: Training) -> dict[str, Any]:
     """Train once; return accuracy, totals of the clients' own ledger, and bytes."""
-    strategy, seen = strategy_for(training), list[int]()
+    strategy = strategy_for(training)
+    first = np.zeros((CLASSES, images.features.shape[1]), dtype=np.float32)
+    end, facts = run_once(
+        strategy,
+        client_app(images, training),
+        ArrayRecord({"weight": Array(first)}),
+        training.rounds,
+        len(images.parts),
+    )
+    logits = images.held_features @ end["weight"].numpy().T
+    accuracy = float((logits.argmax(axis=1) == images.held_labels).mean())
+    return {"accuracy": accuracy, **facts}
+
+
+def run_once(
+    strategy: CodewordStrategy | SignDSStrategy,
+    app: ClientApp,
+    first: ArrayRecord,
+    rounds: int,
+    clients: int,
+    *,
+    strict: bool = True,
+) -> tuple[ArrayRecord, dict[str, Any]]:
+    """Run a training whose clients' policy allows each one report in its life.
+
+    Returns
+    -------
+    model : ArrayRecord
+        The last.
+    facts : dict
+        Totals of the clients' own ledger, and bytes.
+    """
+    seen = list[int]()
     aggregate = strategy.aggregate_train
 
     def watching(server_round: int, replies: Iterable[Message]) -> Any:
@@ -145,30 +177,22 @@ def run(images: Images, training: Training) -> dict[str, Any]:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        first = np.zeros((CLASSES, images.features.shape[1]), dtype=np.float32)
-        result = strategy.start(
-            grid, ArrayRecord({"weight": Array(first)}), num_rounds=training.rounds
-        )
+        result = strategy.start(grid, first, num_rounds=rounds)
         if result.arrays is None:
             raise RuntimeError("the run has no model")
-        end["weights"] = result.arrays["weight"].numpy()
-        end["rounds"] = result.train_metrics_clientapp
+        end["model"], end["rounds"] = result.arrays, result.train_metrics_clientapp
 
+    mechanism = "codeword" if isinstance(strategy, CodewordStrategy) else "signds"
     with tempfile.TemporaryDirectory() as folder:
         policy = Path(folder, "policy.yaml")
-        text = _POLICY.format(mechanism=training.mechanism, epsilon=float(training.epsilon))
-        policy.write_text(text, encoding="utf-8")
+        epsilon = float(strategy.mechanism.epsilon)
+        policy.write_text(_POLICY.format(mechanism=mechanism, epsilon=epsilon), encoding="utf-8")
         os.environ["FLOWER_LDP_POLICY"] = str(policy)
-        clients = len(images.parts)
-        run_in_process(
-            server, client_app(images, training), clients, contexts="drop", progress=False
-        )
+        run_in_process(server, app, clients, strict=strict, contexts="drop", progress=False)
         with Ledger.open(Path(folder, "ledger.sqlite"), read_only=True) as ledger:
             totals = [ledger.totals(one)[Unit.CLIENT] for one in ledger.data_ids()]
     spent = {amount.spent(Unit.CLIENT).epsilon for amount in totals}
-    logits = images.held_features @ end["weights"].T
-    return {
-        "accuracy": float((logits.argmax(axis=1) == images.held_labels).mean()),
+    return end["model"], {
         "clients_asked": len(totals),
         "epsilon_total_most": max(spent),
         "payload_bytes": end["rounds"][1]["bytes-up"],

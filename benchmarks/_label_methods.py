@@ -56,12 +56,31 @@ class Settings:
     draw_power: float = 0.5
 
 
+@dataclass(frozen=True)
+class Near:
+    """Settings of the methods that begin with neighbours, beside those of training."""
+
+    #: Nearest others of an example, and steps of hearing them.
+    neighbours: int = 20
+    neighbour_steps: int = 60
+    #: Soft targets are taken to this power.
+    sharpness: float = 4.0
+    #: Of MNIST: axes of strokes in which distances are taken, and the power of their spread that
+    #: each is divided by.
+    axes: int = 200
+    axes_power: float = 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Images (n, 1, 28, 28) scaled, and their true labels."""
+    """Images (n, 1, 28, 28) scaled, or features of images (n, f), and their true labels.
+
+    ``coordinates`` (n, c) are where distances between images are taken, if a method needs any.
+    """
 
     images: Tensor
     labels: NDArray[np.int64]
+    coordinates: NDArray[np.float32] | None = None
 
     @cached_property
     def features(self) -> NDArray[np.float32]:
@@ -79,6 +98,7 @@ class Task:
     epsilon: float
     seed: int
     settings: Settings
+    near: Near = Near()
 
     @property
     def images(self) -> Tensor:
@@ -120,6 +140,11 @@ def make_model() -> nn.Sequential:
     return model
 
 
+def make_head(features: int) -> nn.Sequential:
+    """Return what is trained over features of images: one hidden layer."""
+    return nn.Sequential(nn.Linear(features, 256), nn.ReLU(), nn.Linear(256, CATEGORIES))
+
+
 def train(
     task: Task, loss: Loss, targets: Tensor, members: Tensor | None = None, epochs: int = 0
 ) -> nn.Sequential:
@@ -129,7 +154,7 @@ def train(
     members = torch.arange(len(task.images)) if members is None else members
     batches = len(members) // settings.batch_size
     epochs = epochs or settings.epochs
-    model = make_model()
+    model = make_model() if task.images.ndim == 4 else make_head(task.images.shape[1])
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, settings.learning_rate, total_steps=epochs * batches

@@ -36,9 +36,9 @@ def changed(settings: S, changes: list[str] | None) -> S:
     return replace(settings, **{name: json.loads(value) for name, value in pairs})  # type: ignore[type-var]
 
 
-def arguments(evaluate_on: str, changes: list[str] | None) -> list[str]:
+def arguments(evaluate_on: str, changes: list[str] | None, data: str = "mnist.npz") -> list[str]:
     """Return the command line's words that a result depends on; the data are named, not located."""
-    return ["mnist.npz", "--evaluate-on", evaluate_on] + [f"--set {item}" for item in changes or []]
+    return [data, "--evaluate-on", evaluate_on] + [f"--set {item}" for item in changes or []]
 
 
 def earlier(output: Path) -> list[Run]:

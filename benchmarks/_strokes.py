@@ -52,7 +52,7 @@ def strokes(count: int, seed: int = 0) -> NDArray[np.uint8]:
     return found
 
 
-def _axes() -> tuple[Floats, Floats, Floats]:
+def stroke_axes() -> tuple[Floats, Floats, Floats]:
     """Return the mean of strokes' features, their axes, and the variance along each."""
     features = wavelet_features(strokes(_STROKES)).astype(np.float32)
     mean = features.mean(axis=0)
@@ -72,7 +72,7 @@ def coordinates(images: dict[str, NDArray[np.uint8]], cache: Path) -> dict[str, 
         An ``npz`` file; read if it is there, else written: it takes minutes.
     """
     if not cache.exists():
-        mean, axes, variances = _axes()
+        mean, axes, variances = stroke_axes()
         found: dict[str, Any] = {"variances": variances}
         for name, some in images.items():
             parts = range(0, len(some), _BATCH)

@@ -1,4 +1,8 @@
-"""Accuracy on MNIST of the ways to train on private labels, by epsilon per label.
+"""Accuracy of the ways to train on private labels, by epsilon per label.
+
+On MNIST, or on features of CIFAR-10's images through a public trunk (a file): then a network of one
+hidden layer is trained over them. Methods whose name begins with ``neighbours`` take, on MNIST,
+distances along axes of strokes, which are kept in ``--cache``.
 
 All in one process, without Flower: labels are randomized by the package's mechanisms and the
 model is trained centrally. A run is appended to the results file when it ends, and runs that
@@ -8,7 +12,8 @@ weights are seeded, for this comparison only.
 Settings were chosen with ``--evaluate-on validation`` (a fixed tenth of the training images,
 which is then not trained on); the test images are read for the reported figures only.
 
-    python benchmarks/label_dp.py mnist.npz
+    python benchmarks/label_dp.py mnist.npz --cache mnist-strokes.npz
+    python benchmarks/label_dp.py cifar10-features.npz --output benchmarks/results/label_cifar.json
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import json
 import platform
 import statistics
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +30,9 @@ import numpy as np
 import torch
 import typer
 from _environment import cpu_model
-from _label_methods import METHODS, Examples, Settings, Task, outputs
+from _label_methods import METHODS as CENTRAL
+from _label_methods import Examples, Near, Settings, Task, outputs
+from _label_neighbours import METHODS as NEIGHBOURS
 from _runs import (
     Changes,
     EvaluateOn,
@@ -38,30 +45,61 @@ from _runs import (
     earlier,
     is_known,
 )
+from _strokes import coordinates, features
 from numpy.typing import NDArray
 from torch import Tensor
 
 HERE = Path(__file__).resolve().parent
-#: What each method should reach at epsilon 1, in percent.
-GOALS = {"forward": 94.5, "local_priors": 96.0, "lp_2st": 96.0, "lp_2st_subset": 97.6}
+METHODS = CENTRAL | NEIGHBOURS
+Goals = dict[tuple[str, float], float]
+#: What methods should reach on MNIST's test images, in percent, by epsilon.
+GOALS: Goals = {
+    ("forward", 1.0): 94.5,
+    ("local_priors", 1.0): 96.0,
+    ("lp_2st", 1.0): 96.0,
+    **{
+        (name, epsilon): goal
+        for name in ("lp_2st_subset", *NEIGHBOURS)
+        for epsilon, goal in ((0.5, 95.5), (1.0, 97.6))
+    },
+}
 MEAN, DEVIATION = 0.1307, 0.3081
 
 
-def load(path: Path, evaluate_on: str) -> tuple[Examples, Examples]:
-    """Return what to train on and what to evaluate on."""
+def load(
+    path: Path, evaluate_on: str, cache: Path | None = None, near: Near | None = None
+) -> tuple[Examples, Examples]:
+    """Return what to train on and what to evaluate on.
+
+    Digits have coordinates along axes of strokes if there is a cache for them.
+    """
     with np.load(path, allow_pickle=False) as arrays:
         x, y = arrays["x_train"], arrays["y_train"].astype(np.int64)
         x_test, y_test = arrays["x_test"], arrays["y_test"].astype(np.int64)
+    places = _coordinates(x, x_test, cache, near or Near())
     if evaluate_on == "validation":
         order = np.random.default_rng(0).permutation(len(x))
         held, kept = order[: len(x) // 10], order[len(x) // 10 :]
         x, y, x_test, y_test = x[kept], y[kept], x[held], y[held]
+        places = places if places is None else places[kept]
+    return Examples(_inputs(x), y, places), Examples(_inputs(x_test), y_test)
 
-    def images(raw: NDArray[np.uint8]) -> Tensor:
-        scaled = (torch.tensor(raw, dtype=torch.float32) / 255 - MEAN) / DEVIATION
-        return scaled[:, None]
 
-    return Examples(images(x), y), Examples(images(x_test), y_test)
+def _coordinates(
+    x: NDArray[Any], x_test: NDArray[Any], cache: Path | None, near: Near
+) -> NDArray[np.float32] | None:
+    """Return where distances between training images are taken; no label is read."""
+    if x.ndim == 2:
+        return x.astype(np.float32)
+    if cache is None:
+        return None
+    along = coordinates({"train": x, "test": x_test}, cache)
+    return features(along["train"], along["variances"], near.axes, near.axes_power)
+
+
+def _inputs(raw: NDArray[Any]) -> Tensor:
+    numbers = torch.tensor(raw.astype(np.float32))
+    return numbers if raw.ndim == 2 else (numbers[:, None] / 255 - MEAN) / DEVIATION
 
 
 def key(run: Run) -> tuple[Any, ...]:
@@ -74,7 +112,7 @@ def key(run: Run) -> tuple[Any, ...]:
     )
 
 
-def summary(runs: list[Run]) -> list[Run]:
+def summary(runs: list[Run], goals: Goals) -> list[Run]:
     """Return mean and spread over seeds, for each method, epsilon, settings and part of data."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
@@ -83,7 +121,7 @@ def summary(runs: list[Run]) -> list[Run]:
     rows = []
     for (part, epsilon, name, settings), group in sorted(groups.items()):
         found = [run["accuracy"] for run in group]
-        goal = GOALS.get(name) if epsilon == 1.0 else None
+        goal = goals.get((name, epsilon)) if part == "test" else None
         rows.append(
             {
                 "method": name,
@@ -101,12 +139,12 @@ def summary(runs: list[Run]) -> list[Run]:
     return rows
 
 
-def write(path: Path, runs: list[Run]) -> None:
+def write(path: Path, runs: list[Run], goals: Goals) -> None:
     body = {
         "machine": f"{cpu_model()}, one thread",
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "summary": summary(runs),
+        "summary": summary(runs, goals),
         "runs": runs,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,12 +160,17 @@ def main(
     ] = None,
     evaluate_on: EvaluateOn = "test",
     set_: Changes = None,
+    cache: Annotated[Path | None, typer.Option(help="Where features of digits are kept.")] = None,
     output: Output = HERE / "results" / "label_dp.json",
 ) -> None:
     """Measure accuracy for each seed, epsilon and method; write a results file."""
     torch.set_num_threads(1)
-    settings = changed(Settings(), set_)
-    examples, held = load(data, evaluate_on)
+    names = {one.name for one in fields(Near)}
+    of_near = [item for item in set_ or [] if item.split("=")[0] in names]
+    near = changed(Near(), of_near)
+    settings = changed(Settings(), [item for item in set_ or [] if item not in of_near])
+    examples, held = load(data, evaluate_on, cache, near)
+    goals = GOALS if examples.images.ndim == 4 else {}
     runs = earlier(output)
     wanted = [
         (name, None if name == "no_privacy" else value, seed)
@@ -141,20 +184,22 @@ def main(
             "epsilon": value,
             "seed": seed,
             "evaluated_on": evaluate_on,
-            "settings": asdict(settings),
+            "settings": asdict(settings) | (asdict(near) if name in NEIGHBOURS else {}),
         }
         if is_known(run, runs):
             continue
         began, used = time.time(), time.process_time()
-        model = METHODS[name](Task(examples, value or 0.0, seed, settings))
+        model = METHODS[name](Task(examples, value or 0.0, seed, settings, near))
         right = outputs(model, held.images).argmax(axis=1) == held.labels
         run["accuracy"] = round(float(right.mean()), 4)
         run["seconds"] = round(time.time() - began, 1)
         run["processor_seconds"] = round(time.process_time() - used, 1)
-        words = arguments(evaluate_on, set_)
+        words = arguments(evaluate_on, set_, data.name)
+        if name in NEIGHBOURS and cache is not None:
+            words.append(f"--cache {cache.name}")
         run["command"] = " ".join(["python benchmarks/label_dp.py", *words])
         runs.append(run)
-        write(output, runs)
+        write(output, runs, goals)
         print(f"{name:22} epsilon {value} seed {seed}: {run['accuracy']:.4f}", flush=True)
 
 

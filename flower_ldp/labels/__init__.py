@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flower_ldp.labels.central import CentralHistograms
 from flower_ldp.labels.clusters import cluster_sums, moved, nearest
+from flower_ldp.labels.neighbours import nearest_examples, priors_from_neighbours
 from flower_ldp.labels.priors import (
     group_counts,
     posterior,
@@ -24,7 +25,9 @@ __all__ = [
     "group_counts",
     "moved",
     "nearest",
+    "nearest_examples",
     "posterior",
     "priors_from_counts",
     "priors_from_likelihoods",
+    "priors_from_neighbours",
 ]
