@@ -51,7 +51,12 @@ class Split:
 class App(Protocol):
     """What is trained, and by whom."""
 
-    clients: int
+    @property
+    def clients(self) -> int:
+        """How many train."""
+
+    def __hash__(self) -> int:
+        """Tell apps apart by identity."""
 
     def initial(self, seed: int) -> Model:
         """Return the model before training."""
@@ -204,6 +209,8 @@ def split(x: NDArray[Any], y: NDArray[Any], test: Examples) -> Split:
 
 def load(name: str, mnist: Path, cifar: Path) -> Split:
     """Return the examples of an app."""
+    x: NDArray[Any]
+    x_test: NDArray[Any]
     if name == "existing_app":
         x, x_test, y, y_test = task.load_data()
     elif name in ("asked_once", "digits_mlp"):
@@ -226,8 +233,11 @@ def load(name: str, mnist: Path, cifar: Path) -> Split:
             x, y, x_test, y_test = (file[k] for k in ("x_train", "y_train", "x_test", "y_test"))
         images = 16_667 if of_mnist else 33_334
         x, y, x_test, y_test = x[:images], y[:images], x_test[:4_000], y_test[:4_000]
-        shown = {"mnist_cnn": seen_squares, "mnist_pixels": pixels}.get(name, np.float32)
-        x, x_test = shown(x), shown(x_test)
+        if of_mnist:
+            shown = pixels if name == "mnist_pixels" else seen_squares
+            x, x_test = shown(x), shown(x_test)
+        else:
+            x, x_test = x.astype(np.float32), x_test.astype(np.float32)
     labels, test = np.asarray(y, dtype=np.int64), Examples(x_test, np.asarray(y_test, np.int64))
     return split(x, labels, test)
 

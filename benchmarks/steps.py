@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import statistics
 import time
 from functools import lru_cache
@@ -132,10 +133,8 @@ def summary(runs: Accuracies, app: str, epsilon: float) -> dict[str, Any] | None
 
 def _error(some: list[float], others: list[float]) -> float:
     """Return the standard error of the difference of two means."""
-    return (
-        sum(statistics.variance(one) / len(one) if len(one) > 1 else 0.0 for one in (some, others))
-        ** 0.5
-    )
+    several = (one for one in (some, others) if len(one) > 1)
+    return math.sqrt(sum(statistics.variance(one) / len(one) for one in several))
 
 
 def main(
@@ -152,11 +151,12 @@ def main(
         for seed, length in itertools.product(range(101, 101 + TUNING[large]), LENGTHS):
             bench.make("validation", name, epsilon, length, seed)
         tuned = best(bench.runs, name, epsilon)
-        compared = dict.fromkeys(
-            (tuned and tuned[0], None, SAMPLE, *(LENGTHS if name in CHEAP else ()))
+        others = LENGTHS if name in CHEAP else ()
+        compared: dict[float | None, None] = dict.fromkeys(
+            (tuned and tuned[0], None, SAMPLE, *others)
         )
-        for seed, length in itertools.product(range(1, 1 + TESTS[large]), compared):
-            bench.make("test", name, epsilon, length, seed)
+        for seed, tried in itertools.product(range(1, 1 + TESTS[large]), compared):
+            bench.make("test", name, epsilon, tried, seed)
     bench.write()
 
 
