@@ -102,6 +102,7 @@ def rows_with(*words: str) -> list[str]:
         ("forward", "forward-corrected"),
         ("local_priors", "local priors"),
         ("lp_2st", "two stages"),
+        ("neighbours_subset", "priors from neighbours"),
     ],
 )
 def test_accuracies_with_private_labels_are_those_of_the_result_file(
