@@ -94,7 +94,7 @@ def private_training(
     rng = RandomSource.from_os()
     # Of its own noise: at a fixed moment it is made while the training runs.
     handover.prepared(lambda: training.run(None, RandomSource.from_os()))
-    examples = Examples(len(data), groups, max_rows)
+    examples = Examples(len(data), groups, max_rows, handover.granted.examples)
     sums = ClippedSums(
         asked.gradients, float(handover.granted.plan.clip), training.unit, examples.max_rows
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ import torch
 from flwr.app import Context, Message
 from torch import nn
 
+from flower_ldp.clients.dpsgd.groups import by_group
 from flower_ldp.training import private
 from flower_ldp.training.gradients import ClippedSums, RowModel
 from flower_ldp.training.rows import Row
 from flower_ldp.training.rowwise import RowWise, Tensors
-from tests.unit.training.gated import Site, squares
+from tests.unit.training.gated import ROWS, Site, squares
 
 WORD = (torch.tensor(0), torch.zeros(1))
 
@@ -220,3 +221,45 @@ def test_a_model_that_changes_what_it_loads_changes_nothing_that_leaves(tmp_path
     sent = {"weight": torch.ones(1, 2).numpy(), "bias": torch.zeros(1).numpy()}
     reply = site.ask(arrays=sent)
     assert reply.content.array_records["arrays"]["weight"].numpy().tolist() == [[1.0, 1.0]]
+
+
+class Labels(Sequence[str]):
+    """Whose rows are whose, read from somewhere; one cannot be read."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, index: Any) -> Any:
+        if index == 3:
+            raise self._error
+        return f"patient {index}"
+
+
+@pytest.mark.parametrize("error", [OSError("no file"), SystemExit(3), IndexError()])
+def test_a_group_that_cannot_be_read_is_none(error: BaseException) -> None:
+    found = by_group(Labels(error), len(ROWS))
+    assert [one.tolist() for one in found] == [[0], [1], [2], [4], [5], [6], [7]]
+
+
+def test_who_has_lost_all_rows_changes_no_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Floating-point kernels may round the others' gradients otherwise in another shape."""
+    shapes: list[int] = []
+    matrix = RowWise.matrix
+
+    def watched(self: RowWise, weights: Tensors, rows: Any, *, side_by_side: bool) -> torch.Tensor:
+        shapes.append(len(rows))
+        return matrix(self, weights, rows, side_by_side=side_by_side)
+
+    monkeypatch.setattr(RowWise, "matrix", watched)
+    for last in ("seven", ""):
+        folder = tmp_path / f"with {last}"
+        folder.mkdir()
+        groups = [*"abcdefg", last]
+        site = Site(folder, example="patient", arguments={"groups": groups, "max_rows": 2})
+        assert not site.ask().has_error()
+    assert shapes == [16] * 6
