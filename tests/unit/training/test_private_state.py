@@ -152,11 +152,10 @@ def test_masks_do_not_follow_from_a_seed_of_the_apps(tmp_path: Path) -> None:
     def seeded(given: Message, context: Context) -> Message:
         torch.manual_seed(7)
         reply = site.train(given, context)
-        assert torch.rand(1).item() == after
+        afterwards.append(torch.rand(1).item())
         return reply
 
-    torch.manual_seed(7)
-    after = torch.rand(1).item()
+    afterwards: list[float] = []
     site = Site(
         tmp_path,
         arguments={"model": Dropping, "data": [row] * 8, "like": row},
@@ -165,7 +164,8 @@ def test_masks_do_not_follow_from_a_seed_of_the_apps(tmp_path: Path) -> None:
     sent = arrays(Dropping())
     replies = [site.ask(name, arrays=sent) for name in ("m-1", "m-2")]
     found = [reply.content.array_records["arrays"]["out.weight"].numpy() for reply in replies]
-    assert all(site.counts().get(kind, 0) == 0 for kind in ("failed",))
+    assert len(afterwards) == 2
+    assert afterwards[0] == afterwards[1]
     assert found[0].tolist() != found[1].tolist()
 
 
