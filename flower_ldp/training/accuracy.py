@@ -12,6 +12,7 @@ from torch import nn
 from flower_ldp.clients.dpsgd.handover import CountHandover, current
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.training.generators import unknown_seed
 from flower_ldp.training.gradients import RowModel, filled
 from flower_ldp.training.private import check_groups, sent_tensors
 from flower_ldp.training.rows import Data, Examples, Rows
@@ -82,16 +83,19 @@ def private_accuracy(
     asked.check(state)
     side_by_side = asked.values.side_by_side(state)
     examples, rng = Examples(len(data), groups, max_rows), RandomSource.from_os()
-    total = 0
-    for start in range(0, len(examples), _MANY):
-        drawn = [
-            [rows.read(int(row)) for row in examples.rows(example, rng)]
-            for example in range(start, min(start + _MANY, len(examples)))
-        ]
-        places = [row for one in drawn for row in filled(one, examples.max_rows)]
-        found = asked.values.matrix(state, places, side_by_side=side_by_side)
-        sums = found.clamp(0.0, 1.0).reshape(len(drawn), examples.max_rows).sum(dim=1).tolist()
-        for value, one in zip(sums, drawn, strict=True):
-            total += handover.mechanism.rounded(value / max(1, len(one)))
+    total, many = 0, min(_MANY, handover.mechanism.examples)
+    with unknown_seed():
+        for start in range(0, len(examples), many):
+            drawn = [
+                [rows.read(int(row)) for row in examples.rows(example, rng)]
+                for example in range(start, min(start + many, len(examples)))
+            ]
+            places = [row for one in drawn for row in filled(one, examples.max_rows)]
+            # Of one shape, also where an example has no row.
+            places = filled(places, many * examples.max_rows)
+            found = asked.values.matrix(state, places, side_by_side=side_by_side)
+            sums = found.clamp(0.0, 1.0).reshape(many, examples.max_rows).sum(dim=1).tolist()
+            for value, one in zip(sums, drawn, strict=False):
+                total += handover.mechanism.rounded(value / max(1, len(one)))
     handover.finish(total)
     return RecordDict({"metrics": MetricRecord({"num-examples": handover.mechanism.examples})})

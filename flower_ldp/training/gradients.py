@@ -54,15 +54,28 @@ class RowModel:
     stand_in: Row
     strict: bool = False
 
-    def __call__(self, weights: Tensors, *row: torch.Tensor) -> torch.Tensor:
-        """Return what is measured of one row, added up. Buffers come anew each time."""
-        return self._with({name: value.clone() for name, value in self.fixed.items()}, weights, row)
+    @cached_property
+    def _hidden(self) -> dict[str, torch.Tensor]:
+        """Buffers that the model's state does not have, as they are before the first row."""
+        known = self.model.state_dict().keys()
+        named = self.model.named_buffers()
+        return {name: value.detach().clone() for name, value in named if name not in known}
 
-    def _with(
-        self, buffers: Tensors, weights: Tensors, row: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
+    def _copies(self, weights: Tensors) -> dict[str, torch.Tensor]:
+        """Return all that a pass could change, copied: a row must leave nothing for another.
+
+        A pass may change weights too, as ``Embedding(max_norm=...)`` does.
+        """
+        known = {**self._hidden, **weights, **self.fixed}
+        return {name: value.clone() for name, value in known.items()}
+
+    def __call__(self, weights: Tensors, *row: torch.Tensor) -> torch.Tensor:
+        """Return what is measured of one row, added up. The model's state comes anew each time."""
+        return self._with(self._copies(weights), row)
+
+    def _with(self, state: Tensors, row: Sequence[torch.Tensor]) -> torch.Tensor:
         features, *targets = (part.unsqueeze(0) for part in row)
-        output = functional_call(self.model, {**weights, **buffers}, (features,))
+        output = functional_call(self.model, dict(state), (features,))
         return torch.as_tensor(self.measure(output, *targets)).sum()
 
     def check(self, weights: Tensors) -> None:
@@ -71,21 +84,27 @@ class RowModel:
         Raises
         ------
         ValueError
-            If it fails there, or a buffer changes, as BatchNorm's averages do.
+            If it fails there, or a buffer changes, as BatchNorm's averages do. So do buffers that
+            are not in the model's state.
         """
         mixing = [error for error in problems(self.model) if "statistics of a batch" in error]
         if mixing:
             raise ValueError("the model cannot be trained so: " + "; ".join(mixing) + ADVICE)
-        kept = {name: value.clone() for name, value in self.fixed.items()}
+        before, kept = self._copies(weights), self._copies(weights)
         try:
             with torch.no_grad():
-                self._with(kept, weights, self.stand_in)
+                self._with(kept, self.stand_in)
         except Exception as error:
             raise ValueError(
                 f"the model or what is measured fails on the public row: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        changed = [name for name, value in kept.items() if not torch.equal(value, self.fixed[name])]
+        learning = {name for name, _ in self.model.named_parameters()}
+        changed = [
+            name
+            for name, value in kept.items()
+            if name not in learning and not _same(value, before[name])
+        ]
         if changed:
             raise ValueError(
                 f"a pass changes buffers, which no noise protects: {', '.join(changed)}{ADVICE}"
@@ -147,6 +166,11 @@ class RowModel:
         return vmap(compute, in_dims=places, randomness="different")(weights, *parts)
 
 
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors have the same entries, what is not a number among them."""
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
 def _flat(parts: Any, rows: int) -> torch.Tensor:
     flat = torch.cat([part.detach().reshape(rows, -1) for part in parts], dim=1)
     return flat.to("cpu", torch.float64)
@@ -185,6 +209,9 @@ class ClippedSums:
     ) -> torch.Tensor:
         """Return the sum over examples.
 
+        Zero at weights where the public row has none: it stands for rows that fail, and whether
+        there are such must not decide for the others. So that is asked in each step.
+
         Parameters
         ----------
         weights : mapping of str to Tensor
@@ -201,6 +228,8 @@ class ClippedSums:
         """
         size = sum(value.numel() for value in weights.values())
         total = torch.zeros(size, dtype=torch.int64)
+        if not self.gradients.is_public_one(weights, side_by_side=side_by_side):
+            return total
         many = max(1, _MOST_ENTRIES // (size * self.places))
         for start in range(0, len(examples), many):
             some = examples[start : start + many]

@@ -21,6 +21,7 @@ from torch import nn
 from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, current
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.training.generators import unknown_seed
 from flower_ldp.training.gradients import ClippedSums, Loss, RowModel
 from flower_ldp.training.noise import grid_unit, noised_whole
 from flower_ldp.training.rows import Data, Examples, Row, Rows, taking_part
@@ -93,15 +94,17 @@ def private_training(
     rng = RandomSource.from_os()
     # Of its own noise: at a fixed moment it is made while the training runs.
     handover.prepared(lambda: training.run(None, RandomSource.from_os()))
-    examples = Examples(len(data), groups, max_rows)
+    examples = Examples(len(data), groups, max_rows, handover.granted.examples)
     sums = ClippedSums(
         asked.gradients, float(handover.granted.plan.clip), training.unit, examples.max_rows
     )
     side_by_side = asked.gradients.side_by_side(training.first())
     summed = _Summed(sums, rows, examples, training.rate, side_by_side, rng)
-    trained = training.run(summed, rng)
+    with unknown_seed():
+        trained = training.run(summed, rng)
     handover.finish(trained)
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in trained.items()})
+    # Copies: what the app's model does with them does not reach what leaves.
+    model.load_state_dict({name: torch.tensor(array) for name, array in trained.items()})
     record = ArrayRecord({name: Array(array) for name, array in trained.items()})
     weight = MetricRecord({"num-examples": handover.granted.examples})
     return RecordDict({"arrays": record, "metrics": weight})

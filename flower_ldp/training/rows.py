@@ -108,6 +108,9 @@ class Examples:
         an empty text, NaN, or none given) belongs to nobody.
     max_rows : int
         Rows of an example that count in a step, at least 1.
+    at_least : int
+        n, by the owner's policy. Where fewer are found, the others are examples without a row, so
+        that how many there are to draw from does not tell that one has lost its rows.
 
     Raises
     ------
@@ -116,20 +119,27 @@ class Examples:
     """
 
     def __init__(
-        self, rows: int, groups: Iterable[Hashable] | None = None, max_rows: int = 1
+        self,
+        rows: int,
+        groups: Iterable[Hashable] | None = None,
+        max_rows: int = 1,
+        at_least: int = 0,
     ) -> None:
         if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
             raise ValueError(f"max_rows must be an integer of at least 1, got {max_rows!r}")
         self.max_rows = 1 if groups is None else max_rows
+        self._at_least = at_least
         self._rows = (
             [np.array([row]) for row in range(rows)] if groups is None else by_group(groups, rows)
         )
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return max(len(self._rows), self._at_least)
 
     def rows(self, example: int, rng: RandomSource) -> NDArray[np.int64]:
         """Return at most ``max_rows`` rows of an example, drawn anew."""
+        if example >= len(self._rows):
+            return np.zeros(0, dtype=np.int64)
         rows = self._rows[example]
         if len(rows) <= self.max_rows:
             return rows

@@ -7,7 +7,8 @@ its place, so that shapes do not depend on it.
 **A row that makes the computation raise.** Side by side, one row's error is everybody's. So each
 row is then tried alone; those that raise alone get the public row in their place and count as
 zero, and the others are computed again, side by side in the same places: what comes of them is the
-same to the last bit.
+same to the last bit. Rows that fail together and not alone, as none should, are computed each by
+itself.
 """
 
 from __future__ import annotations
@@ -87,24 +88,32 @@ class RowWise:
 
     def _together(self, weights: Tensors, rows: list[Row], there: torch.Tensor) -> torch.Tensor:
         """Compute rows side by side; note in ``there`` which of them fail."""
+        found = self._batched(weights, rows)
+        if found is not None:
+            return found
+        # Which it was is asked of each alone, by the same kind of computation.
+        for place, row in enumerate(rows):
+            if self._batched(weights, [row]) is None:
+                rows[place], there[place] = self.stand_in, False
+        again = self._batched(weights, rows)
+        return torch.cat([self.batch(weights, [row]) for row in rows]) if again is None else again
+
+    def is_public_one(self, weights: Tensors, *, side_by_side: bool) -> bool:
+        """Return whether the public row can be computed at these weights: by public facts."""
+        if side_by_side:
+            return self._batched(weights, [self.stand_in]) is not None
+        return self._value(weights, self.stand_in) is not None
+
+    def _batched(self, weights: Tensors, rows: list[Row]) -> torch.Tensor | None:
         try:
             return self.batch(weights, rows)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a row that exits is a row that fails
             if self.strict:
                 raise
             say(_log, logging.WARNING, "a row counts as zero\n%s", cause_of(error))
-        # Which it was is asked of each alone, by the same kind of computation.
-        for place, row in enumerate(rows):
-            if self._fails(weights, row):
-                rows[place], there[place] = self.stand_in, False
-        return self.batch(weights, rows)
-
-    def _fails(self, weights: Tensors, row: Row) -> bool:
-        try:
-            self.batch(weights, [row])
-        except Exception:
-            return True
-        return False
+            return None
 
     def _one_by_one(self, weights: Tensors, rows: list[Row], there: torch.Tensor) -> torch.Tensor:
         none = self.alone(weights, self.stand_in)

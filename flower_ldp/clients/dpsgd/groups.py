@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 
 import numpy as np
@@ -16,6 +17,7 @@ def by_group(groups: Iterable[Hashable], rows: int) -> list[NDArray[np.int64]]:
     ----------
     groups : iterable of hashable
         **Private**: of each row, whose it is. Fewer than there are rows leave rows without a group.
+        A sequence is read by index: a place that raises is a row without a group.
     rows : int
         Number of rows.
 
@@ -25,10 +27,25 @@ def by_group(groups: Iterable[Hashable], rows: int) -> list[NDArray[np.int64]]:
         A row that belongs to nobody is in none.
     """
     found: dict[Hashable, list[int]] = {}
-    for row, group in enumerate(islice(groups, rows)):
+    for row, group in enumerate(islice(_each(groups), rows)):
         if named(group):
-            found.setdefault(group, []).append(row)
+            with suppress(Exception):  # comparing keys is their own code
+                found.setdefault(group, []).append(row)
     return [np.array(members, dtype=np.int64) for members in found.values()]
+
+
+def _each(groups: Iterable[Hashable]) -> Iterator[Hashable]:
+    if not isinstance(groups, Sequence):
+        yield from groups
+        return
+    for place in range(len(groups)):
+        try:
+            group = groups[place]
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # as of a row: it is this place's alone
+            group = None
+        yield group
 
 
 def named(group: object) -> bool:

@@ -25,6 +25,7 @@ from flower_ldp.clients import AccuracyRelease, LdpMod
 from flower_ldp.mechanisms import ExampleMean
 from flower_ldp.simulation import run_in_process
 from flower_ldp.training import private_accuracy
+from flower_ldp.training.rowwise import RowWise
 from tests.messages import message, record
 from tests.unit.training.gated import Site
 
@@ -105,6 +106,25 @@ def test_right_predictions_are_counted_by_the_model_that_was_sent(tmp_path: Path
 @pytest.mark.parametrize("bad", [(torch.zeros(3), 0), (torch.ones(2), "x"), None, (torch.ones(2),)])
 def test_a_row_that_fails_is_wrong_and_changes_nothing_else(tmp_path: Path, bad: Any) -> None:
     assert Ward(tmp_path, [*ROWS[:1], bad, *ROWS[2:]]).share() == pytest.approx(0.6)
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("groups", [[*"abcde"], ["a", "b", "", "d", "e"]])
+def test_who_has_lost_all_rows_changes_no_shape(
+    tmp_path: Path, groups: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[int] = []
+    matrix = RowWise.matrix
+
+    def watched(self: RowWise, state: Any, rows: Any, *, side_by_side: bool) -> torch.Tensor:
+        shapes.append(len(rows))
+        return matrix(self, state, rows, side_by_side=side_by_side)
+
+    monkeypatch.setattr(RowWise, "matrix", watched)
+    ward = Ward(tmp_path, example="patient")
+    ward.arguments = {"groups": groups, "max_rows": 2}
+    assert ward.share() == pytest.approx(0.6 if "" in groups else 0.8)
+    assert shapes == [10]
 
 
 @pytest.mark.usefixtures("silent")
