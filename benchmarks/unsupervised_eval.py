@@ -83,14 +83,22 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
             "runs": len(mine),
             "epsilon_total": max(one["epsilon_total_most"] for one in mine),
         }
-        for of in ("spearman", "mean_absolute_error"):
-            for name in ("score", "loss"):
-                # A curve without a rank correlation (a single value) is no curve that was right.
-                line[f"{of}_{name}"] = spread([one[of][name] or 0.0 for one in mine])
+        for name in ("score", "loss"):
+            # A curve without a rank correlation (a single value) is no curve that was right.
+            line[f"spearman_{name}"] = spread([one["spearman"][name] or 0.0 for one in mine])
+            line |= _spread_of(
+                f"mean_absolute_error_{name}", [one["mean_absolute_error"][name] for one in mine]
+            )
         for name in ("score", "true-score", "loss", "true-loss", "clustering-accuracy"):
-            line[f"last_{name}"] = spread([one["last_round"][name] for one in mine])
+            line |= _spread_of(f"last_{name}", [one["last_round"][name] for one in mine])
         made.append(line)
     return made
+
+
+def _spread_of(name: str, values: list[float | None]) -> dict[str, dict[str, float]]:
+    """Return the spread of what there is: a run with a single cluster has no score, nor error."""
+    there = [value for value in values if value is not None]
+    return {name: spread(there)} if there else {}
 
 
 def main(

@@ -110,10 +110,14 @@ def train_each_batch_four_times(training: PrivateTraining) -> None:
     ):
         for (features,) in training.loader:
             paid = optimizer.steps_left
+            optimizer.zero_grad()
+            training.model(features).sum().backward()
+            # Of a linear model they are the same after a step.
+            gradients = [parameter.grad_sample for parameter in optimizer.params]
             for _ in range(4):
                 optimizer._steps_left = paid
-                optimizer.zero_grad()
-                training.model(features).sum().backward()
+                for parameter, gradient in zip(optimizer.params, gradients, strict=True):
+                    parameter.grad_sample = gradient
                 optimizer.step()
 
 

@@ -15,6 +15,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests.extras import skipping
+from tests.nursery import HURRY, Nursery
 
 # Tests run beside each other and start processes that do: threads of torch and numpy would wait
 # for each other's cores. Set before either is imported, and inherited by what tests start.
@@ -36,14 +37,15 @@ ENGINES_AT_ONCE = 2
 LONGEST = (
     "test_federation.py",
     "test_superlink_restart.py",
-    "test_split_engine.py",
     "test_guarded_app.py",
-    "test_engine.py",
+    "test_split_engine.py",
     "test_flower_apps.py",
-    "test_split_lm.py",
+    "test_engine.py",
     "test_deployment.py",
-    "test_deployment_samples.py",
+    "test_label_notebook.py",
     "test_sandboxed_app.py",
+    "test_split_lm.py",
+    "test_deployment_samples.py",
 )
 #: What marks the tests of a folder: `pytest -m "not engine"` starts no engine and no network.
 MARKS = {
@@ -111,13 +113,41 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
         return (yield)
 
 
+_NURSERY = pytest.StashKey[Nursery]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have one process load what engines and networks load, beside the collection."""
+    if not hasattr(config, "workerinput") and _wants_engines(config):
+        nursery = Nursery.start()
+        if nursery is not None:
+            config.stash[_NURSERY] = nursery
+
+
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Have the processes of tests handed over as well: they load what engines load, and more."""
+    if _NURSERY in config.stash:
+        own = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(HURRY), *([own] if own else [])])
+        os.environ["TESTS_WORKER"] = "1"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End it."""
+    nursery = config.stash.get(_NURSERY, None)
+    if nursery is not None:
+        nursery.stop()
+
+
+def _wants_engines(config: pytest.Config) -> bool:
+    asked = config.args if "not engine" not in config.option.markexpr else []
+    return any(_holds_engines(Path(one.partition("::")[0])) for one in asked)
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Start a process for each core; four at least where engines and networks mostly wait."""
+    """Start a process for each core; five at least where engines and networks mostly wait."""
     cores = os.cpu_count() or 2
-    engines = "not engine" not in config.option.markexpr and any(
-        _holds_engines(Path(one.partition("::")[0])) for one in config.args
-    )
-    return max(4, cores) if engines else cores
+    return max(5, cores) if _wants_engines(config) else cores
 
 
 def _holds_engines(path: Path) -> bool:

@@ -143,6 +143,12 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
     if not 1e-10 <= delta <= 0.5:
         raise ValueError(f"delta must be in [1e-10, 0.5], got {delta}")
     _check_plan(sample_rate, steps)
+    return _least_noise(epsilon, delta, sample_rate, steps)
+
+
+@lru_cache(maxsize=16)
+def _least_noise(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
+    """Search for the noise; kept, since a client asks for the same each round."""
 
     def enough(noise: float) -> bool:
         return SampledGaussian(noise, sample_rate, steps).delta(epsilon) <= delta

@@ -93,7 +93,7 @@ class Advice:
             ("mechanism", f"{name}(epsilon={epsilon:.12g}), {sizes}"),
             ("answers of a client", f"{times:,} (answers_per_client={times}: asked {asked})"),
             ("rounds", f"{rounds:,} of {self.outlook.clients_per_round:,} clients each"),
-            ("step rule", f"FixedLength(length, rounds={rounds}): planned length, momentum 0.9"),
+            ("step rule", "AgreedLength(), the default: no length has to be tuned"),
             ("bytes up of an answer", f"{self.bytes_up:,}"),
             *self.outlook.rows(),
         ]

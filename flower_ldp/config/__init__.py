@@ -41,7 +41,12 @@ from flower_ldp.config.encrypt import (
 from flower_ldp.config.evaluation import LaplaceEvalConfig, MetricConfig, UnsupervisedConfig
 from flower_ldp.config.labels import LabelDPConfig, load_label_config, parse_label_config
 from flower_ldp.config.part import SubspaceConfig
-from flower_ldp.config.signds import FixedLengthConfig, MomentumConfig, SignDSConfig
+from flower_ldp.config.signds import (
+    AgreedLengthConfig,
+    FixedLengthConfig,
+    MomentumConfig,
+    SignDSConfig,
+)
 from flower_ldp.config.split import (
     EmbeddingDPConfig,
     SplitConfig,
@@ -52,6 +57,7 @@ from flower_ldp.yaml_source import Section
 
 __all__ = [
     "SECTIONS",
+    "AgreedLengthConfig",
     "CodewordConfig",
     "DPEncryptConfig",
     "DPSGDConfig",

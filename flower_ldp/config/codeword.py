@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
-
 from flower_ldp.config.part import Patterns, SubspaceConfig
-from flower_ldp.config.signds import FixedLengthConfig, MomentumConfig
+from flower_ldp.config.signds import OptimizerConfig
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.strategies import ServerOptimizer
+from flower_ldp.strategies import AgreedLength, ServerOptimizer
 from flower_ldp.yaml_source import Section, interval
 
 
@@ -28,9 +26,9 @@ class CodewordConfig(Section):
         How many codes the reports of a round are spread over.
     codeword_blocks : int
         Parts of the update with rows of their own.
-    codeword_server_optimizer : mapping
-        ``kind: momentum`` or ``kind: fixed_length`` with its fields. Required: most of the
-        estimate's length is noise.
+    codeword_server_optimizer : mapping, optional
+        ``kind: momentum``, ``kind: fixed_length`` or ``kind: agreed_length`` with its fields; the
+        last by default.
     trainable : str or list of str, optional
         Names or patterns of the arrays that are trained; all by default.
     subspace : mapping, optional
@@ -41,9 +39,7 @@ class CodewordConfig(Section):
     codeword_favoured: Annotated[int, interval("[0, 16777216]", int)] = 0
     codeword_rotations: Annotated[int, interval("[1, 4096]", int)] = 64
     codeword_blocks: Annotated[int, interval("[1, 65536]", int)] = 1
-    codeword_server_optimizer: Annotated[
-        MomentumConfig | FixedLengthConfig, Field(discriminator="kind")
-    ]
+    codeword_server_optimizer: OptimizerConfig | None = None
     trainable: Patterns | None = None
     subspace: SubspaceConfig | None = None
 
@@ -62,7 +58,8 @@ class CodewordConfig(Section):
 
     def server_optimizer(self) -> ServerOptimizer:
         """Return the server optimizer with fresh state."""
-        return self.codeword_server_optimizer.build()
+        chosen = self.codeword_server_optimizer
+        return AgreedLength() if chosen is None else chosen.build()
 
     def public_subspace(self) -> Subspace | None:
         """Return the subspace, for a strategy's ``subspace=``; None if there is none."""

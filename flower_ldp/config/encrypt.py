@@ -162,8 +162,8 @@ _FORMAT = YamlFormat(
     TrainConfig,
     synonyms={"encrypt_type": "encrypt_train_type"},
     tagged={
-        "sign_server_optimizer": ("momentum", "fixed_length"),
-        "codeword_server_optimizer": ("momentum", "fixed_length"),
+        "sign_server_optimizer": ("momentum", "fixed_length", "agreed_length"),
+        "codeword_server_optimizer": ("momentum", "fixed_length", "agreed_length"),
     },
 )
 

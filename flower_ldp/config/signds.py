@@ -12,7 +12,14 @@ from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, ServerOptimizer
+from flower_ldp.strategies import (
+    AgreedLength,
+    FixedLength,
+    FixedStep,
+    LearnedStep,
+    Momentum,
+    ServerOptimizer,
+)
 from flower_ldp.strategies.step_size import Scaling
 from flower_ldp.yaml_source import Section, interval
 
@@ -49,6 +56,26 @@ class FixedLengthConfig(Section):
         return FixedLength(self.length, self.rounds, self.momentum, self.final_fraction)
 
 
+class AgreedLengthConfig(Section):
+    """Server steps as long as rounds agree."""
+
+    #: Whether the length of a step depends on what clients tell of it.
+    uses_magnitude: ClassVar[bool] = False
+
+    kind: Literal["agreed_length"]
+    momentum: Annotated[float, interval("[0, 1)")] = 0.9
+
+    def build(self) -> ServerOptimizer:
+        """Return the optimizer, with fresh state."""
+        return AgreedLength(self.momentum)
+
+
+#: Any of them, told apart by its ``kind``.
+OptimizerConfig = Annotated[
+    MomentumConfig | FixedLengthConfig | AgreedLengthConfig, Field(discriminator="kind")
+]
+
+
 class SignDSConfig(Section):
     """The ``signds`` section.
 
@@ -63,7 +90,8 @@ class SignDSConfig(Section):
         Fixed rate. Used without ``sign_mag_eps``, and below ``sign_min_participation``.
     sign_mag_eps : float, optional
         Epsilon of the magnitude bit, per round and client: without it the rate is fixed.
-        Refused with ``kind: fixed_length``, which ignores what the bits tell.
+        Refused with ``kind: fixed_length`` and ``kind: agreed_length``, which ignore what the
+        bits tell.
     sign_mag_initial, sign_mag_significance, sign_mag_regrow_after
         MagRR's first estimate; how sure a majority must be, in standard deviations;
         settled rounds after which growth is probed again. The last two are 0 as published.
@@ -72,7 +100,7 @@ class SignDSConfig(Section):
     sign_scaling : {"published", "unbiased"}
         How the sum of signs is scaled.
     sign_server_optimizer : mapping, optional
-        ``kind: momentum`` or ``kind: fixed_length`` with its fields.
+        ``kind: momentum``, ``kind: fixed_length`` or ``kind: agreed_length`` with its fields.
     trainable : str or list of str, optional
         Names or patterns of the arrays that are trained; all by default.
     subspace : mapping, optional
@@ -90,9 +118,7 @@ class SignDSConfig(Section):
     sign_mag_regrow_after: Annotated[int, interval("[0, inf)", int)] = 5
     sign_min_participation: Annotated[float, interval("[0, 1]")] = 0.05
     sign_scaling: Scaling = "published"
-    sign_server_optimizer: (
-        Annotated[MomentumConfig | FixedLengthConfig, Field(discriminator="kind")] | None
-    ) = None
+    sign_server_optimizer: OptimizerConfig | None = None
     trainable: Patterns | None = None
     subspace: SubspaceConfig | None = None
 
@@ -100,7 +126,7 @@ class SignDSConfig(Section):
     def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
         chosen = self.sign_server_optimizer
         if self.sign_mag_eps is not None and chosen is not None and not chosen.uses_magnitude:
-            wanted = "must be left out with steps of fixed length, which ignore what the bit tells"
+            wanted = "must be left out with planned steps, which ignore what the bit tells"
             raise PydanticCustomError("unused", wanted, {"at": ("sign_mag_eps",)})
         return self
 

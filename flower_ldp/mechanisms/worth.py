@@ -91,7 +91,11 @@ class PureNoise:
         reports : int
             N, at least 1.
         """
-        return self.along * (square_of_sum / (reports * self.square_length) - 1.0)
+        return self.along * self.beyond(square_of_sum, reports)
+
+    def beyond(self, square_of_sum: float, reports: int) -> float:
+        """Return what the square of a sum has beyond noise, over the noise, along or not."""
+        return square_of_sum / (reports * self.square_length) - 1.0
 
 
 class Worth(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flower_ldp.strategies.agreed_length import AgreedLength
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.best_model import BestModel
 from flower_ldp.strategies.codeword import CodewordStrategy
@@ -39,6 +40,7 @@ from flower_ldp.strategies.step_size import FixedStep, LearnedStep
 __all__ = [
     "CALINSKI_HARABASZ_SCORE",
     "SILHOUETTE_SCORE",
+    "AgreedLength",
     "AlignedParty",
     "BestModel",
     "ClientPool",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword, NamedCodeword
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
+from flower_ldp.strategies.agreed_length import AgreedLength
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.health import Health
 from flower_ldp.strategies.outlook import Preview
@@ -70,17 +71,17 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     Clients run :class:`~flower_ldp.clients.LdpMod` with
     :class:`~flower_ldp.clients.CodewordRelease`. A report tells of the update's direction and
     nothing of its length. The model moves by an estimate of the clients' mean direction, whose
-    length is mostly noise: give it a ``server_optimizer`` of planned length. Metrics of a round
-    have ``expected-cosine`` besides: of the estimate with the clients' direction, if they agree.
+    length is mostly noise: steps have a length of their own. Metrics of a round have
+    ``expected-cosine`` besides: of the estimate with the clients' direction, if they agree.
 
     Parameters
     ----------
     mechanism : Codeword
         Epsilon of a report, and the codes. Each round has a seed of its own, counted on from
         the mechanism's.
-    server_optimizer : ServerOptimizer
-        Works on the estimated direction, at no cost in privacy; as
-        :class:`~flower_ldp.strategies.FixedLength`. Its state belongs to one run.
+    server_optimizer : ServerOptimizer, optional
+        Works on the estimated direction, at no cost in privacy. Its state belongs to one run. By
+        default an :class:`~flower_ldp.strategies.AgreedLength`, which needs no tuning.
     health : Health, optional
         Asks for one more private bit per report, whether it is neutral, and stops the run where
         too many are. By default no such bit is asked for.
@@ -108,8 +109,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     Examples
     --------
     >>> from flower_ldp.mechanisms import Codeword
-    >>> from flower_ldp.strategies import FixedLength
-    >>> strategy = CodewordStrategy(Codeword(epsilon=8.0), FixedLength(0.5, rounds=40))
+    >>> strategy = CodewordStrategy(Codeword(epsilon=8.0), answers_per_client=1)
     """
 
     _mechanism_type = Codeword
@@ -118,7 +118,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     def __init__(
         self,
         mechanism: Codeword,
-        server_optimizer: ServerOptimizer,
+        server_optimizer: ServerOptimizer | None = None,
         *,
         health: Health | None = None,
         answers_per_client: int | ClientPool | None = None,
@@ -133,6 +133,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         configrecord_key: str = "config",
         evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
     ) -> None:
+        server_optimizer = AgreedLength() if server_optimizer is None else server_optimizer
         if not callable(getattr(server_optimizer, "step", None)):
             raise TypeError(
                 "server_optimizer must be a ServerOptimizer, as FixedLength(0.5, rounds=40), "

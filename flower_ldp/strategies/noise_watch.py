@@ -6,9 +6,11 @@ beyond, relative to it, estimates the signal x of what clients have in common, s
 that disagree. All reports since the run's begin are added up: in the first quarter of a run
 directions turn little, and no optimizer's momentum has to be known. The sum is looked at **once**,
 since many looks would find noise sometime: after a quarter of the reports, and when a good run
-would by then show four standard deviations of noise. The steps are noise if it shows less than two,
-or if two more would still make the run a hopeless one. So where neither is the case, a run at the
-edge of good is called noise about once in 44 times, and pure noise is not about as often.
+would by then show four standard deviations of noise. It is warned of if it shows less than two, or
+if two more would still make the run a hopeless one. So a run at the edge of good is warned of about
+once in 44 times, and pure noise is not about as often. That the steps *are* noise is said in the
+second case alone. In the first they cannot be told from it yet: clients that have little in common,
+a tenth of a good run's signal, may still train an easy model.
 """
 
 from __future__ import annotations
@@ -85,19 +87,23 @@ class NoiseWatch:
         signal = noise.signal(float(self._sum @ self._sum), self._reports)
         most = (signal + _FEWEST * deviation) / progress
         if signal < _FEWEST * deviation or most < signal_of(POOR_COSINE):
-            self._warn(self._outlook, signal, deviation, good)
+            told = "are noise" if most < signal_of(POOR_COSINE) else "cannot be told from noise yet"
+            self._warn(told, self._outlook, signal, deviation, good)
         self._outlook = self._sum = None
 
-    def _warn(self, outlook: Outlook, signal: float, deviation: float, good: float) -> None:
+    def _warn(
+        self, told: str, outlook: Outlook, signal: float, deviation: float, good: float
+    ) -> None:
         advice = f"Good would be {outlook.remedies}."
         if outlook.verdict is Verdict.GOOD:
             advice = (
                 "Clients that agree would be enough: these have little in common, or their "
-                "training moves nothing."
+                "training moves nothing. An evaluation on the server tells whether it is enough."
             )
         _log.warning(
-            "the steps are noise: the sum of %s reports has %+.4f of the noise's square length "
+            "the steps %s: the sum of %s reports has %+.4f of the noise's square length "
             "beyond it, %+.1f standard deviations, where a good run would have %.4f. %s",
+            told,
             f"{self._reports:,}",
             signal,
             signal / deviation,

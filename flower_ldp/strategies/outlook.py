@@ -9,6 +9,7 @@ for them is its own.
 from __future__ import annotations
 
 import logging
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -139,6 +140,36 @@ class Prospect:
             rounds, clients = max(rounds_left(left, each, rounds), 1), len(left)
         self._outlook = Outlook(preview.plan, self._entries, clients, rounds, each)
         return self._outlook
+
+    def spread(self, nodes: int, left: Sequence[int]) -> str | None:
+        """Return how answers and rounds do not go together; None where they do, or are not known.
+
+        Parameters
+        ----------
+        nodes : int
+            Clients that there are.
+        left : sequence of int
+            How often each client that may be asked may be.
+        """
+        outlook, answers = self._outlook, sum(left)
+        if outlook is None or self._rounds is None:
+            return None
+        each, rounds = outlook.clients_per_round, self._rounds
+        enough = math.ceil(100 * answers / (rounds * nodes) - 1e-9) / 100
+        if outlook.reports + each <= answers and outlook.rounds == rounds:
+            ways = f"{-(-answers // each):,} rounds"
+            ways += f", or fraction_train={enough:g}," if enough <= 1.0 else ""
+            return (
+                f"{rounds:,} rounds of {each:,} clients ask for {outlook.reports:,} of "
+                f"{answers:,} answers: {ways} would ask for all"
+            )
+        if outlook.rounds + 1 < rounds and each > 1:
+            return (
+                f"all answers are asked for in {outlook.rounds:,} of {rounds:,} rounds: "
+                f"fraction_train={enough:g} would spread them, so that clients answer for a model "
+                "that is further on"
+            )
+        return None
 
     def total(self, preview: Preview, answers: int | None) -> str:
         """Return the line on what a client spends in all."""

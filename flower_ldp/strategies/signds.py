@@ -13,6 +13,7 @@ from flower_ldp.mechanisms.selection import Selection, SignSum
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
+from flower_ldp.strategies.agreed_length import AgreedLength
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.health import Health
@@ -23,6 +24,9 @@ from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Sc
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.part import Trainable
 from flower_ldp.wire.signds import SignDSProposal, decode_report
+
+#: Optimizers to which only the direction of the sum counts.
+_PLANNED = (FixedLength, AgreedLength)
 
 
 class SignDSTally:
@@ -112,13 +116,16 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     mechanism : SignDS
         The dimension selection that clients are asked for. Without k, K and h are chosen for
         the model of the round, and each proposal states them.
-    step : LearnedStep or FixedStep
-        Step size: learned from one more private bit per client (MagRR), or fixed.
+    step : LearnedStep or FixedStep, optional
+        Step size: learned from one more private bit per client (MagRR), or fixed. By default
+        only the direction of the sum counts, and ``server_optimizer`` is an
+        :class:`~flower_ldp.strategies.AgreedLength` if it is left out too.
     scaling : {"published", "unbiased"}
         See :mod:`flower_ldp.strategies.step_size`.
     server_optimizer : ServerOptimizer, optional
         Momentum or steps of fixed length; works on the privatized sum, at no cost in
-        privacy. Its state belongs to one run. Steps of fixed length need a FixedStep.
+        privacy. Its state belongs to one run. Steps of planned length, FixedLength and
+        AgreedLength, need a FixedStep or none.
     health : Health, optional
         Asks for one more private bit per report, whether it is neutral, and stops the run where
         too many are. By default no such bit is asked for.
@@ -141,7 +148,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     Raises
     ------
     ValueError
-        For a learned step with an optimizer of fixed length: clients would pay for bits
+        For a learned step with an optimizer of planned length: clients would pay for bits
         that set no length.
     TypeError
         If the mechanism, the step, the optimizer, the health or the part is of another type.
@@ -149,6 +156,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     Examples
     --------
     >>> from flower_ldp.mechanisms import MagRR, SignDS
+    >>> untuned = SignDSStrategy(SignDS(epsilon=8.0), answers_per_client=1)
     >>> strategy = SignDSStrategy(
     ...     SignDS(epsilon=8.0), LearnedStep(MagRR(epsilon=1.0)), fraction_train=0.5
     ... )
@@ -160,7 +168,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     def __init__(
         self,
         mechanism: SignDS,
-        step: LearnedStep | FixedStep,
+        step: LearnedStep | FixedStep | None = None,
         *,
         scaling: Scaling = "published",
         server_optimizer: ServerOptimizer | None = None,
@@ -177,17 +185,19 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         configrecord_key: str = "config",
         evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
     ) -> None:
+        if step is None:
+            step, server_optimizer = FixedStep(1.0), server_optimizer or AgreedLength()
         must_be(
             "step",
             step,
             (LearnedStep, FixedStep),
             "a LearnedStep or a FixedStep, as LearnedStep(MagRR(epsilon=1.0)) or FixedStep(0.1)",
         )
-        if step.magnitude is not None and isinstance(server_optimizer, FixedLength):
+        if step.magnitude is not None and isinstance(server_optimizer, (FixedLength, AgreedLength)):
             raise ValueError(
-                "steps of fixed length ignore a learned size: clients would pay "
+                "steps of planned length ignore a learned size: clients would pay "
                 f"epsilon {step.magnitude.epsilon:g} a round for a bit that is never used; "
-                "pass a FixedStep, or another server optimizer"
+                "leave the step out, or pass another server optimizer"
             )
         super().__init__(
             mechanism,
@@ -225,7 +235,9 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         yield f"\t│\t├──Scaling: {self.scaling}"
         if self.server_optimizer is not None:
             yield f"\t│\t├──Server optimizer: {self.server_optimizer.describe()}"
-        if self.step_size.estimate is None:
+        if isinstance(self.server_optimizer, _PLANNED):
+            yield "\t│\t└──Step: only the direction of the sum counts"
+        elif self.step_size.estimate is None:
             yield (
                 "\t│\t└──Step: fixed rate; to learn it from one private bit per client, set "
                 "sign_mag_eps in the configuration or pass step=LearnedStep(MagRR(epsilon=...))"
@@ -236,7 +248,9 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     def _preview(self, dimension: int | None) -> Preview:
         mechanism = self.mechanism if dimension is None else self.mechanism.sized(dimension)
         rule = "learned by MagRR" if self.step_size.estimate else "fixed rate"
-        if self.server_optimizer is not None:
+        if isinstance(self.server_optimizer, _PLANNED):
+            rule = self.server_optimizer.describe()
+        elif self.server_optimizer is not None:
             rule += f", {self.server_optimizer.describe()}"
         return Preview(
             self._proposal(mechanism, self.step_size.question(1.0)),

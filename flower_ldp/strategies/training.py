@@ -30,9 +30,11 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.subspace import Subspace
+from flower_ldp.strategies.agreed_length import Following
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
+from flower_ldp.strategies.fewer_weights import tell_of_part
 from flower_ldp.strategies.health import Health, HealthWatch
 from flower_ldp.strategies.noise_watch import NoiseWatch
 from flower_ldp.strategies.outlook import Preview, Prospect
@@ -136,6 +138,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         self.proposals = Proposals()
         self._trainable = patterns_of(trainable)
         self._pool = pool_of(answers_per_client)
+        self._pool_is_own = self._pool is not answers_per_client
         self._complaints = Complaints()
         self._health = HealthWatch(health)
         self._round: _Round | None = None
@@ -230,7 +233,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         tally = self._tally(layout.entries, size / available if available else 0.0)
         asked = tally.proposal
         fields, events = {**asked.to_fields(), **layout.part.to_fields()}, asked.events()
-        self._tell(available, size, turn)
+        weights = [model[spec.name] for spec in layout.updated]
+        self._tell(available, size, turn, layout, weights)
         if turn is not None:  # the choice counts as asked: nothing may go wrong after it
             self.proposals.inherit(turn.pool, turn.pool.asked(), events)
             messages = self._messages(turn.choose(), server_round, arrays, config)
@@ -314,8 +318,15 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         return list(self._construct_messages(record, nodes, MessageType.TRAIN))
 
-    def _tell(self, available: int, asked: int, turn: Turn | None) -> None:
-        """Log in a run's first round what it can learn, and watch its steps from there on."""
+    def _tell(
+        self,
+        available: int,
+        asked: int,
+        turn: Turn | None,
+        layout: ModelLayout,
+        weights: list[NDArray[Any]],
+    ) -> None:
+        """Say in a run's first round what it can learn, and watch its steps from there on."""
         preview = None if self._watch is None else self._preview(self._prospect.entries)
         if self._watch is None or preview is None:
             return
@@ -323,12 +334,14 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         outlook = self._prospect.ask(preview, available, asked, left)
         if outlook is not None:
             self._watch.begin(outlook)
-            if self.subspace is not None:
-                _log.info(
-                    "these cosines are within the %d public dimensions: of what updates have "
-                    "outside them nothing is learned",
-                    self.subspace.dimension,
-                )
+            tell_of_part(layout, outlook)
+            # A pool that came from elsewhere may be there for an evaluation too.
+            own = left is not None and self._pool_is_own
+            spread = self._prospect.spread(available, left) if own and left else None
+            if spread is not None:
+                _log.warning("%s", spread)
+            if isinstance(self.server_optimizer, Following):
+                self.server_optimizer.begin(outlook.rounds, weights)
 
     @property
     def _answers(self) -> int | None:
@@ -368,6 +381,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         """
         with np.errstate(over="ignore", invalid="ignore"):
             step = current.tally.step(reports).astype(np.float32, copy=False)
+            if isinstance(self.server_optimizer, Following):
+                self.server_optimizer.hear(self._signal(current, reports), reports)
             if self.server_optimizer is not None:
                 step = self.server_optimizer.step(step, current.server_round)
             moved = current.layout.add(current.model, current.layout.lift(step))
@@ -375,3 +390,12 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             _log.error("the step of round %d is not finite: the model stays", current.server_round)
             return None
         return ArrayRecord({name: Array(array) for name, array in moved.items()})
+
+    def _signal(self, current: _Round, reports: int) -> float:
+        """Return what the square of a round's sum has beyond noise, over the noise."""
+        preview = self._preview(current.layout.entries)
+        if preview is None:
+            return 0.0
+        summed = np.asarray(current.tally.summed(), dtype=np.float64)
+        noise = preview.plan(current.layout.entries).pure_noise
+        return noise.beyond(float(summed @ summed), reports)

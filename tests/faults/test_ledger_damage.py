@@ -19,7 +19,7 @@ from flower_ldp.accounting.ledger import Charge, Ledger, Limit, NumberLimit
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
 
-DATA, RUNS, MESSAGES = ("a", "b#cut/0"), (1, 2, 2**64 - 1), 6
+DATA, RUNS, MESSAGES = ("a", "b#cut/0"), (1, 2, 2**64 - 1), 4
 SPENT = len(RUNS) * MESSAGES * 10**11
 AMPLE = Limit(Unit.CLIENT, "life", 1e6)
 #: Everything is spent: within the run, for life, and in the last year.
@@ -28,7 +28,7 @@ SPENT_UP = [
     Limit(Unit.CLIENT, "life", SPENT / 1e12),
     Limit(Unit.CLIENT, "window", SPENT / 1e12, window_seconds=3.2e7),
 ]
-FLIPS, CUTS, ANSWERS = 120, 30, 3
+FLIPS, CUTS, ANSWERS = 80, 20, 3
 
 
 def charge(data: str, run: int, message: object) -> Charge:

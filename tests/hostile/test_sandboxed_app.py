@@ -24,7 +24,7 @@ from network_app import canary
 
 #: Two nodes run the app: in the sandbox, and under the tests' own user, where each way is open.
 INSIDE, CONTROL = 0, 1
-#: Each app is a command's process: what its command line shows is looked for.
+#: Each node and app is a command's process: what their command lines show is looked for.
 EXEC = {"TESTS_FORKS": "0"}
 
 
@@ -81,7 +81,7 @@ def test_an_app_in_the_sandbox_reaches_nothing_and_its_report_leaves(tmp_path: P
     received = tmp_path / "received.json"
     with (
         heard() as (port, resolver, got),
-        Federation.start(tmp_path / "federation", tls=True, environment=EXEC) as federation,
+        Federation.start(tmp_path / "federation", tls=True) as federation,
     ):
         nodes = [
             add_site(
@@ -90,6 +90,7 @@ def test_an_app_in_the_sandbox_reaches_nothing_and_its_report_leaves(tmp_path: P
                 command=SANDBOXED if part == INSIDE else GUARDED,
                 options=LIMITS if part == INSIDE else (),
                 settings={"listener": port, "resolver": resolver},
+                environment=EXEC,
                 connect=False,
             )
             for part in (INSIDE, CONTROL)

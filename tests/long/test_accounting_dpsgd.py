@@ -96,9 +96,7 @@ def test_what_the_published_noise_guarantees() -> None:
     assert published.epsilon(DELTA) == pytest.approx(0.885, abs=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "wanted"), [(0.5, 1.594), (1.0, 0.946), (2.0, 0.721), (4.0, 0.587), (8.0, 0.476)]
-)
+@pytest.mark.parametrize(("epsilon", "wanted"), [(0.5, 1.594), (2.0, 0.721), (8.0, 0.476)])
 def test_noise_for_one_replaced_example(epsilon: float, wanted: float) -> None:
     noise = noise_multiplier(epsilon, DELTA, sample_rate=RATE, steps=STEPS)
     assert noise == pytest.approx(wanted, rel=2e-3)
@@ -137,8 +135,9 @@ def test_two_steps_against_an_integral(noise: float, rate: float, epsilon: float
     assert true * (1 - 1e-5) <= SampledGaussian(noise, rate, 2).delta(epsilon) <= true * 1.003
 
 
-@pytest.mark.parametrize("steps", [1, 9, 100])
-@pytest.mark.parametrize("delta", [1e-3, 1e-10, 1e-14])
+@pytest.mark.parametrize(
+    ("steps", "delta"), [(1, 1e-14), (1, 1e-3), (9, 1e-10), (100, 1e-3), (100, 1e-14)]
+)
 def test_without_sampling_it_is_the_gaussian_curve(steps: int, delta: float) -> None:
     """Twice the length of one gradient, as an example is replaced."""
     plan = SampledGaussian(4.0, 1.0, steps)
@@ -148,10 +147,10 @@ def test_without_sampling_it_is_the_gaussian_curve(steps: int, delta: float) -> 
     assert delta * 0.98 <= gaussian(epsilon, 0.25 * math.sqrt(steps)) <= delta
 
 
-@pytest.mark.parametrize("epsilon", [14.0, 24.0, 30.0])
+@pytest.mark.parametrize("epsilon", [14.0, 30.0])
 def test_the_noise_of_a_large_epsilon_at_a_small_delta(epsilon: float) -> None:
     noise = noise_multiplier(epsilon, 1e-10, sample_rate=0.002, steps=2_048)
-    assert noise == pytest.approx({14.0: 0.470, 24.0: 0.398, 30.0: 0.371}[epsilon], abs=2e-3)
+    assert noise == pytest.approx({14.0: 0.470, 30.0: 0.371}[epsilon], abs=2e-3)
 
 
 def test_little_noise_has_a_large_epsilon_and_no_error() -> None:

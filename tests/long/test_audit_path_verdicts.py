@@ -5,11 +5,14 @@ A true claim is refuted with probability 1e-6 a test at most; seeds are fixed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import flower_ldp.audit.auditing
 from flower_ldp.audit import AuditResult, Case, audit, nested_units, signds_long
 from flower_ldp.audit_paths import CLAIMED, gate, labels
 from flower_ldp.clients import LdpMod, SignDSRelease
@@ -33,14 +36,22 @@ pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:Use
 
 SELECTION, MAGNITUDE = SignDS(0.75, 0.2), MagRR(0.25)
 #: Draws that refute a claim of 1 where an event is certain under one input and impossible under
-#: the other: the bound is 1.81.
+#: the other: the bound is 1.09 at the confidence of what is shipped.
 TELLING = 100
+#: And at 0.999, where it is 1.12. An audit asks for more; what is broken here tells all.
+FEWEST = 54
 
 
 @pytest.fixture(autouse=True)
 def _seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each release of a path a source of its own, by name instead of by chance."""
     monkeypatch.setattr(RandomSource, "from_os", staticmethod(sources_seeded_from(7)))
+
+
+@pytest.fixture
+def _of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an audit have fewer draws than a command takes."""
+    monkeypatch.setattr(flower_ldp.audit.auditing, "FEWEST_DRAWS", FEWEST)
 
 
 def tried(
@@ -65,20 +76,42 @@ def tried(
 
 
 def asked_twice(case: Case) -> Case:
-    """Ask for the reports once more, and not seven times: each ask is a ledger's work.
+    """Ask for the reports of the first way once more, and not seven times, and of others once.
 
-    So few draws tell what is certain, such as that an ask is refused. That a store draws anew at
-    each ask is told by many draws of many asks, as the broken one is below.
+    Each ask is a ledger's work, the same whatever drew them. So few draws tell what is certain,
+    such as that an ask is refused. That a store draws anew at each ask is told by many draws of
+    many asks, as the broken one is below.
     """
-    pairs = [tuple(replace(one, asks=min(one.asks, 2)) for one in c.pair) for c in case.contrasts]
-    contrasts = zip(case.contrasts, pairs, strict=True)
-    return replace(case, contrasts=tuple(replace(c, pair=pair) for c, pair in contrasts))
+    asks = (2, *[1] * len(case.contrasts))
+    contrasts = [
+        replace(contrast, pair=tuple(replace(one, asks=times) for one in contrast.pair))
+        for contrast, times in zip(case.contrasts, asks, strict=False)
+    ]
+    return replace(case, contrasts=tuple(contrasts))
+
+
+def drawn_once(case: Case) -> Case:
+    """Draw under each input once, where contrasts have an input in common.
+
+    Each contrast's bound holds by itself, whatever the others are made from.
+    """
+    told: dict[int, list[Any]] = {}
+    asked: Counter[int] = Counter()
+
+    def draw(value: Any, rng: RandomSource) -> Any:
+        mine, place = told.setdefault(id(value), []), asked[id(value)] % TELLING
+        asked[id(value)] += 1
+        if place == len(mine):
+            mine.append(case.draw(value, rng))
+        return mine[place]
+
+    return replace(case, draw=draw)
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        lambda: gate(SELECTION, MAGNITUDE),
+        lambda: drawn_once(gate(SELECTION, MAGNITUDE)),
         lambda: asked_twice(labels(1.0)),
         lambda: nested_units(BoundedMean(0.75, 0.0, 1.0), CodebookEmbedding(0.25, 10)),
         lambda: signds_long(SignDS(1.0, 0.2)),
@@ -94,24 +127,28 @@ def test_what_is_shipped_is_not_refuted(case: Callable[[], Case]) -> None:
 def test_a_top_set_that_counts_equals_twice_is_refuted_by_long_vectors() -> None:
     selection = SignDS(1.0, 0.2)
     case = replace(signds_long(selection), draw=signds_counting_equals_twice(selection))
-    few, *others = tried(case, 700)
-    assert few.refuted
+    few, *others = case.contrasts
+    (found,) = tried(replace(case, contrasts=(few,)), 700)
+    assert found.refuted
     # With as many zeros as members, or more, the code that is broken comes out right.
-    assert not any(result.refuted for result in others)
+    results = tried(replace(case, contrasts=tuple(others)), 200)
+    assert not any(result.refuted for result in results)
 
 
+@pytest.mark.usefixtures("_of_few")
 @pytest.mark.parametrize("mod", [refuses_long_updates(15.0), SaysHowLong()])
 def test_a_refusal_that_depends_on_data_is_refuted(mod: object) -> None:
     case = gate(SELECTION, MAGNITUDE, mod=mod, checks=CLAIMED[:1])  # type: ignore[arg-type]
-    (found,) = tried(case, TELLING)
+    (found,) = tried(case, FEWEST)
     assert found.refuted
     assert "or an error" in found.event
 
 
+@pytest.mark.usefixtures("_of_few")
 def test_a_gate_that_seeds_itself_alike_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RandomSource, "from_os", staticmethod(lambda: RandomSource.seeded(3)))
     case = gate(SELECTION, MAGNITUDE, checks=CLAIMED[:1])
-    (found,) = tried(case, TELLING)
+    (found,) = tried(case, FEWEST)
     assert found.refuted
     # And by three releases: that such a triple refutes is for tests of samplers to tell.
     ((one, other),), rng = case.reuse_pairs, RandomSource.seeded(1)
@@ -119,6 +156,7 @@ def test_a_gate_that_seeds_itself_alike_is_refuted(monkeypatch: pytest.MonkeyPat
     assert first == third != second
 
 
+@pytest.mark.usefixtures("_of_few")
 @pytest.mark.parametrize("check", ["raise", "not finite"])
 def test_that_an_app_failed_is_seen_in_a_simulation(check: str) -> None:
     """A simulation's gate tells of it, and serves as the broken one.
@@ -127,17 +165,18 @@ def test_that_an_app_failed_is_seen_in_a_simulation(check: str) -> None:
     """
     (fails,) = (name for name in CLAIMED if check in name)
     told = gate(SELECTION, MAGNITUDE, mod=LdpMod(train=SignDSRelease()), checks=(fails,))
-    (found,) = tried(told, TELLING)
+    (found,) = tried(told, FEWEST)
     assert found.refuted
     assert "or an error" in found.event
 
 
+@pytest.mark.usefixtures("_of_few")
 def test_a_store_that_repeats_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RandomSource, "from_os", staticmethod(lambda: RandomSource.seeded(3)))
     case = labels(1.0)
     (contrast,) = case.contrasts[:1]
     once = replace(contrast, pair=case.reuse_pairs[0])  # asked once: each ask is a ledger's work
-    (found,) = tried(replace(case, contrasts=(once,)), TELLING)
+    (found,) = tried(replace(case, contrasts=(once,)), FEWEST)
     assert found.refuted
 
 
@@ -151,9 +190,9 @@ def test_labels_that_are_drawn_again_or_share_their_noise_are_refuted(
     for at, contrast in enumerate(case.contrasts):
         # Many draws of what is right come near the claim and do not pass it.
         alone = replace(case, contrasts=(contrast,))
-        (found,) = tried(alone, 20_000, confidence=CONFIDENCE, batched=True)
+        (found,) = tried(alone, 10_000, confidence=CONFIDENCE, batched=True)
         assert found.refuted == (at in seen)
-        assert found.lower_bound > (3.0 if at in seen else 0.8)
+        assert found.lower_bound > (3.0 if at in seen else 0.75)
 
 
 def test_steps_beyond_those_accounted_for_are_refuted() -> None:

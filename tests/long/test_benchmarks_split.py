@@ -31,10 +31,10 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("images") / "digits.npz"
     np.savez(
         path,
-        x_train=padded[:800],
-        y_train=target[:800],
-        x_test=padded[800:1000],
-        y_test=target[800:1000],
+        x_train=padded[:320],
+        y_train=target[:320],
+        x_test=padded[320:420],
+        y_test=target[320:420],
     )
     return path
 

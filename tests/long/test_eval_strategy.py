@@ -180,8 +180,9 @@ def test_a_strategy_without_a_private_cost_is_not_counted() -> None:
 # Scores.
 
 
-@pytest.mark.parametrize("clustered", [False, True])
-@pytest.mark.parametrize("name", ["SILHOUETTE_SCORE", "CALINSKI_HARABASZ_SCORE"])
+@pytest.mark.parametrize(
+    ("name", "clustered"), [("SILHOUETTE_SCORE", False), ("CALINSKI_HARABASZ_SCORE", True)]
+)
 def test_scores_are_near_those_of_the_true_rows(name: str, clustered: bool) -> None:
     clusterer = cluster.KMeans(4, n_init=2, random_state=0) if clustered else None
     labels = TRUE.argmax(axis=1) if clusterer is None else clusterer.fit_predict(TRUE)

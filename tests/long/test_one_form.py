@@ -135,8 +135,22 @@ def counts(tmp_path: Path) -> dict[str, int]:
         return {kind: number for kind, number in ledger.counts("ward-7").items() if number}
 
 
-@EVERY_KIND
-@pytest.mark.parametrize("failure", FAILURES)
+def met(failure: str) -> list[str]:
+    """Return the kinds: all where their own code reads the answer, else two, by turns."""
+    names, place = list(KINDS), list(FAILURES).index(failure)
+    if failure in ("raises", "none", "empty", "nan", "shape"):
+        return names
+    return [names[(place + turn) % len(names)] for turn in (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "failure"),
+    [
+        pytest.param(KINDS[kind], failure, id=f"{failure}-{kind}")
+        for failure in FAILURES
+        for kind in met(failure)
+    ],
+)
 def test_a_failing_app_leaves_a_report_as_any(
     kind: Kind, failure: str, site: Context, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

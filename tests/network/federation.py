@@ -32,15 +32,13 @@ from tests.network.processes import (
     kill_tagged,
     wait_for,
 )
+from tests.nursery import HURRY
 
 #: The command of the guarded node, as it runs without being installed.
 NODE = (sys.executable, "-m", "flower_ldp.node")
 #: With apps under the tests' own user, as on any machine, and with apps in a sandbox.
 GUARDED = (*NODE, "--ldp-unsafe-app-user")
 SANDBOXED = (*NODE, "--sandbox")
-
-#: What makes Flower's processes ask more often than every three seconds.
-HURRY = Path(__file__).parent / "hurry"
 
 #: Settings of a node: what ``--node-config`` can hold.
 NodeConfig = Mapping[str, str | int | float | bool]

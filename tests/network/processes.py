@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flower_ldp.mechanisms.random import RandomSource
+from tests.nursery import wait_until_gone
 
 #: Every process of a federation has this variable, whatever started it.
 TAG = "FLOWER_LDP_TEST_FEDERATION"
@@ -69,6 +70,7 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
+        wait_until_gone(self.popen.pid)
 
     def stop(self, timeout: float = 15.0) -> None:
         """Ask it to end, then kill what is left of its group."""

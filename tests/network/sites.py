@@ -70,11 +70,12 @@ def add_site(
     options: tuple[str, ...] = (),
     behaviour: dict[int, str] | None = None,
     settings: Mapping[str, int] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Node:
     """Start a node that holds one part of the digits, with a new ledger.
 
     ``behaviour`` is what the app ``faulty_client`` does in which round, ``settings`` are more of
-    the node's configuration.
+    the node's configuration, ``environment`` has variables of its own.
     """
     name = f"ward-{part}"
     folder = federation.folder / name
@@ -95,6 +96,7 @@ def add_site(
         port=port,
         connect=connect,
         options=options,
+        environment=environment,
     )
 
 

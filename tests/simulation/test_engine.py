@@ -122,8 +122,8 @@ def test_the_existing_app_trains_before_the_change(simulation_policy: Path) -> N
 
 def test_the_existing_app_trains_after_the_change(simulation_policy: Path) -> None:
     app = ROOT / "examples" / "existing_app" / "private"
-    # A model that knows nothing scores 0.1; five rounds gave 0.66 and 0.67.
-    assert accuracy_of(in_process(app, 40, "num-server-rounds=5")) > 0.25
+    # A model that knows nothing scores 0.1; 20 runs gave 0.67 with a deviation of 0.05.
+    assert accuracy_of(in_process(app, 50)) > 0.4
 
 
 def test_where_there_is_no_ray_the_engine_names_its_extra(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.network.federation import in_a_hurry
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "examples" / "label_dp.ipynb"
@@ -57,7 +58,7 @@ def test_the_stored_outputs_are_of_mnist_and_name_no_machine() -> None:
 def test_the_notebook_runs_on_the_digits(tmp_path: Path) -> None:
     pytest.importorskip("nbconvert")
     pytest.importorskip("ipykernel")
-    environment = {name: value for name, value in os.environ.items() if name != "MNIST_NPZ"}
+    environment = {name: value for name, value in in_a_hurry().items() if name != "MNIST_NPZ"}
     target = tmp_path / "executed.ipynb"
     command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute"]
     command += ["--ExecutePreprocessor.timeout=600", "--output", str(target), str(NOTEBOOK)]

@@ -10,6 +10,7 @@ import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -108,6 +109,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert broken == []
 
 
+@cache
 def files() -> set[str]:
     """Return the paths of the files that pages may name, and all ends of these paths."""
     found: set[str] = set()

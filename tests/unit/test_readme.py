@@ -186,4 +186,4 @@ def test_trainings_that_ask_once_are_those_of_the_result_file() -> None:
             assert shown in line
         assert row["epsilon_total"] == float(total)
         assert row["seeds"] == 5
-        assert row["payload_bytes"] == 4
+        assert row["payload_bytes"] <= 4

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +64,24 @@ def test_each_run_asked_each_client_once_and_cost_it_8() -> None:
     assert every(lambda run: run["clients_asked"]) == every(lambda run: run["clients"])
     half = every(lambda run: 2 * run["evaluations"] * run["evaluated_each_time"])
     assert half == every(lambda run: run["clients"])
+
+
+def test_a_run_without_a_score_neither_ends_the_summary_nor_counts_as_without_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = importlib.import_module("unsupervised_eval")
+    whole, broken = RESULTS["runs"][0], copy.deepcopy(RESULTS["runs"][0])
+    broken["last_round"] |= {"score": None, "true-score": None}
+    broken["mean_absolute_error"]["score"] = broken["spearman"]["score"] = None
+    (alone,), (both,) = module.summary([whole]), module.summary([whole, broken])
+    assert both["runs"] == 2
+    for key in ("mean_absolute_error_score", "last_score", "last_true-score"):
+        assert both[key]["mean"] == alone[key]["mean"]
+    assert both["spearman_score"]["least"] == 0.0
+    (none,) = module.summary([broken])
+    assert "last_score" not in none
+    assert none["last_loss"] == alone["last_loss"]
 
 
 def write() -> None:

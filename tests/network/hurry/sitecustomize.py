@@ -3,28 +3,35 @@
 Flower's nodes ask for messages, and its servers for replies, every three seconds. Tests that run
 tens of rounds would mostly wait for that; here both ask more often, and no oftener than is worth
 the processor's time. Where ``TESTS_HEARTBEAT`` is set, heartbeats of nodes and apps are due in so
-many seconds, not in Flower's 30, so that whoever is gone is missed sooner. A client app's process,
-of which each message has its own, is spared the import of the SuperNode's command: Flower's package
-imports it beside the app's, no app uses it, and it is half of what such a process loads. What
-starts the apps forks them (:mod:`forking`), unless ``TESTS_FORKS`` is 0. And torch's optimizers
-load its compiler, for two seconds, to tell it what it should not compile: nothing is compiled
-here, so there is nobody to tell. Nothing else is changed.
+many seconds, not in Flower's 30, so that whoever is gone is missed sooner. A command is handed over
+to a process that has loaded all that it needs (:mod:`nursery`), unless ``TESTS_FORKS`` is 0. And
+torch's optimizers load its compiler, for two seconds, to tell it what it should not compile:
+nothing is compiled here, so there is nobody to tell. Nothing else is changed.
 """
 
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
-import subprocess
 import sys
 import time
-import types
 
 FLOWERS_SECONDS, SECONDS = 3, 1.0
 CONSTANTS = "flwr.common.constant"
 COMPILER = "torch._dynamo"
-APP, NODE_COMMAND = "flwr-clientapp", "flwr.supernode.cli.flower_supernode"
-EXECUTOR = "flower-superexec"
+COMMANDS = {
+    "flower-superexec",
+    "flower-superlink",
+    "flower-supernode",
+    "flwr",
+    "flwr-clientapp",
+    "flwr-serverapp",
+    "flwr-simulation",
+    "default_worker.py",  # of Ray
+    "run.py",  # of an example
+}
+GUARDED = "flower_ldp.node"
+MODULES = {GUARDED, "ipykernel_launcher", "tests.simulation.flower_apps"}
 _sleep = time.sleep
 
 
@@ -76,21 +83,18 @@ class _NoCompiler(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.graph_break = lambda: None
 
 
-def _without_the_nodes_command() -> None:
-    """Put an empty module, with the one name that the package takes from it."""
-    unused = types.ModuleType(NODE_COMMAND)
-    unused.flower_supernode = None  # type: ignore[attr-defined]
-    sys.modules[NODE_COMMAND] = unused
-
-
 time.sleep = sleep
-_program = os.path.basename(sys.argv[0])
-if _program == APP:
-    _without_the_nodes_command()
-if _program == EXECUTOR and os.environ.get("TESTS_FORKS") != "0":
-    from forking import Forking
+_module = sys.orig_argv[2] if sys.orig_argv[1:2] == ["-m"] else ""
+_handed = _module in MODULES or os.path.basename(sys.argv[0]) in COMMANDS
+# A guarded node with a sandbox hides what a fork has not.
+if _module == GUARDED and "--ldp-unsafe-app-user" not in sys.orig_argv:
+    _handed = False
+_text = sys.orig_argv[-1] if os.environ.get("TESTS_WORKER") and sys.argv[0] == "-c" else ""
+if (_handed or _text) and os.environ.get("TESTS_FORKS") != "0":
+    from nursery import NURSERY, hand_over
 
-    subprocess.Popen = Forking  # type: ignore[assignment, misc]
+    if NURSERY in os.environ:
+        hand_over(_module, _text)
 sys.meta_path.insert(0, _NoCompiler())
 if "TESTS_HEARTBEAT" in os.environ:
     sys.meta_path.insert(0, _Heartbeat(int(os.environ["TESTS_HEARTBEAT"])))

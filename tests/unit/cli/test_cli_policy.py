@@ -287,7 +287,7 @@ def test_config_check_refuses_a_bit_that_is_never_used(tmp_path: Path) -> None:
     fixed = "    sign_server_optimizer: {kind: fixed_length, length: 0.5, rounds: 80}\n"
     done = flower_ldp("config", "check", config(tmp_path / "c", add=fixed))
     assert done.code == 1
-    assert "encrypt.signds.sign_mag_eps must be left out with steps of fixed length" in done.err
+    assert "encrypt.signds.sign_mag_eps must be left out with planned steps" in done.err
     free = config(tmp_path / "c", old="    sign_mag_eps: 0.1\n", new=fixed)
     assert "steps of length 0.5" in flower_ldp("config", "check", free).out
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from flower_ldp.config import (
+    AgreedLengthConfig,
     FixedLengthConfig,
     MomentumConfig,
     SignDSConfig,
@@ -74,7 +75,7 @@ def test_sample_explains_every_field() -> None:
     text = SAMPLE.read_text(encoding="utf-8")
     section = yaml.safe_load(text)["encrypt"]["signds"]
     assert set(section) == set(SignDSConfig.model_fields)
-    for optimizer in (MomentumConfig, FixedLengthConfig):
+    for optimizer in (MomentumConfig, FixedLengthConfig, AgreedLengthConfig):
         for field in optimizer.model_fields:
             assert field in text
     assert "sign_eps + sign_mag_eps" in text

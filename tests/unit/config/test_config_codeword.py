@@ -9,7 +9,7 @@ import pytest
 from flower_ldp.config import load_config, parse_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import Codeword
-from flower_ldp.strategies import FixedLength, Momentum
+from flower_ldp.strategies import AgreedLength, Momentum
 from tests.cli import flower_ldp
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "codeword.yaml"
@@ -28,7 +28,7 @@ def test_the_sample_is_what_it_says() -> None:
     assert section is not None
     assert section is encrypt.codeword
     assert section.mechanism() == Codeword(8.0, 0, 64)
-    assert section.server_optimizer() == FixedLength(0.5, 40)
+    assert section.server_optimizer() == AgreedLength(0.9)
     assert section.server_optimizer() is not section.server_optimizer()
     assert [(event.mechanism, event.epsilon) for event in section.events()] == [("codeword", 8.0)]
 
@@ -47,6 +47,16 @@ def test_beside_another_type_it_is_read_and_not_used() -> None:
 
 
 @pytest.mark.parametrize(
+    ("chosen", "momentum"), [("null", 0.9), ("{kind: agreed_length, momentum: 0.5}", 0.5)]
+)
+def test_steps_without_a_length_are_the_default(chosen: str, momentum: float) -> None:
+    section = parse_config(TEXT.replace("{kind: momentum, momentum: 0.5}", chosen)).encrypt.codeword
+    assert section is not None
+    assert section.server_optimizer() == AgreedLength(momentum)
+    assert section.server_optimizer() is not section.server_optimizer()
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         (("codeword_eps: 4.0", "codeword_eps: 0.0"), r"codeword_eps.*\[1e-12, 100\]"),
@@ -55,8 +65,7 @@ def test_beside_another_type_it_is_read_and_not_used() -> None:
         (("eps: 4.0", "eps: 4.0\n    codeword_favoured: 1.5"), "favoured.*integer"),
         (("eps: 4.0", "eps: 4.0\n    codeword_blocks: 0"), r"blocks.*\[1, 65536\]"),
         (("eps: 4.0", "eps: 4.0\n    codeword_seed: 1"), "codeword_seed"),
-        (("{kind: momentum, momentum: 0.5}", "null"), "codeword_server_optimizer"),
-        (("{kind: momentum, momentum: 0.5}", "{kind: adam}"), "momentum.*fixed_length"),
+        (("{kind: momentum, momentum: 0.5}", "{kind: adam}"), "momentum.*fixed_length.*agreed"),
         (("{kind: momentum, momentum: 0.5}", "{kind: momentum, length: 1.0}"), "length"),
         (("codeword:\n", "dp_encrypt:\n"), "codeword"),
     ],

@@ -10,6 +10,7 @@ from flower_ldp.config import load_config, parse_config
 from flower_ldp.errors import ConfigError
 
 HEAD = "encrypt:\n  encrypt_train_type: SIGNDS\n"
+KINDS = "kind must be 'momentum' or 'fixed_length' or 'agreed_length'"
 OPTIMIZER = "encrypt.signds.sign_server_optimizer"
 
 
@@ -48,9 +49,9 @@ OPTIMIZERS = [
         "{kind: fixed_length, length: 1, rounds: 1, final_fraction: 1.5}",
         "final_fraction must be a number in [0, 1], got 1.5",
     ),
-    ("{kind: adam}", "kind must be 'momentum' or 'fixed_length', got adam"),
-    ("{kind: [momentum]}", "kind must be 'momentum' or 'fixed_length', got [momentum]"),
-    ("{momentum: 0.9}", "kind must be 'momentum' or 'fixed_length', got nothing"),
+    ("{kind: adam}", f"{KINDS}, got adam"),
+    ("{kind: [momentum]}", f"{KINDS}, got [momentum]"),
+    ("{momentum: 0.9}", f"{KINDS}, got nothing"),
 ]
 
 
@@ -60,11 +61,14 @@ def test_server_optimizer_errors_name_fields_of_the_file(value: str, complaint: 
     assert message == f"site.yaml, line 4: {OPTIMIZER}.{complaint}"
 
 
-def test_steps_of_fixed_length_are_refused_with_a_magnitude_bit() -> None:
-    fixed = "sign_server_optimizer: {kind: fixed_length, length: 1, rounds: 9}"
+@pytest.mark.parametrize(
+    "chosen", ["{kind: fixed_length, length: 1, rounds: 9}", "{kind: agreed_length}"]
+)
+def test_steps_of_planned_length_are_refused_with_a_magnitude_bit(chosen: str) -> None:
+    fixed = f"sign_server_optimizer: {chosen}"
     assert refusal(signds_text(fixed, "sign_mag_eps: 0.5")) == (
-        "site.yaml, line 5: encrypt.signds.sign_mag_eps must be left out with steps of fixed "
-        "length, which ignore what the bit tells, got 0.5"
+        "site.yaml, line 5: encrypt.signds.sign_mag_eps must be left out with planned "
+        "steps, which ignore what the bit tells, got 0.5"
     )
 
 

@@ -264,10 +264,13 @@ def test_at_production_size_the_favoured_are_the_nearest(kind: str) -> None:
     }[kind]
     scale = np.abs(update.astype(np.float64)).max()
     source, hits = RandomSource.seeded(11), 0
+    flipped = [
+        signs(5, code, 2048)[:dimension] * (update.astype(np.float64) / scale) for code in range(4)
+    ]
+    by_code = np.stack(flipped) @ dense()[:, :dimension].T
     for _ in range(100):
         report = mechanism.randomize(update, source)
-        flipped = signs(5, report.rotation, 2048)[:dimension] * (update.astype(np.float64) / scale)
-        products = dense()[:, :dimension] @ flipped
+        products = by_code[report.rotation]
         both = np.concatenate([products, -products])
         mine = report.sign * products[report.row]
         # Ties and roundings at the edge count as favoured: the share can only be larger.
@@ -303,10 +306,10 @@ def test_blocks_at_production_size_favour_the_nearest_of_all_blocks(
             part = dense()[:rows, : len(mine)] * flips[block, : len(mine)]
             matrix[code, block * rows : (block + 1) * rows, mine[0] : mine[-1] + 1] = part
     source, hits = RandomSource.seeded(11), 0
-    scaled = update / np.abs(update).max()
+    by_code = matrix @ (update / np.abs(update).max())
     for _ in range(100):
         report = mechanism.randomize(update, source)
-        products = matrix[report.rotation] @ scaled
+        products = by_code[report.rotation]
         reach = np.sort(np.abs(products))[-5] - 1e-9 * np.abs(products).max()
         hits += report.sign * products[report.row] >= reach
         word = mechanism.total([report], dimension) * math.sqrt(rows)

@@ -155,7 +155,7 @@ def test_a_run_in_one_process_learns_a_direction(caplog: pytest.LogCaptureFixtur
     run_in_process(server, client, 4)
     verdicts = [one for one in caplog.messages if one.startswith("outlook: ")]
     assert [one.partition(":")[2][:6] for one in verdicts] == [" good:"]
-    assert not any("the steps are noise" in one for one in caplog.messages)
+    assert not any(" noise" in one for one in caplog.messages)
     (result,) = found
     moved = result.arrays["w"].numpy()
     assert moved @ target / np.linalg.norm(moved) / np.linalg.norm(target) > 0.5
@@ -252,7 +252,7 @@ def test_summary_states_cost_and_step(caplog: pytest.LogCaptureFixture) -> None:
     [
         ((Gaussian(1.0, 1e-6), STEP), "mechanism must be a Codeword"),
         ((Codeword, STEP), "mechanism must be a Codeword"),
-        ((MECHANISM, None), "server_optimizer must be"),
+        ((MECHANISM, "fixed"), "server_optimizer must be"),
         ((MECHANISM, 0.5), "server_optimizer must be"),
     ],
 )

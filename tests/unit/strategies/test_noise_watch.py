@@ -65,7 +65,7 @@ def test_updates_without_a_direction_are_noise_and_are_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (said,) = rounds_of(outlook(8, 25), lambda: np.zeros(DIMENSION), caplog)
-    assert said.startswith("the steps are noise: the sum of 75 reports")
+    assert said.startswith("the steps cannot be told from noise yet: the sum of 75 reports")
     assert "have little in common" in said
 
 
@@ -81,9 +81,25 @@ def test_clients_that_agree_are_none(caplog: pytest.LogCaptureFixture) -> None:
     assert rounds_of(outlook(8, 25), lambda: update, caplog) == []
 
 
+def test_steps_are_called_noise_where_the_run_can_be_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The more weights, the less a sum of so many reports varies in length."""
+    (said,) = rounds_of(outlook(4, 25, 32_768), lambda: np.zeros(32_768), caplog)
+    assert said.startswith("the steps are noise: the sum of 25 reports")
+
+
+def test_a_little_in_common_is_not_called_noise(caplog: pytest.LogCaptureFixture) -> None:
+    """Runs of the README's app show one standard deviation of noise, and learn."""
+    draw, shared = np.random.default_rng(3), np.random.default_rng(4).normal(size=DIMENSION)
+    said = rounds_of(outlook(10, 6), lambda: 0.5 * shared + draw.normal(size=DIMENSION), caplog)
+    assert not any("are noise" in one for one in said)
+
+
 def test_a_hopeless_run_is_told_what_to_change(caplog: pytest.LogCaptureFixture) -> None:
     update = np.random.default_rng(1).normal(size=3_000)
     (said,) = rounds_of(outlook(8, 5, 3_000), lambda: update, caplog)
+    assert said.startswith("the steps ")
     assert "Good would be at most" in said
 
 
@@ -149,20 +165,6 @@ def test_a_run_that_will_not_learn_is_told_in_its_first_round(
     assert "Good would be at least" in verdict.getMessage()
     run(strategy, 1)  # a new run, whose clients were all asked
     assert len(said(caplog, "outlook")) == 1
-
-
-@pytest.mark.usefixtures("_outside_a_run")
-def test_the_quickstart_of_flower_is_told_what_to_change(caplog: pytest.LogCaptureFixture) -> None:
-    """Its 62,006 weights and 100 clients, by the change that the README shows."""
-    strategy = SignDSStrategy(SignDS(epsilon=7.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)))
-    model = record({"w": np.zeros(62_006, dtype=np.float32)})
-    strategy.expect(3, model)
-    grid: Any = FakeGrid(100)
-    assert len(list(strategy.configure_train(1, model, ConfigRecord(), grid))) == 100
-    (verdict,) = said(caplog, "outlook: hopeless")
-    assert verdict.levelno == logging.WARNING
-    good = "Good would be at most about 1,200 weights, or at least about 5,100"
-    assert good in verdict.getMessage()
 
 
 @pytest.mark.usefixtures("_outside_a_run")

@@ -129,7 +129,7 @@ def warned(
             content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: asked.encode(drawn)})})
             replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
         strategy.aggregate_train(server_round, replies)
-    return said(caplog, "the steps are noise")
+    return said(caplog, "the steps ")
 
 
 @EVERY_PART

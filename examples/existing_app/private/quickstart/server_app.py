@@ -3,12 +3,17 @@
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from flower_ldp.mechanisms import MagRR, SignDS
-from flower_ldp.strategies import LearnedStep, SignDSStrategy
+from flower_ldp.mechanisms import Codeword
+from flower_ldp.strategies import CodewordStrategy, FixedLength
 from quickstart import task
 
 app = ServerApp()
-strategy = SignDSStrategy(SignDS(epsilon=7.0, k=0.2), LearnedStep(MagRR(epsilon=1.0)))
+strategy = CodewordStrategy(
+    Codeword(epsilon=8.0),
+    FixedLength(8.0, rounds=10, momentum=0.3, final_fraction=0.3),
+    answers_per_client=1,
+    fraction_train=0.1,
+)
 
 
 @app.main()

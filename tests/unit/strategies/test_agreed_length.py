@@ -1,0 +1,244 @@
+"""Steps as long as rounds agree: from the model's size, up and down by directions alone."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.mechanisms import Codeword, Gaussian, MagRR, RandomSource, SignDS
+from flower_ldp.strategies import (
+    AgreedLength,
+    CodewordStrategy,
+    FixedLength,
+    GaussianStrategy,
+    LearnedStep,
+    SignDSStrategy,
+)
+from flower_ldp.strategies.training import TrainingStrategy
+from flower_ldp.wire.codeword import CodewordProposal
+from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from tests.messages import message, record
+from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
+
+DIMENSION = 200
+AHEAD = np.eye(1, DIMENSION, dtype=np.float32)[0]
+#: Of length 1, as if trained before.
+TRAINED = [np.full(DIMENSION, DIMENSION**-0.5)]
+
+
+def length(step: NDArray[np.floating[Any]]) -> float:
+    return float(np.linalg.norm(step.astype(float)))
+
+
+def lengths(
+    proposals: Iterable[NDArray[np.float32]],
+    signal: float,
+    weights: list[NDArray[Any]] = TRAINED,
+    rounds: int = 40,
+    momentum: float = 0.9,
+) -> list[float]:
+    """Return the lengths of a run's steps, of 10 reports a round with that signal."""
+    rule = AgreedLength(momentum)
+    rule.begin(rounds, weights)
+    found = []
+    for number, proposed in enumerate(proposals, start=1):
+        rule.hear(signal, 10)
+        found.append(length(rule.step(proposed, number)))
+    return found
+
+
+def noise(rounds: int, seed: int = 1) -> list[NDArray[np.float32]]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=DIMENSION).astype(np.float32) for _ in range(rounds)]
+
+
+def plain(rounds: int, first: float) -> NDArray[np.float64]:
+    """Return the lengths of a run that changes none."""
+    return first * (1.0 - np.arange(rounds) / rounds)
+
+
+def test_all_steps_together_are_three_times_the_norm_if_none_is_changed() -> None:
+    """Rounds that agree neither within nor between say nothing of the length."""
+    across = [np.roll(AHEAD, number) for number in range(40)]
+    found = lengths(across, signal=0.0)
+    np.testing.assert_allclose(found, plain(40, 6 / 41), rtol=1e-6)
+    assert sum(found) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 10])
+def test_no_first_step_is_longer_than_half_the_norm(rounds: int) -> None:
+    assert lengths([AHEAD], signal=1.0, rounds=rounds) == [pytest.approx(0.5)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "norm"),
+    [
+        ([np.zeros((10, 64))], 1.25 * math.sqrt(10 / 3)),
+        ([np.zeros((64, 10), dtype=np.float16)], 1.25 * math.sqrt(10 / 3)),
+        ([np.zeros((10, 64)), np.zeros(10)], 1.25 * math.sqrt(11 / 3)),
+        ([np.zeros(())], 1.25 * math.sqrt(1 / 3)),
+        ([np.full((2, 2), 3.0), np.zeros((0, 5))], 6.0),
+        ([np.full((2, 2), 3.0), np.zeros((10, 30))], math.sqrt(36 + 1.25**2 * 10 / 3)),
+        ([np.full(4, np.inf)], 1.25 * math.sqrt(1 / 3)),
+    ],
+)
+def test_zeros_count_as_they_would_usually_start(weights: list[NDArray[Any]], norm: float) -> None:
+    (first,) = lengths([AHEAD], signal=1.0, weights=weights)
+    assert first == pytest.approx(norm * 6 / 41)
+
+
+def test_steps_grow_while_rounds_want_the_same() -> None:
+    found = lengths([AHEAD] * 9, signal=100.0) / plain(40, 6 / 41)[:9]
+    assert (np.diff(found) > 0).all()
+    assert found[-1] > 10
+
+
+def test_steps_shrink_where_rounds_want_them_back() -> None:
+    found = lengths([AHEAD * (-1) ** number for number in range(9)], 100.0, momentum=0.0)
+    changes = np.diff(np.log2(found / plain(40, 6 / 41)[:9]))
+    assert (changes < 0).all()
+    assert changes.min() >= -1.0 - 1e-6  # float32
+
+
+def test_a_round_changes_the_length_by_a_factor_of_two_at_most_and_a_run_by_a_thousand() -> None:
+    found = lengths([AHEAD] * 40, signal=0.0) / plain(40, 6 / 41)
+    np.testing.assert_allclose(np.diff(np.log2(found)).max(), 1.0, rtol=1e-5)
+    assert found[-1] == pytest.approx(2.0**10)
+
+
+def test_noise_moves_the_length_little() -> None:
+    """Over runs it stays where it was, give or take a factor of two."""
+    last = [lengths(noise(40, seed), 0.0)[-1] / plain(40, 6 / 41)[-1] for seed in range(30)]
+    doublings = np.log2(last)
+    assert abs(doublings.mean()) < 0.6
+    assert doublings.std() < 1.5
+
+
+def test_where_models_say_nothing_of_their_scale_lengths_move_faster() -> None:
+    fresh = lengths([AHEAD] * 5, 100.0, [np.zeros((10, 20))])
+    trained = lengths([AHEAD] * 5, 100.0, [np.ones((10, 20))])
+    assert fresh[-1] / fresh[0] > trained[-1] / trained[0]
+
+
+def clients(model: NDArray[np.float64], goal: NDArray[np.float64], draw: Any) -> Any:
+    """Return the sum of ten noisy directions to a goal, and their signal."""
+    wanted = (goal - model) / max(length(goal - model), 1e-12)
+    found = 10 * wanted + math.sqrt(10) * draw.normal(size=DIMENSION) / math.sqrt(DIMENSION)
+    return found, float(found @ found) / 10 - 1.0
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0, 30.0])
+def test_a_goal_is_come_near_whatever_its_scale(scale: float) -> None:
+    """Of one scale only steps of the first length would be right."""
+    draw = np.random.default_rng(3)
+    goal = scale * draw.normal(size=DIMENSION) / math.sqrt(DIMENSION)
+    rule, model = AgreedLength(), np.zeros(DIMENSION)
+    rule.begin(40, [np.zeros((10, 20))])
+    for number in range(1, 41):
+        summed, signal = clients(model, goal, draw)
+        rule.hear(signal, 10)
+        model += rule.step(summed.astype(np.float32), number)
+    assert length(model - goal) < 0.35 * scale
+
+
+def test_a_run_longer_than_planned_still_moves() -> None:
+    found = lengths(noise(6), 0.0, rounds=4)
+    assert min(found) > 0
+
+
+@pytest.mark.parametrize("broken", [0.0, np.nan, np.inf])
+def test_a_proposal_without_a_direction_moves_nothing_and_is_forgotten(broken: float) -> None:
+    steps = [AHEAD, np.full(DIMENSION, broken, dtype=np.float32), AHEAD]
+    first, nothing, third = lengths(steps, 0.0)
+    assert nothing == 0.0
+    assert 0 < third < 2 * first
+
+
+def test_a_new_run_knows_nothing_of_the_last() -> None:
+    rule = AgreedLength()
+    for _ in range(2):
+        rule.begin(10, TRAINED)
+        assert length(rule.step(AHEAD, 1)) == pytest.approx(0.5)
+        rule.hear(5.0, 10)
+        rule.step(AHEAD, 2)
+
+
+def test_without_a_run_there_is_no_plan() -> None:
+    with pytest.raises(RuntimeError, match="by the strategy's start"):
+        AgreedLength().step(AHEAD, 1)
+    with pytest.raises(ValueError, match="rounds must be at least 1"):
+        AgreedLength().begin(0, TRAINED)
+    with pytest.raises(ValueError, match="momentum"):
+        AgreedLength(1.0)
+
+
+def test_it_is_what_strategies_do_where_nothing_is_named() -> None:
+    assert SignDSStrategy(SignDS(8.0)).server_optimizer == AgreedLength()
+    assert CodewordStrategy(Codeword(8.0)).server_optimizer == AgreedLength()
+    planned = FixedLength(1.0, rounds=3)
+    assert SignDSStrategy(SignDS(8.0), server_optimizer=planned).server_optimizer is planned
+    assert GaussianStrategy(Gaussian(1.0, 1e-6)).server_optimizer is None
+    with pytest.raises(ValueError, match="for a bit that is never used"):
+        SignDSStrategy(SignDS(8.0), LearnedStep(MagRR(1.0)), server_optimizer=AgreedLength())
+
+
+def test_no_bit_is_advised_where_it_would_be_refused(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="flwr")
+    strategy = SignDSStrategy(SignDS(8.0))
+    strategy.expect(4, record({"w": np.zeros(DIMENSION, dtype=np.float32)}))
+    strategy.summary()
+    assert "Step rule: steps as long as rounds agree" in caplog.text
+    assert "only the direction of the sum counts" in caplog.text
+    assert "sign_mag_eps" not in caplog.text
+
+
+def trained_by(
+    strategy: TrainingStrategy[Codeword], rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> list[float]:
+    """Return how far each round moved a model whose clients all want the same."""
+    make_messages_outside_a_run(monkeypatch)
+    update, source = np.random.default_rng(1).normal(size=DIMENSION), RandomSource.seeded(2)
+    model, moves = record({"w": np.zeros((10, 20), dtype=np.float32)}), []
+    strategy.expect(rounds, model)
+    for number in range(1, rounds + 1):
+        grid: Any = FakeGrid(120)
+        replies = []
+        for one in strategy.configure_train(number, model, ConfigRecord(), grid):
+            asked = CodewordProposal.from_fields(one.content.config_records[PROPOSAL_KEY])
+            drawn = asked.mechanism.randomize(update, source, DIMENSION)
+            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: asked.encode(drawn)})})
+            replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
+        moved, _ = strategy.aggregate_train(number, replies)
+        assert moved is not None
+        moves.append(length(moved["w"].numpy() - model["w"].numpy()))
+        model = moved
+    return moves
+
+
+def test_a_strategy_tells_it_of_the_run_and_of_each_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clients that agree are followed, in rounds as many as those who are left allow."""
+    strategy = CodewordStrategy(Codeword(8.0), answers_per_client=1, fraction_train=1 / 12)
+    moves = trained_by(strategy, 12, monkeypatch)
+    assert moves[0] == pytest.approx(1.25 * math.sqrt(10 / 3) * 6 / 13, rel=1e-5)
+    assert max(moves) > 2 * moves[0]
+
+
+def test_what_rounds_have_in_common_beyond_noise_is_about_what_reports_are_worth() -> None:
+    """Of clients that agree the strategies' signal is that of the efficiency."""
+    update, source = np.random.default_rng(1).normal(size=DIMENSION), RandomSource.seeded(2)
+    mechanism, found = Codeword(8.0), []
+    plan = mechanism.plan(DIMENSION)
+    for _ in range(20):
+        named = [mechanism.randomize(update, source, DIMENSION) for _ in range(20)]
+        summed = mechanism.total(named, DIMENSION)
+        found.append(plan.pure_noise.beyond(float(summed @ summed), 20))
+    assert np.mean(found) == pytest.approx(20 * plan.efficiency / DIMENSION, rel=0.25)
