@@ -69,6 +69,7 @@ def _with_nodes(folder: Path, output: Path, config: dict[str, str], *, verbose: 
     port, control, *listening = free_ports(2 + SITES)
     home, ledgers = folder / "nodes", list[Path]()
     environment = {"OMP_NUM_THREADS": "1", **flower_environment(home, port)}
+    environment.pop("FLOWER_LDP_POLICY", None)  # each hospital has its own
     with contextlib.ExitStack() as processes:
         link = superlink(port, control, environment, home / "superlink.log", simulation=False)
         processes.enter_context(link)

@@ -8,6 +8,8 @@ training's noise covers both.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -45,8 +47,8 @@ def is_right(output: torch.Tensor, malignant: torch.Tensor) -> torch.Tensor:
     return ((output[:, 0] > 0) == (malignant > 0.5)).to(torch.float64)
 
 
-def descent(parameters: list[nn.Parameter], rate: float, pace: float) -> torch.optim.Optimizer:
-    """Return plain gradient descent, with a pace of its own for the centre.
+class Descent(torch.optim.SGD):
+    """Plain gradient descent; the centre becomes the mean over all steps, of all rounds.
 
     Parameters
     ----------
@@ -54,9 +56,17 @@ def descent(parameters: list[nn.Parameter], rate: float, pace: float) -> torch.o
         The layer's, in its own order.
     rate : float
         Step size of weights and bias.
-    pace : float
-        In (0, 1]: what part of the way a step brings the centre to the patients' mean.
+    taken : int
+        Steps that were taken in earlier rounds: an optimizer begins anew in each.
     """
-    centre, *others = parameters
-    groups = [{"params": [centre], "lr": pace / PULL}, {"params": others}]
-    return torch.optim.SGD(groups, lr=rate)
+
+    def __init__(self, parameters: list[nn.Parameter], rate: float, taken: int) -> None:
+        centre, *others = parameters
+        super().__init__([{"params": [centre]}, {"params": others}], lr=rate)
+        self._taken = taken
+
+    def step(self, closure: Any = None) -> Any:
+        """Take a step."""
+        self._taken += 1
+        self.param_groups[0]["lr"] = 1 / (PULL * self._taken)
+        return super().step(closure)

@@ -18,14 +18,14 @@ def train(message: Message, context: Context) -> Message:
     config = context.run_config
     sites, _ = data.load(str(config["evaluate-on"]), int(config["seed"]))
     ward = sites[int(context.node_config["partition-id"])]
-    # The centre is the mean of all rounds so far; which round it is is public.
-    number = int(message.content["config"]["server-round"])
+    # Which round it is is public.
+    taken = int(config["steps"]) * (int(message.content["config"]["server-round"]) - 1)
     reply = private_training(
         context,
         centred.Centred(),
         centred.loss,
         ward,
-        optimizer=lambda p: centred.descent(p, float(config["learning-rate"]), 1 / number),
+        optimizer=lambda p: centred.Descent(p, float(config["learning-rate"]), taken),
         like=LIKE,
         groups=ward.patients.tolist(),
     )

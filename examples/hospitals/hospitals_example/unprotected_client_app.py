@@ -7,7 +7,7 @@ from flwr.clientapp import ClientApp
 from hospitals_example import centred, data
 
 app = ClientApp()
-_STEPS, _RATE, _PACE = 20, 0.25, 0.3
+_STEPS, _RATE = 50, 0.25
 
 
 @app.train()
@@ -21,7 +21,8 @@ def train(message: Message, context: Context) -> Message:
     )
     model = centred.Centred()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimizer = centred.descent(list(model.parameters()), _RATE, _PACE)
+    taken = _STEPS * (int(message.content["config"]["server-round"]) - 1)
+    optimizer = centred.Descent(list(model.parameters()), _RATE, taken)
     for _ in range(_STEPS):
         optimizer.zero_grad()
         centred.loss(model(columns), malignant).backward()
