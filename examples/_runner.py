@@ -196,7 +196,7 @@ def policy_in(folder: Path, policy: Path) -> Path:
     shutil.copyfile(policy, copy)
     ledger = load_policy(copy).ledger
     for old in folder.glob(f"{ledger.name}*"):
-        old.unlink()
+        shutil.rmtree(old) if old.is_dir() else old.unlink()  # models that were sent
     return copy
 
 
