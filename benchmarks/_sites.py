@@ -75,7 +75,7 @@ def client_app(sites: Sites, plan: Plan) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         rows = sites.rows[int(context.node_config["partition-id"])]
-        taken = plan.steps * (int(message.content["config"]["server-round"]) - 1)
+        taken = plan.steps * (int(str(message.content["config"]["server-round"])) - 1)
         reply = private_training(
             context,
             sites.model(),
