@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class Handover:
     sent: Arrays
     proximal: float = 0.0
     rehearsal: bool = False
-    _begun: bool = False
+    _steps: Lock = field(default_factory=Lock, repr=False)
     _noise_alone: Callable[[], Arrays] | None = None
     _trained: Arrays | None = None
 
@@ -60,9 +61,9 @@ class Handover:
         ReleaseError
             If they were used before: a second training of one message is another mechanism.
         """
-        if self._begun:
+        # Never given back: of several threads one gets the steps.
+        if not self._steps.acquire(blocking=False):
             raise ReleaseError("the steps of this round are used: one message, one training")
-        self._begun = True
 
     def prepared(self, noise_alone: Callable[[], Arrays]) -> None:
         """Take what makes a model of the round's noise and nothing of the data."""
