@@ -119,7 +119,7 @@ _NURSERY = pytest.StashKey[Nursery]()
 def pytest_configure(config: pytest.Config) -> None:
     """Have one process load what engines and networks load, beside the collection."""
     if not hasattr(config, "workerinput") and _wants_engines(config):
-        nursery = Nursery.start()
+        nursery = Nursery.start(config.args if config.option.numprocesses else None)
         if nursery is not None:
             config.stash[_NURSERY] = nursery
 

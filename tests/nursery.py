@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +24,14 @@ class Nursery:
     folder: Path
 
     @classmethod
-    def start(cls) -> Nursery | None:
-        """Start it, and go on while it loads; where it cannot be there is none."""
+    def start(cls, tests: Sequence[str] | None = None) -> Nursery | None:
+        """Start it, and go on while it loads; where it cannot be there is none.
+
+        With tests, processes of tests can be handed over as well: a second one loads these.
+        """
         if sys.platform != "linux" or "TESTS_NURSERY" in os.environ:
             return None
-        started = cls.beside()
+        started = cls.beside(*([] if tests is None else ["--tests", *tests]))
         os.environ["TESTS_NURSERY"] = str(started.place)
         return started
 

@@ -125,3 +125,30 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except FileNotFoundError:
         return False
+
+
+KEPT = """
+import sys
+print([one for one in sys.modules if one.startswith("tests.unit.test_ki")], sys.argv[1:])
+print("sitecustomize" in sys.modules, [one for one in sys.path if one.endswith("hurry")])
+"""
+
+
+def test_a_process_of_tests_has_them_loaded_and_is_in_no_hurry() -> None:
+    started = Nursery.beside("--bare", "--tests", "tests/unit/test_kinds.py")
+    try:
+        while not started.place.with_name("door-tests").exists():
+            time.sleep(0.01)
+        environment = {**os.environ, "PYTHONPATH": str(HURRY), "TESTS_WORKER": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", KEPT],
+            env={**environment, "TESTS_NURSERY": str(started.place)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stdout == "['tests.unit.test_kinds'] []\nFalse []\n", done.stderr
+    finally:
+        started.stop()

@@ -7,6 +7,9 @@ and waits; a fork runs the same command with them. To whoever started the comman
 signals are passed on, whoever kills the command kills the fork (and its group, if it leads one),
 and the fork's end is the command's.
 
+The processes of tests are forks of a second one, which has loaded the tests as well: a session's
+processes would each do that for themselves.
+
 What a fork does not have of its own: the command line and the environment that ``/proc`` shows, and
 the parent. Tests about those, and sandboxes, have ``TESTS_FORKS=0``.
 """
@@ -29,7 +32,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -55,6 +58,8 @@ LOADED = (
     "opacus",
     "scipy.stats",
 )
+#: What is added to the first one's address to get that of the second, which has loaded the tests.
+OF_TESTS = "-tests"
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _SIZE = 4  # of the length before a request
 
@@ -68,7 +73,7 @@ def hand_over(module: str = "", text: str = "") -> None:
     """
     link = socket.socket(socket.AF_UNIX)
     try:
-        link.connect(os.environ[NURSERY])
+        link.connect(os.environ[NURSERY] + (OF_TESTS if text else ""))
     except OSError:
         return
     files = [one for one in _open_files() if one != link.fileno()]
@@ -136,6 +141,11 @@ class Nursery:
         self._door.listen(256)
         self._events = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
+
+    def leave(self) -> None:
+        """Have nothing to do with it: another process serves."""
+        self._events.close()
+        self._door.close()
 
     def serve(self) -> None:
         """Answer until standard input ends."""
@@ -271,7 +281,7 @@ def _run(module: str, text: str) -> None:
     """Run what ``python`` was told to, in a main module of its own."""
     sys.path.insert(0, "" if module or text else os.path.dirname(sys.argv[0]))
     if text:
-        _not_in_a_hurry()
+        _found_by_nobody()
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         exec(text, vars(main))  # noqa: S102
     elif module:
@@ -281,18 +291,48 @@ def _run(module: str, text: str) -> None:
 
 
 def _not_in_a_hurry() -> None:
-    """Undo what ``sitecustomize`` did, and what lets another process find it: for tests' own."""
+    """Undo what ``sitecustomize`` did: for tests' own processes."""
     hurry = os.path.dirname(__file__)
-    path = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
-    if kept := [one for one in path if one != hurry]:
-        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
-    del os.environ["TESTS_WORKER"]
     sys.path[:] = [one for one in sys.path if one != hurry]
     customized = sys.modules.pop("sitecustomize")
     time.sleep = customized._sleep
     sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != "sitecustomize"]
     if sys.modules.pop(customized.COMPILER, None) is not None:
         del sys.modules["torch"]._dynamo
+
+
+def _found_by_nobody() -> None:
+    """Undo what lets another process find ``sitecustomize``."""
+    hurry = os.path.dirname(__file__)
+    path = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
+    if kept := [one for one in path if one != hurry]:
+        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+    os.environ.pop("TESTS_WORKER", None)
+    sys.path[:] = [one for one in sys.path if one != hurry]
+
+
+def _collect(tests: list[str]) -> None:
+    """Load tests as each process of theirs would: what does not load now fails there again."""
+    import pytest
+
+    _not_in_a_hurry()
+    _found_by_nobody()
+    os.environ[NURSERY] = ""  # no nursery of its own
+    with _silence():
+        pytest.main(["--collect-only", "-qqs", "-n0", "-p", "no:cacheprovider", *tests])
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Let nothing be said, by logs either: who loads the tests after this says it again."""
+    with open(os.devnull, "w") as nowhere:
+        own = [os.dup(one) for one in (1, 2)]
+        for one in (1, 2):
+            os.dup2(nowhere.fileno(), one)
+        yield
+        for one, kept in zip((1, 2), own, strict=True):
+            os.dup2(kept, one)
+            os.close(kept)
 
 
 def _as_if_new() -> None:
@@ -312,10 +352,13 @@ def _as_if_new() -> None:
 
 
 def main() -> None:
-    """Load, and serve at the socket that the command line names."""
+    """Load, and serve at the sockets that the command line names, the second for these tests."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    nursery = Nursery(sys.argv[1])
-    for name in () if "--bare" in sys.argv else LOADED:
+    place, *rest = sys.argv[1:]
+    tests = rest[rest.index("--tests") + 1 :] if "--tests" in rest else None
+    nursery = Nursery(place)
+    second = Nursery(place + OF_TESTS) if tests is not None else None
+    for name in () if "--bare" in rest else LOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     # A library that writes all logs a second time does so where a command loads it, if any does.
@@ -323,6 +366,12 @@ def main() -> None:
     logging.root.setLevel(logging.WARNING)
     gc.collect()
     gc.freeze()
+    if tests is not None and second is not None:
+        own, other = (nursery, second) if os.fork() else (second, nursery)
+        other.leave()
+        nursery = own
+        if own is second:
+            _collect(tests)
     nursery.serve()
 
 
