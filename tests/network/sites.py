@@ -17,12 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = 4
 #: Of the app with ``known_client``: a run in which only noise is random.
 KNOWN = {
-    "num-server-rounds": 9,
+    "num-server-rounds": 5,
     "nodes": 3,
     "epsilon": 4.0,
     "magnitude-epsilon": 0.02,
     "rows": 6,
-    "every": 4,
+    "every": 2,
 }
 _POLICY = """
 data_id: {name}
