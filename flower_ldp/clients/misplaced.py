@@ -36,13 +36,20 @@ _NAMED = (
 
 
 def hint_of(error: BaseException) -> str:
-    """Return a line that says what to do, or nothing.
+    """Return a line that says what to do, or nothing; raises nothing.
 
     Parameters
     ----------
     error : BaseException
         Of what stands behind the gate. It may hold anything.
     """
+    try:
+        return _found(error)
+    except BaseException:  # the error's own text is the app's code too
+        return ""
+
+
+def _found(error: BaseException) -> str:
     modules = [
         str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
     ]
