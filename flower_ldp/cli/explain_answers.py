@@ -30,6 +30,10 @@ _CENTRAL_RAW = (
 )
 
 
+#: Where an epsilon is read off (Balle and Wang 2018, Theorem 8).
+CURVE = "delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)"
+
+
 def check_positive(option: str, value: float) -> None:
     """Raise unless a number is positive and finite."""
     if not 0 < value < math.inf:
@@ -92,7 +96,8 @@ def tell_noise(
     }
     rows = [
         ("distance", f"{number(noise.distance)}: clipped updates may point in opposite directions"),
-        ("shift", f"{told(noise.shift)} = distance / deviation"),
+        ("shift", f"mu = {told(noise.shift)} = distance / deviation"),
+        ("curve", CURVE),
         ("true epsilon", f"{told(one)} at delta {delta:g}, per client and message"),
     ]
     if rounds > 1:
@@ -217,10 +222,14 @@ def central(options: Central, report: Report) -> None:
     report.line(
         "Flower's central wrappers: clipped, averaged, and normal noise added by the server"
     )
+    shift = found["replace_one"].shift
     every = f"at delta {options.delta:g} after {options.rounds:,} rounds"
     rows = [
         ("noise of each entry", f"{options.noise_multiplier:g} x clip / {options.sampled_clients}"),
         ("a client weighs", f"{options.weight:g} x clip / {options.sampled_clients} at most"),
+        ("shift", f"mu = {told(shift)} where one is replaced: twice the weight over the noise"),
+        ("   of all rounds", f"times the root of {options.rounds:,}"),
+        ("curve", CURVE),
         ("epsilon, one replaced", f"{number(totals['replace_one'])} {every}"),
         ("   added or removed", f"{number(totals['add_or_remove_one'])} {every}"),
     ]
