@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import RecordDict
+from flwr.app import MetricRecord, RecordDict
 from flwr.clientapp.mod import LocalDpMod, localdp_mod
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    FedAvg,
+    dp_adaptive_clipping,
+)
 from flwr.supercore.differential_privacy import compute_stdv
 
 from flower_ldp.advice.present import central_wrapper, local_dp_mod, mindspore_dp
@@ -100,3 +105,24 @@ def test_flowers_accountant_is_left_out_where_it_is_not(monkeypatch: pytest.Monk
     for name, module in hidden.items():
         monkeypatch.setitem(sys.modules, name, module)
     assert flowers_epsilon(1.0, 1, 1e-5, 2, 2) is None
+
+
+def test_the_adaptive_wrapper_makes_its_noise_for_the_clip_after_its_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    added: list[float] = []
+    monkeypatch.setattr(
+        dp_adaptive_clipping, "add_gaussian_noise_inplace", lambda _, by: added.append(by)
+    )
+    wrapper = DifferentialPrivacyServerSideAdaptiveClipping(
+        FedAvg(), 1.0, 2, initial_clipping_norm=1.0, clipped_count_stddev=1.0
+    )
+    wrapper.current_arrays = record({"w": np.zeros(3)})
+    content: dict[str, Any] = {
+        "arrays": record({"w": np.full(3, 9.0)}),
+        "metrics": MetricRecord({"num-examples": 1}),
+    }
+    replies = [message(RecordDict(dict(content)), node=node, reply=True) for node in (7, 8)]
+    wrapper.aggregate_train(1, replies)
+    assert wrapper.clipping_norm != 1.0  # both updates were clipped to this
+    assert added == pytest.approx([wrapper.noise_multiplier * wrapper.clipping_norm / 2])
