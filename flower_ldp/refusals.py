@@ -16,6 +16,7 @@ from typing import Literal
 __all__ = [
     "FAILED",
     "MEANINGS",
+    "NO_PROPOSAL",
     "REFUSED_APP",
     "REFUSED_BUDGET",
     "REFUSED_LEDGER",
@@ -36,6 +37,13 @@ _PREFIX = "ldp:"
 REFUSED_APP = "ldp:refused:app"
 REFUSED_MESSAGE = "ldp:refused:message"
 REFUSED_PROPOSAL = "ldp:refused:proposal"
+#: The reason where a message has no proposal at all: the code, and a sentence for the log of a
+#: strategy that knows no codes. It is one constant.
+NO_PROPOSAL = (
+    f"{REFUSED_PROPOSAL}: the server's strategy asks for models and not for private reports: run "
+    "SignDSStrategy, CodewordStrategy or GaussianStrategy of flower_ldp.strategies there, for an "
+    "evaluation ProtectedEvalStrategy around it"
+)
 #: The error's reason goes on after a colon, with the text of what was raised.
 REFUSED_REHEARSAL = "ldp:refused:rehearsal"
 REFUSED_POLICY = "ldp:refused:policy"

@@ -12,7 +12,7 @@ import typer
 
 from flower_ldp import __version__
 from flower_ldp.cli import app as bundles
-from flower_ldp.cli import audit, config, data, ledger, plan, policy, simulate
+from flower_ldp.cli import audit, config, data, explain, ledger, plan, policy, simulate
 from flower_ldp.cli.output import Command, epilog
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(plan.app, name="plan")
+app.add_typer(explain.app, name="explain")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(policy.app, name="policy")
 app.add_typer(config.app, name="config")

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from flower_ldp.clients.admission import Handling
+from flower_ldp.clients.misplaced import hint_of
 from flower_ldp.errors import ReleaseError
 from flower_ldp.own_log import say
 
@@ -197,9 +198,9 @@ def _spare_files() -> Iterator[None]:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the traceback and the text of an error, cut to a bounded length."""
+    """Return the traceback and the text of an error, cut, and what to do if that is known."""
     try:
-        return cut_middle("".join(traceback.format_exception(error)))
+        return cut_middle("".join(traceback.format_exception(error))) + hint_of(error)
     except BaseException:  # the error's own text is the app's code too
         return cut_middle(f"{type(error).__name__}, which cannot be shown")
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.complaints import are_rows, rows_complaint
 from flower_ldp.clients.health import with_health
-from flower_ldp.clients.release import OpenRelease, check_storable
-from flower_ldp.errors import WireError
+from flower_ldp.clients.release import OpenRelease, check_storable, proposed
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.mechanisms.simplex import read_simplex_rows
@@ -27,7 +26,6 @@ from flower_ldp.wire.evaluation import (
     encode_eval_report,
     eval_report_length,
 )
-from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.health import health_length, split_health
 
 
@@ -54,15 +52,14 @@ class ProtectedEvalRelease:
 
         Raises
         ------
+        RefusalError
+            If the message holds no proposal.
         WireError
             If the message holds no well-formed proposal of an evaluation.
         ValueError
             If no ledger could keep the report.
         """
-        record = content.config_records.get(PROPOSAL_KEY)
-        if record is None:
-            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
-        proposal = EvalProposal.from_fields(record)
+        proposal = EvalProposal.from_fields(proposed(content))
         check_storable(eval_report_length(proposal) + health_length(proposal.health_epsilon))
         return OpenEvaluation(proposal)
 

@@ -28,8 +28,8 @@ from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.refusals import REFUSED_MESSAGE, REFUSED_PROPOSAL
-from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.refusals import NO_PROPOSAL, REFUSED_MESSAGE, REFUSED_PROPOSAL
+from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 
 
 class IncompleteError(ReleaseError):
@@ -190,6 +190,20 @@ def open_proposal(releases: Mapping[str, Release], message: Message) -> OpenRele
         return release.open(message.content)
     except (WireError, ValueError) as error:
         raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+
+
+def proposed(content: RecordDict) -> ConfigRecord:
+    """Return the record of a message's proposal.
+
+    Raises
+    ------
+    RefusalError
+        With ``NO_PROPOSAL`` if there is none: the server runs a strategy of another kind.
+    """
+    record = content.config_records.get(PROPOSAL_KEY)
+    if record is None:
+        raise RefusalError(NO_PROPOSAL, f"the message has no {PROPOSAL_KEY!r} record")
+    return record
 
 
 def check_storable(report_bytes: int) -> None:

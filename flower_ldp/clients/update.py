@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from flower_ldp.clients.arrays import read_update, single_model
 from flower_ldp.clients.complaints import update_complaint
 from flower_ldp.clients.health import with_health
-from flower_ldp.clients.release import OpenRelease, check_storable
+from flower_ldp.clients.release import OpenRelease, check_storable, proposed
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.health import split_health
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Trainable, named_by, patterns_of, without_part
@@ -53,6 +52,8 @@ def read_proposal(
 
     Raises
     ------
+    RefusalError
+        If the message holds no proposal.
     WireError
         If the message holds no well-formed proposal or not exactly one model, or the proposal is
         about other arrays than ``trainable`` names.
@@ -60,10 +61,7 @@ def read_proposal(
         If the model cannot be flattened or is too small for the proposal, has no array that
         ``trainable`` names, or no ledger could keep the report.
     """
-    record = content.config_records.get(PROPOSAL_KEY)
-    if record is None:
-        raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
-    fields, part = without_part(record)
+    fields, part = without_part(proposed(content))
     proposal = parse(fields)
     sent = single_model(content)
     # An app that names what it trains may reply with that alone, also where it is all there is
@@ -191,7 +189,7 @@ class UpdateRelease:
 
         Raises
         ------
-        WireError, ValueError
+        RefusalError, WireError, ValueError
             As :func:`read_proposal`.
         """
         return OpenPlain(*read_proposal(content, self.parse, self.trainable))

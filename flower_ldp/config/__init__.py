@@ -41,12 +41,15 @@ from flower_ldp.config.encrypt import (
 from flower_ldp.config.evaluation import LaplaceEvalConfig, MetricConfig, UnsupervisedConfig
 from flower_ldp.config.labels import LabelDPConfig, load_label_config, parse_label_config
 from flower_ldp.config.part import SubspaceConfig
-from flower_ldp.config.signds import (
+from flower_ldp.config.server_optimizer import (
+    AdagradConfig,
+    AdamConfig,
     AgreedLengthConfig,
     FixedLengthConfig,
     MomentumConfig,
-    SignDSConfig,
+    YogiConfig,
 )
+from flower_ldp.config.signds import SignDSConfig
 from flower_ldp.config.split import (
     EmbeddingDPConfig,
     SplitConfig,
@@ -57,6 +60,8 @@ from flower_ldp.yaml_source import Section
 
 __all__ = [
     "SECTIONS",
+    "AdagradConfig",
+    "AdamConfig",
     "AgreedLengthConfig",
     "CodewordConfig",
     "DPEncryptConfig",
@@ -76,6 +81,7 @@ __all__ = [
     "TrainConfig",
     "UnsupervisedConfig",
     "UpdateSection",
+    "YogiConfig",
     "load_config",
     "load_dpsgd_config",
     "load_label_config",

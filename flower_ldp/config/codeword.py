@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from flower_ldp.config.part import Patterns, SubspaceConfig
-from flower_ldp.config.signds import OptimizerConfig
+from flower_ldp.config.server_optimizer import OptimizerConfig
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
@@ -27,8 +27,8 @@ class CodewordConfig(Section):
     codeword_blocks : int
         Parts of the update with rows of their own.
     codeword_server_optimizer : mapping, optional
-        ``kind: momentum``, ``kind: fixed_length`` or ``kind: agreed_length`` with its fields; the
-        last by default.
+        ``kind`` is ``momentum``, ``fixed_length``, ``agreed_length`` (the default), ``adam``,
+        ``yogi`` or ``adagrad``; and the fields of that kind.
     trainable : str or list of str, optional
         Names or patterns of the arrays that are trained; all by default.
     subspace : mapping, optional

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from flower_ldp.config.codeword import CodewordConfig
 from flower_ldp.config.evaluation import LaplaceEvalConfig, UnsupervisedConfig
 from flower_ldp.config.part import Patterns, SubspaceConfig
+from flower_ldp.config.server_optimizer import KINDS
 from flower_ldp.config.signds import SignDSConfig
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, NoProtectionWarning
@@ -161,10 +162,7 @@ class TrainConfig(Section):
 _FORMAT = YamlFormat(
     TrainConfig,
     synonyms={"encrypt_type": "encrypt_train_type"},
-    tagged={
-        "sign_server_optimizer": ("momentum", "fixed_length", "agreed_length"),
-        "codeword_server_optimizer": ("momentum", "fixed_length", "agreed_length"),
-    },
+    tagged={"sign_server_optimizer": KINDS, "codeword_server_optimizer": KINDS},
 )
 
 

@@ -2,78 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from flower_ldp.config.part import Patterns, SubspaceConfig
+from flower_ldp.config.server_optimizer import OptimizerConfig
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.strategies import (
-    AgreedLength,
-    FixedLength,
-    FixedStep,
-    LearnedStep,
-    Momentum,
-    ServerOptimizer,
-)
+from flower_ldp.strategies import FixedStep, LearnedStep, ServerOptimizer
 from flower_ldp.strategies.step_size import Scaling
 from flower_ldp.yaml_source import Section, interval
-
-
-class MomentumConfig(Section):
-    """Server momentum."""
-
-    #: Whether the length of a step depends on what clients tell of it.
-    uses_magnitude: ClassVar[bool] = True
-
-    kind: Literal["momentum"]
-    momentum: Annotated[float, interval("[0, 1)")] = 0.9
-    learning_rate: Annotated[float, interval("(0, inf)")] = 1.0
-
-    def build(self) -> ServerOptimizer:
-        """Return the optimizer, with fresh state."""
-        return Momentum(self.momentum, self.learning_rate)
-
-
-class FixedLengthConfig(Section):
-    """Server steps of planned length."""
-
-    #: Whether the length of a step depends on what clients tell of it.
-    uses_magnitude: ClassVar[bool] = False
-
-    kind: Literal["fixed_length"]
-    length: Annotated[float, interval("(0, inf)")]
-    rounds: Annotated[int, interval("[1, inf)", int)]
-    momentum: Annotated[float, interval("[0, 1)")] = 0.9
-    final_fraction: Annotated[float, interval("[0, 1]")] = 0.0
-
-    def build(self) -> ServerOptimizer:
-        """Return the optimizer, with fresh state."""
-        return FixedLength(self.length, self.rounds, self.momentum, self.final_fraction)
-
-
-class AgreedLengthConfig(Section):
-    """Server steps as long as rounds agree."""
-
-    #: Whether the length of a step depends on what clients tell of it.
-    uses_magnitude: ClassVar[bool] = False
-
-    kind: Literal["agreed_length"]
-    momentum: Annotated[float, interval("[0, 1)")] = 0.9
-
-    def build(self) -> ServerOptimizer:
-        """Return the optimizer, with fresh state."""
-        return AgreedLength(self.momentum)
-
-
-#: Any of them, told apart by its ``kind``.
-OptimizerConfig = Annotated[
-    MomentumConfig | FixedLengthConfig | AgreedLengthConfig, Field(discriminator="kind")
-]
 
 
 class SignDSConfig(Section):
@@ -100,7 +42,8 @@ class SignDSConfig(Section):
     sign_scaling : {"published", "unbiased"}
         How the sum of signs is scaled.
     sign_server_optimizer : mapping, optional
-        ``kind: momentum``, ``kind: fixed_length`` or ``kind: agreed_length`` with its fields.
+        ``kind`` is ``momentum``, ``fixed_length``, ``agreed_length``, ``adam``, ``yogi`` or
+        ``adagrad``; and the fields of that kind.
     trainable : str or list of str, optional
         Names or patterns of the arrays that are trained; all by default.
     subspace : mapping, optional

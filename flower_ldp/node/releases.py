@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from flwr.app import RecordDict
 
 from flower_ldp.clients import RELEASES, Release
-from flower_ldp.clients.release import OpenRelease
+from flower_ldp.clients.release import OpenRelease, proposed
 from flower_ldp.errors import WireError
-from flower_ldp.wire.fields import PROPOSAL_KEY
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,12 @@ class NamedRelease:
 
         Raises
         ------
+        RefusalError
+            If there is no proposal.
         WireError
-            If there is no proposal, or it names none of the releases.
+            If it names none of the releases.
         """
-        record = content.config_records.get(PROPOSAL_KEY)
-        if record is None:
-            raise WireError("record", f"the message has no {PROPOSAL_KEY!r} record")
+        record = proposed(content)
         name = record.get("mechanism")
         release = self.releases.get(name) if isinstance(name, str) else None
         if release is None:

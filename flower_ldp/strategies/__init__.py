@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flower_ldp.strategies.adaptive import Adagrad, Adam, Yogi
 from flower_ldp.strategies.agreed_length import AgreedLength
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.best_model import BestModel
@@ -40,6 +41,8 @@ from flower_ldp.strategies.step_size import FixedStep, LearnedStep
 __all__ = [
     "CALINSKI_HARABASZ_SCORE",
     "SILHOUETTE_SCORE",
+    "Adagrad",
+    "Adam",
     "AgreedLength",
     "AlignedParty",
     "BestModel",
@@ -70,6 +73,7 @@ __all__ = [
     "SplitStrategy",
     "ToldLabels",
     "UntrustedScoreWarning",
+    "Yogi",
     "confidence_codebook",
     "kmeans_codebook",
     "patient_grid",

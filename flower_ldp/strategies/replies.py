@@ -19,6 +19,7 @@ from flower_ldp.errors import WireError, quoted
 from flower_ldp.refusals import (
     FAILED,
     MEANINGS,
+    NO_PROPOSAL,
     REFUSED_APP,
     REFUSED_BUDGET,
     REFUSED_LEDGER,
@@ -176,7 +177,9 @@ class ReplyFilter:
     def _error(self, node: int, text: str) -> WireError:
         """Return the error for a client's error reply, whose text is anything."""
         reason, detail = text, text
-        if text.startswith(f"{REFUSED_REHEARSAL}:"):
+        if text == NO_PROPOSAL:
+            reason = REFUSED_PROPOSAL
+        elif text.startswith(f"{REFUSED_REHEARSAL}:"):
             reason, detail = REFUSED_REHEARSAL, text.removeprefix(f"{REFUSED_REHEARSAL}:").strip()
             self.rehearsed = self.rehearsed or _one_line(detail)
         if reason in UNCHARGED:

@@ -123,7 +123,8 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     scaling : {"published", "unbiased"}
         See :mod:`flower_ldp.strategies.step_size`.
     server_optimizer : ServerOptimizer, optional
-        Momentum or steps of fixed length; works on the privatized sum, at no cost in
+        Momentum, steps of fixed length, or one of Flower's
+        (:mod:`flower_ldp.strategies.adaptive`); works on the privatized sum, at no cost in
         privacy. Its state belongs to one run. Steps of planned length, FixedLength and
         AgreedLength, need a FixedStep or none.
     health : Health, optional

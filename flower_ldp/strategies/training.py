@@ -45,6 +45,7 @@ from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.tally import Tally, read_reports
 from flower_ldp.strategies.turns import Turn, find_turn
+from flower_ldp.strategies.wrappers import refuse_central_wrapper
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Part, Trainable, named_by, patterns_of
 
@@ -218,7 +219,10 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             If reports about a model of this size could make no step, ``trainable`` names what is
             none of its floating-point arrays, or the subspace has more dimensions than they have
             weights. Nobody was asked.
+        TypeError
+            If a central wrapper of Flower's stands around it. Nobody was asked.
         """
+        refuse_central_wrapper(type(self).__name__)
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = self._layout(model)
         turn = self._turn(grid)

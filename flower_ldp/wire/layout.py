@@ -96,7 +96,12 @@ class ModelLayout:
         if odd:
             raise ValueError(f"no floating-point arrays of the model: {quoted(sorted(odd))}")
         if layout.dimension == 0:
-            raise ValueError("the model has no floating-point entries")
+            raise ValueError(
+                "the model has no floating-point entries: its arrays are "
+                f"{quoted({spec.name: str(spec.dtype) for spec in specs})}. Reports are about "
+                "differences of weights, and trees (XGBoost) have none: train a model of weights, "
+                "as logistic regression or a small network"
+            )
         if part.subspace is not None:
             part.subspace.check(layout.dimension)
         return layout

@@ -41,8 +41,8 @@ def shown() -> list[tuple[str, str]]:
 
 def copy_configurations(folder: Path) -> None:
     """Put the configurations that the page checks where it pretends to be."""
-    for name in ("signds.yaml", "laplace_eval.yaml", "label_dp.yaml", "embedding_dp.yaml"):
-        (folder / name).write_bytes((ROOT / "configs" / name).read_bytes())
+    for name in ("signds", "laplace_eval", "label_dp", "embedding_dp", "dp_encrypt"):
+        (folder / f"{name}.yaml").write_bytes((ROOT / "configs" / f"{name}.yaml").read_bytes())
     (folder / "ward.csv").write_text(WARD)
 
 
@@ -113,6 +113,8 @@ def test_the_page_shows_what_the_commands_print(
 
 
 PLAN = ("--epsilon", 8, "--delta", 1e-2, "--rounds", 2, "--steps", 3, "--rate", 1, "--examples", 9)
+LOCAL = ("--clipping-norm", 1, "--sensitivity", 1, "--epsilon", 1, "--delta", 1e-5)
+CENTRAL = ("--noise-multiplier", 1, "--sampled-clients", 9, "--delta", 1e-5)
 GROUPS = ("--group", "patient", "--max-rows", 2, "--remember", "ward.groups")
 
 
@@ -148,6 +150,10 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("plan", "labels", "--epsilon", 1, "--classes", 3, "--labels", 9, "--json"),
         flower_ldp("plan", "gaussian", "--epsilon", 1, "--delta", 1e-6, "--params", 9, "--json"),
         flower_ldp("plan", "dpsgd", *PLAN, "--json"),
+        flower_ldp("explain", "localdp", *LOCAL, "--json"),
+        flower_ldp("explain", "central", *CENTRAL, "--json"),
+        flower_ldp("explain", "mindspore", ROOT / "configs" / "laplace_eval.yaml", "--json"),
+        flower_ldp("explain", "mindspore", ROOT / "configs" / "dp_encrypt.yaml", "--json"),
         flower_ldp("data", "check", "ward.csv", *GROUPS, "--json"),
         flower_ldp("data", "check", "ward.csv", *GROUPS, "--policy", "policy.yaml", "--json"),
         flower_ldp("ledger", "show", ledger, "--policy", "policy.yaml", "--delta", 0.1, "--json"),

@@ -26,6 +26,7 @@ from flower_ldp.clients import LaplaceEvalRelease, LdpMod, ReleaseRequest
 from flower_ldp.clients.evaluation import OpenEvaluation
 from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, RandomSource
+from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import UnrecordedPermit, context, message, record
@@ -260,4 +261,4 @@ def test_malformed_proposals_are_refused_before_the_app_runs(fields: dict[str, A
 def test_a_message_without_a_proposal_is_refused() -> None:
     empty = message(RecordDict({"arrays": record({})}), kind="evaluate")
     reply = LdpMod(evaluate=LaplaceEvalRelease())(empty, context(), lambda m, c: m)
-    assert reply.error.reason == REFUSED_PROPOSAL
+    assert reply.error.reason == NO_PROPOSAL

@@ -27,6 +27,7 @@ from flower_ldp.clients import LdpMod, Permit, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import RandomSource, SignDS
+from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.signds import decode_report, report_length
 from tests.messages import Arrays, UnrecordedPermit, context, message, proposal, record
@@ -330,8 +331,6 @@ def with_model_of(data: bytes) -> RecordDict:
 @pytest.mark.parametrize(
     "content",
     [
-        RecordDict(),
-        without(PROPOSAL_KEY),
         without("arrays"),
         tampered(version=2),
         tampered(mechanism="identity"),
@@ -353,6 +352,13 @@ def with_model_of(data: bytes) -> RecordDict:
 )
 def test_a_bad_proposal_is_refused_before_the_app_is_asked(content: RecordDict) -> None:
     assert_error(answer(never, content), REFUSED_PROPOSAL)
+
+
+@pytest.mark.parametrize("content", [RecordDict(), without(PROPOSAL_KEY)])
+def test_a_message_of_another_strategy_is_refused_with_what_to_run(content: RecordDict) -> None:
+    assert_error(answer(never, content), NO_PROPOSAL)
+    for name in ("SignDSStrategy", "CodewordStrategy", "GaussianStrategy", "ProtectedEvalStrategy"):
+        assert name in NO_PROPOSAL
 
 
 class Recording:

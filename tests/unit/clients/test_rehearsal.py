@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import FedAvg
 from flower_ldp.clients import LdpMod, Permit, Rehearsal, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.rehearsal import MARK, REFUSED_REHEARSAL
 from flower_ldp.mechanisms import SignDS
+from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.strategies import FixedStep, RunStopped, SignDSStrategy
 from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.signds import SignDSProposal
@@ -240,7 +241,7 @@ def test_a_proposal_that_is_refused_is_not_rehearsed() -> None:
     sent = asked(next(_runs))
     del sent.content[PROPOSAL_KEY]
     reply = gate(Rehearsal(train=never))(sent, context(), never)
-    assert reply.error.reason == "ldp:refused:proposal"
+    assert reply.error.reason == NO_PROPOSAL
 
 
 def test_an_interrupt_still_stops_the_client() -> None:

@@ -65,7 +65,7 @@ def test_steps_without_a_length_are_the_default(chosen: str, momentum: float) ->
         (("eps: 4.0", "eps: 4.0\n    codeword_favoured: 1.5"), "favoured.*integer"),
         (("eps: 4.0", "eps: 4.0\n    codeword_blocks: 0"), r"blocks.*\[1, 65536\]"),
         (("eps: 4.0", "eps: 4.0\n    codeword_seed: 1"), "codeword_seed"),
-        (("{kind: momentum, momentum: 0.5}", "{kind: adam}"), "momentum.*fixed_length.*agreed"),
+        (("{kind: momentum, momentum: 0.5}", "{kind: sgd}"), "momentum.*fixed_length.*agreed"),
         (("{kind: momentum, momentum: 0.5}", "{kind: momentum, length: 1.0}"), "length"),
         (("codeword:\n", "dp_encrypt:\n"), "codeword"),
     ],

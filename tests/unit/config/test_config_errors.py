@@ -10,7 +10,9 @@ from flower_ldp.config import load_config, parse_config
 from flower_ldp.errors import ConfigError
 
 HEAD = "encrypt:\n  encrypt_train_type: SIGNDS\n"
-KINDS = "kind must be 'momentum' or 'fixed_length' or 'agreed_length'"
+KINDS = (
+    "kind must be 'momentum' or 'fixed_length' or 'agreed_length' or 'adam' or 'yogi' or 'adagrad'"
+)
 OPTIMIZER = "encrypt.signds.sign_server_optimizer"
 
 
@@ -49,7 +51,12 @@ OPTIMIZERS = [
         "{kind: fixed_length, length: 1, rounds: 1, final_fraction: 1.5}",
         "final_fraction must be a number in [0, 1], got 1.5",
     ),
-    ("{kind: adam}", f"{KINDS}, got adam"),
+    ("{kind: adam, eta: 0}", "eta must be a number in (0, inf), got 0"),
+    ("{kind: adam, beta_1: 1}", "beta_1 must be a number in [0, 1), got 1"),
+    ("{kind: yogi, beta_2: 1}", "beta_2 must be a number in [0, 1), got 1"),
+    ("{kind: adagrad, tau: 0}", "tau must be a number in (0, inf), got 0"),
+    ("{kind: adagrad, beta_1: 0.5}", "beta_1 is not a known field"),
+    ("{kind: sgd}", f"{KINDS}, got sgd"),
     ("{kind: [momentum]}", f"{KINDS}, got [momentum]"),
     ("{momentum: 0.9}", f"{KINDS}, got nothing"),
 ]

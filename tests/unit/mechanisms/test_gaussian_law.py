@@ -7,7 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms.gaussian_law import classical_deviation, gaussian_delta, largest_shift
+from flower_ldp.mechanisms.gaussian_law import (
+    classical_deviation,
+    gaussian_delta,
+    gaussian_epsilon,
+    largest_shift,
+)
 from tests.extras import extra
 
 mpmath = extra("mpmath")
@@ -92,3 +97,41 @@ def test_delta_refuses(epsilon: float, shift: float) -> None:
 def test_inverse_refuses(delta: float) -> None:
     with pytest.raises(ValueError, match="delta must be in"):
         largest_shift(1.0, delta)
+
+
+SHIFTS = (1e-3, 0.1, 1.0, 16.0, 60.0, 41_281.33, 1e9)
+
+
+def in_60_digits(epsilon: float, shift: float) -> mpmath.mpf:
+    """The curve as it is written, where e^epsilon has hundreds of millions of digits too."""
+    e, m = mpmath.mpf(epsilon), mpmath.mpf(shift)
+    return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("delta", [1e-18, 1e-9, 1e-5, 0.5])
+def test_the_epsilon_of_any_shift_meets_delta_and_is_tight(shift: float, delta: float) -> None:
+    epsilon = gaussian_epsilon(shift, delta)
+    with mpmath.workdps(60):
+        if epsilon == 0.0:
+            assert 2 * mpmath.ncdf(mpmath.mpf(shift) / 2) - 1 <= delta
+            return
+        # A double of this size is this far from its neighbours.
+        room = 2 * math.ulp(epsilon)
+        assert in_60_digits(epsilon + room, shift) <= delta
+        assert in_60_digits(epsilon * (1 - 1e-6), shift) >= delta * (1 - 1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 50.0])
+def test_epsilon_and_shift_are_inverse(epsilon: float) -> None:
+    shift = largest_shift(epsilon, 1e-6)
+    assert gaussian_epsilon(shift, 1e-6) == pytest.approx(epsilon, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shift", "delta", "name"),
+    [(0.0, 0.1, "shift"), (math.inf, 0.1, "shift"), (1.0, 0.0, "delta"), (1.0, 1.0, "delta")],
+)
+def test_epsilon_of_a_shift_refuses_what_is_none(shift: float, delta: float, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be in"):
+        gaussian_epsilon(shift, delta)

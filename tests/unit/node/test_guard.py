@@ -22,6 +22,7 @@ from flower_ldp.node.channel import Channel, object_ids, unpack
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.held import HeldMessage
 from flower_ldp.node.reports import PaidReports
+from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 from flower_ldp.wire.signds import report_length
 from tests.messages import message, proposal, record, wait_for_counts
@@ -156,7 +157,7 @@ def test_a_raw_reply_leaves_as_a_report_without_run_time(tmp_path: Path) -> None
     ("asked", "reason"),
     [
         (lambda: ask(epsilon=2.5), "ldp:refused:policy"),
-        (lambda: message(RecordDict({"arrays": record(MODEL)})), "ldp:refused:proposal"),
+        (lambda: message(RecordDict({"arrays": record(MODEL)})), NO_PROPOSAL),
         (lambda: ask(kind="evaluate"), "ldp:refused:message"),
         (lambda: ask(kind="query.anything"), "ldp:refused:message"),
     ],

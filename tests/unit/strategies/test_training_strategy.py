@@ -17,6 +17,7 @@ from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.strategies import FixedStep, Health, Momentum, RunStopped
 from flower_ldp.strategies.health import HealthWatch
 from flower_ldp.strategies.replies import ReplyFilter
@@ -156,6 +157,18 @@ def test_a_round_of_any_mechanism_is_asked_for_added_up_and_paid_for() -> None:
     clients = strategy.privacy_spent().clients
     assert [bool(clients[node]) for node in nodes] == [True, True, True, False]
     assert clients[nodes[2]][Unit.CLIENT].epsilon == 2.0
+
+
+def test_a_refusal_with_the_constant_sentence_counts_under_its_code_and_costs_nothing() -> None:
+    strategy = StepsStrategy(Steps(2.0), fraction_train=0.5)
+    first, second, *_ = ask(strategy)
+    arrays, metrics = strategy.aggregate_train(
+        1, [reply(bytes([1, 2, 3, 4]), first), error_reply(NO_PROPOSAL, second)]
+    )
+    assert arrays is not None
+    assert metrics is not None
+    assert metrics["rejected-ldp:refused:proposal"] == 1
+    assert not strategy.privacy_spent().clients[second]
 
 
 def test_the_health_bit_is_the_bases_and_no_mechanisms() -> None:

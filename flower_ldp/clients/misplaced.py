@@ -1,0 +1,60 @@
+"""What to do where a mod or an old app of Flower's cannot work behind the gate.
+
+Flower's mods want records that the gate does not show to what stands behind it, and fail in words
+about these records. Which of them failed is read from the error, for the client's own log.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+#: Modules that an error passed through, the first that fits, and what to do.
+_PASSED = (
+    (
+        "flwr.client.mod.secure_aggregation",
+        "secaggplus_mod cannot stand behind LdpMod: take it out. A report is private by itself, "
+        "and a masked sum of models has no epsilon",
+    ),
+    (
+        "flower_ldp.clients.legacy",
+        "",  # it is there, and the error is another one
+    ),
+    (
+        "flwr.compat.common.recorddict_compat",
+        "an old-style app (client_fn, NumPyClient) needs legacy_client_mod behind LdpMod: "
+        "mods=[LdpMod(train=...), legacy_client_mod]. It translates train messages alone",
+    ),
+)
+#: What an error that a mod answered with names, and what to do.
+_NAMED = (
+    (
+        ("fixedclipping_mod", "adaptiveclipping_mod"),
+        "Flower's clipping mods cannot stand behind LdpMod: take them out. They serve a central "
+        "wrapper at the server; a release clips by itself",
+    ),
+)
+
+
+def hint_of(error: BaseException) -> str:
+    """Return a line that says what to do, or nothing; raises nothing.
+
+    Parameters
+    ----------
+    error : BaseException
+        Of what stands behind the gate. It may hold anything.
+    """
+    try:
+        return _found(error)
+    except BaseException:  # the error's own text is the app's code too
+        return ""
+
+
+def _found(error: BaseException) -> str:
+    modules = [
+        str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    for name, hint in _PASSED:
+        if any(module.startswith(name) for module in modules):
+            return f"\n{hint}" if hint else ""
+    text = str(error)
+    return next((f"\n{hint}" for names, hint in _NAMED if any(one in text for one in names)), "")

@@ -1,0 +1,128 @@
+"""What settings of other software give, held to that software and to another computation."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import MetricRecord, RecordDict
+from flwr.clientapp.mod import LocalDpMod, localdp_mod
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    FedAvg,
+    dp_adaptive_clipping,
+)
+from flwr.supercore.differential_privacy import compute_stdv
+
+from flower_ldp.advice.present import central_wrapper, local_dp_mod, mindspore_dp
+from flower_ldp.mechanisms.gaussian_law import gaussian_delta
+from flower_ldp.strategies.flowers_accountant import flowers_epsilon
+from tests.messages import context, message, record
+
+
+@pytest.mark.parametrize(
+    "given", [(1.0, 1e-4, 10.0, 1e-5), (0.5, 1.0, 1.0, 1e-6), (2.0, 0.0, 3.0, 1e-3)]
+)
+def test_the_noise_is_what_localdpmod_adds(
+    given: tuple[float, float, float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[float] = []
+    monkeypatch.setattr(
+        localdp_mod, "add_gaussian_noise_inplace", lambda arrays, deviation: added.append(deviation)
+    )
+    asked = message(RecordDict({"arrays": record({"w": np.zeros(3)})}))
+    moved = message(RecordDict({"arrays": record({"w": np.array([30.0, 0.0, 40.0])})}), reply=True)
+    answer = LocalDpMod(*given)(asked, context(), lambda *_: moved)
+    noise = local_dp_mod(*given)
+    assert added == pytest.approx([noise.deviation])
+    # The clip, and so the distance: another update may be at the other end of the ball.
+    (clipped,) = answer.content.array_records["arrays"].to_numpy_ndarrays()
+    assert 2 * np.linalg.norm(clipped) == pytest.approx(noise.distance)
+
+
+def test_localdpmod_answers_an_update_of_zeros_with_an_error() -> None:
+    asked = message(RecordDict({"arrays": record({"w": np.zeros(3)})}))
+    same = message(RecordDict({"arrays": record({"w": np.zeros(3)})}), reply=True)
+    with pytest.raises(ZeroDivisionError):
+        LocalDpMod(1.0, 1.0, 1.0, 1e-5)(asked, context(), lambda *_: same)
+
+
+def test_the_setting_of_a_hospital_platform_is_850_million() -> None:
+    noise = local_dp_mod(1.0, 1e-4, 10.0, 1e-5)
+    # Far out the curve is a normal tail: epsilon = mu^2 / 2 + mu z, z of the tail delta.
+    shift = 2.0 / (1e-4 * math.sqrt(2 * math.log(1.25e5)) / 10.0)
+    tail = 4.264891  # of 1e-5
+    assert noise.epsilon(1e-5) == pytest.approx(shift**2 / 2 + shift * tail, rel=1e-6)
+    assert noise.epsilon(1e-5) == pytest.approx(8.52e8, rel=1e-3)
+
+
+def test_without_noise_there_is_no_epsilon() -> None:
+    noise = local_dp_mod(1.0, 0.0, 1.0, 1e-5)
+    assert noise.epsilon(1e-5) == noise.epsilon(1e-5, 9) == math.inf
+
+
+def test_mindspore_keeps_its_word_for_one_clip_and_not_for_two() -> None:
+    noise = mindspore_dp(3.0, 50.0, 0.01)
+    assert gaussian_delta(50.0, 3.0 / noise.deviation) == pytest.approx(0.01, rel=1e-6)
+    assert gaussian_delta(50.0, noise.shift) > 0.999
+    assert noise.epsilon(0.01) == pytest.approx(165.23, rel=1e-4)
+
+
+@pytest.mark.parametrize("rounds", [1, 7, 400])
+def test_rounds_add_up_as_squares(rounds: int) -> None:
+    noise = local_dp_mod(1.0, 2.0, 1.0, 1e-5)
+    many = noise.epsilon(1e-5, rounds)
+    shift = noise.shift * math.sqrt(rounds)
+    if many < 100:
+        assert gaussian_delta(many, shift) == pytest.approx(1e-5, rel=1e-4)
+    assert many == pytest.approx(local_dp_mod(math.sqrt(rounds), 2.0, 1.0, 1e-5).epsilon(1e-5))
+
+
+@pytest.mark.parametrize("weight", [1.0, 5.0])
+def test_a_central_wrapper_is_a_shift_of_its_mean(weight: float) -> None:
+    multiplier, clip, sampled = 0.7, 3.0, 20
+    deviation = compute_stdv(multiplier, clip, sampled)
+    moves = weight * clip / sampled  # how far one client can move the mean
+    for replace, distance in ((True, 2 * moves), (False, moves)):
+        noise = central_wrapper(multiplier, weight, replace=replace)
+        assert noise.shift == pytest.approx(distance / deviation)
+
+
+@pytest.mark.parametrize(("multiplier", "rounds"), [(1.0, 1), (1.0, 50), (8.0, 100)])
+def test_flowers_accountant_is_a_bound_of_the_same(multiplier: float, rounds: int) -> None:
+    pytest.importorskip("dp_accounting")
+    theirs = flowers_epsilon(multiplier, rounds, 1e-5, 20, 100)
+    exact = central_wrapper(multiplier, 1.0, replace=False).epsilon(1e-5, rounds)
+    assert theirs is not None
+    assert exact <= theirs <= 1.3 * exact
+
+
+def test_flowers_accountant_is_left_out_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: dict[str, Any] = {"dp_accounting": None, "dp_accounting.rdp": None}
+    for name, module in hidden.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert flowers_epsilon(1.0, 1, 1e-5, 2, 2) is None
+
+
+def test_the_adaptive_wrapper_makes_its_noise_for_the_clip_after_its_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    added: list[float] = []
+    monkeypatch.setattr(
+        dp_adaptive_clipping, "add_gaussian_noise_inplace", lambda _, by: added.append(by)
+    )
+    wrapper = DifferentialPrivacyServerSideAdaptiveClipping(
+        FedAvg(), 1.0, 2, initial_clipping_norm=1.0, clipped_count_stddev=1.0
+    )
+    wrapper.current_arrays = record({"w": np.zeros(3)})
+    content: dict[str, Any] = {
+        "arrays": record({"w": np.full(3, 9.0)}),
+        "metrics": MetricRecord({"num-examples": 1}),
+    }
+    replies = [message(RecordDict(dict(content)), node=node, reply=True) for node in (7, 8)]
+    wrapper.aggregate_train(1, replies)
+    assert wrapper.clipping_norm != 1.0  # both updates were clipped to this
+    assert added == pytest.approx([wrapper.noise_multiplier * wrapper.clipping_norm / 2])

@@ -1,0 +1,137 @@
+"""``explain``: what is told of a setting is what the curve says, and what is not covered."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.advice.present import local_dp_mod, mindspore_dp
+from tests.cli import flower_ldp
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+ISSUED = ("--clipping-norm", 1, "--sensitivity", "1e-4", "--epsilon", 10, "--delta", "1e-5")
+CENTRAL = ("--noise-multiplier", 1, "--sampled-clients", 20, "--delta", "1e-5")
+
+
+def test_localdp_tells_the_true_epsilon_beside_the_stated_one() -> None:
+    done = flower_ldp("explain", "localdp", *ISSUED, "--rounds", 10, "--json")
+    found, noise = done.json, local_dp_mod(1.0, 1e-4, 10.0, 1e-5)
+    assert found["epsilon"] == {
+        "unit": "client",
+        "relation": "replace-one client",
+        "stated": 10.0,
+        "round": noise.epsilon(1e-5),
+        "total": noise.epsilon(1e-5, 10),
+        "delta": 1e-5,
+        "delta_at_stated": 1.0,
+    }
+    assert found["noise"]["needed_deviation"] == pytest.approx(0.99978, rel=1e-5)
+    assert "a clip of 1 has one of 2" in found["warnings"][0]
+    assert "metrics" in found["not_covered"]
+    text = flower_ldp("explain", "localdp", *ISSUED).out
+    assert "8.522501e+08 at delta 1e-05, per client and message" in text
+
+
+def test_a_sensitivity_of_two_clips_is_the_textbook_and_near_the_truth() -> None:
+    given = ("--clipping-norm", 1, "--sensitivity", 2, "--epsilon", 1, "--delta", "1e-5")
+    found = flower_ldp("explain", "localdp", *given, "--json").json
+    assert found["warnings"] == []
+    assert 0.5 < found["epsilon"]["round"] < 1.0
+
+
+def test_without_noise_there_is_no_number() -> None:
+    given = ("--clipping-norm", 1, "--sensitivity", 0, "--epsilon", 1, "--delta", "1e-5")
+    found = flower_ldp("explain", "localdp", *given, "--json").json
+    assert found["epsilon"]["round"] is None
+    assert found["epsilon"]["delta_at_stated"] == 1.0
+    assert "Without noise nothing is protected" in flower_ldp("explain", "localdp", *given).out
+
+
+@pytest.mark.parametrize("extra", [(), ("--clients", 100), ("--adaptive",)])
+def test_central_has_both_relations_and_flowers_own_figure(extra: tuple[object, ...]) -> None:
+    pytest.importorskip("dp_accounting")
+    found = flower_ldp("explain", "central", *CENTRAL, "--rounds", 50, *extra, "--json").json
+    epsilon = found["epsilon"]
+    assert epsilon["total_add_or_remove_one"] == pytest.approx(54.3766, rel=1e-5)
+    assert epsilon["total_replace_one"] == pytest.approx(159.4415, rel=1e-5)
+    assert epsilon["total_flower"] == pytest.approx(57.30, rel=1e-3)
+    assert epsilon["round_replace_one"] < epsilon["total_replace_one"]
+    assert "the server" in found["not_covered"]
+    assert bool(found["warnings"]) is ("--adaptive" in extra)
+
+
+def test_a_client_that_weighs_more_has_more_to_lose() -> None:
+    even = flower_ldp("explain", "central", *CENTRAL, "--json").json["epsilon"]
+    half = flower_ldp("explain", "central", *CENTRAL, "--largest-share", 0.5, "--json").json
+    assert half["noise"]["weight"] == 10.0
+    assert half["epsilon"]["round_replace_one"] > 5 * even["round_replace_one"]
+
+
+def test_without_the_extra_it_says_how_to_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    found = flower_ldp("explain", "central", *CENTRAL, "--json").json
+    assert found["epsilon"]["total_flower"] is None
+    assert "flwr[dp]" in found["warnings"][0]
+
+
+def test_mindspores_noise_is_made_for_half_the_distance() -> None:
+    found = flower_ldp("explain", "mindspore", CONFIGS / "dp_encrypt.yaml", "--json").json
+    noise = mindspore_dp(1.0, 50.0, 0.01)
+    assert found["epsilon"]["round"] == noise.epsilon(0.01)
+    assert found["epsilon"]["stated"] == 50.0
+    assert found["epsilon"]["delta_at_stated"] > 0.999
+
+
+def test_mindspores_evaluation_is_twice_its_label() -> None:
+    ask = ("explain", "mindspore", CONFIGS / "laplace_eval.yaml", "--rounds", 3)
+    found = flower_ldp(*ask, "--json").json
+    assert found["epsilon"] is None
+    evaluation = found["evaluation"]
+    assert (evaluation["stated"], evaluation["row"], evaluation["total"]) == (4.0, 8.0, 24.0)
+    assert "8 per row and client, pure: twice what is stated" in flower_ldp(*ask).out
+
+
+def test_signds_is_as_stated_but_for_the_bit_that_nobody_named() -> None:
+    ask = ("explain", "mindspore", CONFIGS / "signds.yaml", "--rounds", 10)
+    found = flower_ldp(*ask, "--json").json
+    assert found["epsilon"]["total"] == 10 * found["epsilon"]["round"]
+    assert "does not name its epsilon" in found["warnings"][0]
+
+
+def test_the_published_file_needs_no_warning_of_the_mechanism(tmp_path: Path) -> None:
+    file = tmp_path / "published.yaml"
+    file.write_text(
+        "encrypt:\n  encrypt_train_type: SIGNDS\n  privacy_eval_type: LAPLACE\n"
+        "  laplace_eval:\n    laplace_eval_eps: 230260\n"
+    )
+    found = flower_ldp("explain", "mindspore", file, "--json").json
+    assert found["evaluation"]["row"] == 460_520.0
+
+
+def test_what_is_none_of_mindspores_is_a_problem(tmp_path: Path) -> None:
+    done = flower_ldp("explain", "mindspore", CONFIGS / "codeword.yaml", "--json")
+    assert done.code == 1
+    assert "config check" in done.json["problems"][0]
+    assert flower_ldp("explain", "mindspore", tmp_path / "none.yaml").code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("localdp", *ISSUED, "--rounds", 0), "--rounds"),
+        (("localdp", *ISSUED[:-1], "1"), "--delta"),
+        (("localdp", "--clipping-norm", 0, *ISSUED[2:]), "--clipping-norm"),
+        (("localdp", *ISSUED[:2], "--sensitivity", -1, *ISSUED[4:]), "--sensitivity"),
+        (("localdp", *ISSUED[:4], "--epsilon", 0, *ISSUED[6:]), "--epsilon"),
+        (("central", *CENTRAL, "--clients", 19), "--clients"),
+        (("central", *CENTRAL, "--largest-share", 0.01), "--largest-share"),
+        (("central", "--noise-multiplier", 0, *CENTRAL[2:]), "--noise-multiplier"),
+        (("mindspore", CONFIGS / "signds.yaml", "--rounds", 0), "--rounds"),
+    ],
+)
+def test_wrong_values_are_wrong_usage(words: tuple[object, ...], option: str) -> None:
+    done = flower_ldp("explain", *words)
+    assert done.code == 2
+    assert option in done.err
