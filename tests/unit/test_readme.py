@@ -44,7 +44,7 @@ def test_each_command_is_one_line_that_starts_from_a_bare_machine(name: str) -> 
     found = re.findall(rf"<!-- ci:{name} -->\n```bash\n(.*?)\n```", README, flags=re.DOTALL)
     assert len(found) == 1
     assert "\n" not in found[0]
-    assert found[0].startswith("python3 -m venv .venv && ")
+    assert found[0].startswith("python3 -m venv --upgrade-deps .venv && ")
 
 
 def test_ci_runs_the_readmes_own_commands() -> None:
