@@ -30,11 +30,11 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.strategies.agreed_length import Following
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.fewer_weights import tell_of_part
+from flower_ldp.strategies.following import Following
 from flower_ldp.strategies.health import Health, HealthWatch
 from flower_ldp.strategies.noise_watch import NoiseWatch
 from flower_ldp.strategies.outlook import Preview, Prospect
@@ -218,6 +218,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             If reports about a model of this size could make no step, ``trainable`` names what is
             none of its floating-point arrays, or the subspace has more dimensions than they have
             weights. Nobody was asked.
+        RuntimeError
+            If the server optimizer goes by the run, and knows of none. Nobody was asked.
         """
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = self._layout(model)
@@ -235,6 +237,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         fields, events = {**asked.to_fields(), **layout.part.to_fields()}, asked.events()
         weights = [model[spec.name] for spec in layout.updated]
         self._tell(available, size, turn, layout, weights)
+        self._plan_steps(server_round, size, turn)
         if turn is not None:  # the choice counts as asked: nothing may go wrong after it
             self.proposals.inherit(turn.pool, turn.pool.asked(), events)
             messages = self._messages(turn.choose(), server_round, arrays, config)
@@ -342,6 +345,21 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
                 _log.warning("%s", spread)
             if isinstance(self.server_optimizer, Following):
                 self.server_optimizer.begin(outlook.rounds, weights)
+
+    def _plan_steps(self, server_round: int, asked: int, turn: Turn | None) -> None:
+        """Have steps planned for the rounds that there are clients for, before any is asked."""
+        optimizer = self.server_optimizer
+        if not isinstance(optimizer, Following) or not asked:
+            return
+        if not optimizer.begun:
+            raise RuntimeError(
+                f"{type(optimizer).__name__} plans its steps from the run's rounds and model: run "
+                "the rounds by the strategy's start, or call begin. Nobody was asked"
+            )
+        left = None if turn is None else turn.answers_left()
+        rounds = self._prospect.rounds_by_now(server_round, asked, left)
+        if rounds is not None:
+            optimizer.lengthen(rounds)
 
     @property
     def _answers(self) -> int | None:
