@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from flower_ldp.advice import POOR_COSINE, Outlook, Remedies, Verdict, advise
-from flower_ldp.mechanisms import Codeword, SignDS
+from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
 from flower_ldp.mechanisms.worth import GOOD_COSINE, run_cosine
 
 
@@ -72,6 +72,14 @@ def test_one_weight_is_beyond_help() -> None:
     found = Outlook(partial(mechanism.plan, quiet=True), 1, 99, 1, 99)
     assert found.remedies == Remedies(None, None, None)
     assert "nothing" in str(found.remedies)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 90.0])
+def test_one_weight_with_noise_has_an_outlook(epsilon: float) -> None:
+    """Codewords are for two weights at least, and a run with noise is not: no advice ends it."""
+    found = Outlook(Gaussian(epsilon, 1e-6).plan, 1, 6, 4, 6)
+    assert found.judgement()
+    assert found.remedies is None or found.remedies.total_epsilon is None
 
 
 def test_few_sites_are_told_of_the_other_promise() -> None:
