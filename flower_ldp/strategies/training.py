@@ -36,6 +36,7 @@ from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.fewer_weights import tell_of_part
 from flower_ldp.strategies.following import Following
 from flower_ldp.strategies.health import Health, HealthWatch
+from flower_ldp.strategies.lost_steps import lost_step
 from flower_ldp.strategies.noise_watch import NoiseWatch
 from flower_ldp.strategies.outlook import Preview, Prospect
 from flower_ldp.strategies.patience import patient_start
@@ -403,10 +404,14 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
                 self.server_optimizer.hear(self._signal(current, reports), reports)
             if self.server_optimizer is not None:
                 step = self.server_optimizer.step(step, current.server_round)
-            moved = current.layout.add(current.model, current.layout.lift(step))
+            step = current.layout.lift(step)
+            moved = current.layout.add(current.model, step)
         if not all(np.isfinite(moved[spec.name]).all() for spec in current.layout.updated):
             _log.error("the step of round %d is not finite: the model stays", current.server_round)
             return None
+        lost = lost_step(current.layout, current.model, moved, step)
+        if lost is not None:
+            _log.warning("round %d: %s", current.server_round, lost)
         return ArrayRecord({name: Array(array) for name, array in moved.items()})
 
     def _signal(self, current: _Round, reports: int) -> float:
