@@ -50,6 +50,6 @@ def lost_step(
         return None
     more = ", ..." if len(names) > 1 else ""
     return (
-        f"most of the step is lost: of the float16 arrays ({quoted(names[0])}{more}) it is less than "
-        "half of the last digit. Keep the model in float32 on the server"
+        f"most of the step is lost: of the float16 arrays ({quoted(names[0])}{more}) it is less "
+        "than half of the last digit. Keep the model in float32 on the server"
     )
