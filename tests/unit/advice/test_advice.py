@@ -82,6 +82,13 @@ def test_one_weight_with_noise_has_an_outlook(epsilon: float) -> None:
     assert found.remedies is None or found.remedies.total_epsilon is None
 
 
+def test_a_round_of_one_client_takes_a_setting() -> None:
+    assert "of 1 client (min_train_nodes=1) each" in str(
+        advise(clients=1, weights=2, total_epsilon=8.0)
+    )
+    assert "min_train_nodes" not in str(advise(clients=9, weights=2, total_epsilon=8.0))
+
+
 def test_few_sites_are_told_of_the_other_promise() -> None:
     page = "docs/dpsgd_release.md"
     assert page in str(advise(clients=5, weights=62_006, total_epsilon=8.0))
