@@ -154,6 +154,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         before = {} if self._pool is None else self._pool.asked()
         self._prospect.expect(rounds, layout.entries, max(before.values(), default=0))
         self._watch = NoiseWatch()
+        self._health.begin_run()
 
     @abstractmethod
     def _tally(self, dimension: int, participation: float) -> Tally[Any]:
