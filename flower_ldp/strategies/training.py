@@ -356,7 +356,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         if not optimizer.begun:
             raise RuntimeError(
                 f"{type(optimizer).__name__} plans its steps from the run's rounds and model: run "
-                "the rounds by the strategy's start, or call begin. Nobody was asked"
+                "the rounds by the strategy's start, call begin, or name a FixedLength. Nobody was "
+                "asked"
             )
         left = None if turn is None else turn.answers_left()
         rounds = self._prospect.rounds_by_now(server_round, asked, left)
