@@ -92,7 +92,7 @@ class Advice:
             ("epsilon of a client in all", f"{self.total_epsilon:g}"),
             ("mechanism", f"{name}(epsilon={epsilon:.12g}), {sizes}"),
             ("answers of a client", f"{times:,} (answers_per_client={times}: asked {asked})"),
-            ("rounds", f"{rounds:,} of {self.outlook.clients_per_round:,} clients each"),
+            ("rounds", f"{rounds:,} of {_clients(self.outlook.clients_per_round)} each"),
             ("step rule", "AgreedLength(), the default: no length has to be tuned"),
             ("bytes up of an answer", f"{self.bytes_up:,}"),
             *self.outlook.rows(),
@@ -211,6 +211,11 @@ def _answers(units: int, clients: int, answers: int | None, rounds: int | None) 
     if rounds < fewest:
         raise ValueError(f"rounds must be at least {fewest} {of_which}, got {rounds}")
     return counts(units, max(fewest, -(-rounds // clients)), rounds)
+
+
+def _clients(count: int) -> str:
+    """Return so many clients in words; a strategy asks fewer than two only where it is told to."""
+    return f"{count:,} clients" if count > 1 else "1 client (min_train_nodes=1)"
 
 
 def _bytes(plan: SelectionPlan | CodewordPlan) -> int:

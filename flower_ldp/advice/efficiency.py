@@ -107,11 +107,11 @@ def best(units: int, weights: int, kinds: tuple[Kind, ...], answers: list[int]) 
 def total_for(clients: int, weights: int, signal: float) -> float | None:
     """Return about the least total, to two digits, that gives a run a signal; None above 100.
 
-    By codewords, or SignDS where a model is too large for these.
+    By codewords, or SignDS where a model is too large for these, or has one weight.
     """
     # As much more as the fewest answers that are nearly worth most may fall short of it.
     needed = signal * weights / clients / (1.0 - _TIE)
-    kind: Kind = Codeword if weights <= MAX_ORDER else SignDS
+    kind: Kind = Codeword if 2 <= weights <= MAX_ORDER else SignDS
     grid = [step / 10 for step in range(1, 100)] + [float(e) for e in range(10, 101)]
 
     def worth(total: float) -> float:

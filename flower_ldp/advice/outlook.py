@@ -17,6 +17,8 @@ FEW_CLIENTS = 50
 LARGEST_LIMIT = 10.0
 # So often the weights that are few enough are guessed, each time by the last ones' efficiency.
 _GUESSES = 4
+# More clients than there are people are no advice.
+_MOST_CLIENTS = 10**10
 # Reports that would not fill a last round are fewer than a fortieth of all.
 _SPARE = 1.03
 
@@ -108,10 +110,9 @@ class Outlook:
         worth = self.plan(self.weights)
         if worth.efficiency <= 0:  # the sign of one weight is all that is reported, and it is fair
             return Remedies(None, None, None)
-        short = enough * self.weights / (self.reports * worth.efficiency)
         return Remedies(
             weights=self._few_enough(enough),
-            clients=_up(self.clients * short * _SPARE),
+            clients=self._enough_clients(worth),
             total_epsilon=total_for(self.clients, self.weights, enough),
         )
 
@@ -148,10 +149,20 @@ class Outlook:
         if self.clients >= FEW_CLIENTS:
             return ""
         return (
-            f" With so few clients ({self.clients}), each private on its own, no model of this "
-            "size is learned: where a client is a site with many people's data, privacy for each "
-            "of these people is the promise to look at (docs/dpsgd.md)."
+            f" With so few clients ({self.clients}), each private on its own, totals that protect "
+            "are enough for few weights alone: where a client is a site with many people's data, "
+            "privacy for each of these people is the promise to look at (docs/dpsgd_release.md)."
         )
+
+    def _enough_clients(self, worth: Worth) -> int | None:
+        """Return how many clients are enough; None where reports lean away, however many."""
+        square = GOOD_COSINE**2
+        along = 1.0 - square * (1.0 + worth.lean)
+        if along <= 0.0:
+            return None
+        short = square / along * self.weights / (self.reports * worth.efficiency)
+        clients = _up(self.clients * short * _SPARE)
+        return clients if clients <= _MOST_CLIENTS else None
 
     def _few_enough(self, signal: float) -> int | None:
         """Return a number of weights at which the same reports are good, if there is one."""

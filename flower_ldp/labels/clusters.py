@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.labels.points import centred, finite_matrix
+
 Floats = NDArray[np.float32]
 
 _BLOCK = 4_096
@@ -34,9 +36,10 @@ def nearest(features: ArrayLike, centers: ArrayLike) -> NDArray[np.int64]:
     ValueError
         If the shapes do not fit or a number is not finite.
     """
-    points, middles = _matrix("features", features), _matrix("centers", centers)
+    points, middles = finite_matrix("features", features), finite_matrix("centers", centers)
     if not len(middles) or points.shape[1] != middles.shape[1]:
         raise ValueError(f"centers must have shape (n, {points.shape[1]}), got {middles.shape}")
+    middles, points = centred(middles, points)
     squares = np.einsum("ij,ij->i", middles, middles) / 2
     found = np.empty(len(points), dtype=np.int64)
     for start in range(0, len(points), _BLOCK):
@@ -83,7 +86,8 @@ def moved(centers: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Floats:
 
 
 def _matrix(name: str, values: ArrayLike) -> Floats:
-    found = np.asarray(values, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused
+        found = np.asarray(values, dtype=np.float32)
     if found.ndim != 2 or not np.isfinite(found).all():
         raise ValueError(f"{name} must be a matrix of finite numbers, got shape {found.shape}")
     return found

@@ -16,10 +16,14 @@ shares of signal: x is what the squares of sums of reports have beyond noise
 (:class:`~flower_ldp.mechanisms.worth.PureNoise`), the agreement *within* rounds. The share of it
 that steps shall leave is half at first and falls to nothing, as steps come to their end too.
 
+A round counts in v by its reports: one report has as long a noise as the mean of many has short a
+one, and the mean of one would be all that v says.
+
 **First length.** A fresh model has the size that its layers are made to have, and training changes
 it by a few times that. All steps together, if none was changed, are three times its norm. Arrays of
 zeros count with the norm that a usual start would give them, a quarter more: they say nothing of
-the scale of features, so from there lengths also move half as fast again.
+the scale of features, so from there lengths also move half as fast again. Arrays of next to nothing
+count as zeros: nobody means steps so short.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +42,8 @@ from flower_ldp.strategies.server_optimizer import Vector
 _PATH, _LONGEST_FIRST = 3.0, 0.5
 #: What the norm of zeros, and how fast lengths move, are multiplied by where models say nothing.
 _ZEROS_NORM, _ZEROS_SPEED = 1.25, 1.5
+#: An array says nothing whose square is less than this of what a usual start would give it.
+_NOTHING = 1e-4
 #: Share of the agreement within rounds that is to be left between them at first, and how it falls.
 _SHARE, _FALL = 0.5, 1.5
 #: Doublings of the length: all of a run for each deviation of z; deviations that count little; the
@@ -45,41 +51,14 @@ _SHARE, _FALL = 0.5, 1.5
 _SPEED, _SMALL, _MOST, _RANGE = 60.0, 8.0, 1.0, 10.0
 
 
-@runtime_checkable
-class Following(Protocol):
-    """A server optimizer that goes by the run and by what its reports have in common."""
-
-    def begin(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
-        """Learn of a run that begins.
-
-        Parameters
-        ----------
-        rounds : int
-            Planned, at least 1.
-        weights : sequence of ndarray
-            The arrays that are trained, before the first step.
-        """
-
-    def hear(self, signal: float, reports: int) -> None:
-        """Learn what a round's reports have in common, before its step.
-
-        Parameters
-        ----------
-        signal : float
-            What the square length of their sum has beyond noise, over the noise.
-        reports : int
-            How many there are, at least 1.
-        """
-
-
 @dataclass
 class _Run:
     """What is known of one run."""
 
     rounds: int
-    #: The first length, and how fast it moves for each deviation in each round.
-    first: float
-    speed: float
+    #: Of the model, and the share of its square that stands for arrays of zeros.
+    norm: float
+    zeros: float
     #: Binary logarithm of what the first length was multiplied by.
     doublings: float = 0.0
     #: Sum of signals, and of reports they are of.
@@ -87,10 +66,28 @@ class _Run:
     reports: int = 0
     #: Those of the round whose step is next.
     latest: int = 0
+    #: Sum of reports, and of it: the sum of their weights, and of the squares of these.
     velocity: NDArray[np.float64] | None = None
-    #: Of the velocity: sum of its weights, and of their squares over reports.
     weight: float = 0.0
     noise: float = 0.0
+
+    @property
+    def first(self) -> float:
+        """The first length."""
+        return self.norm * min(2.0 * _PATH / (self.rounds + 1), _LONGEST_FIRST)
+
+    @property
+    def speed(self) -> float:
+        """How fast lengths move for each deviation in each round."""
+        return _SPEED / self.rounds * (1.0 + (_ZEROS_SPEED - 1.0) * self.zeros)
+
+    def left(self, server_round: int) -> float:
+        """Return what of the first length is left for a round if none is changed.
+
+        A run that goes on after its plan has ever shorter steps, however few were planned.
+        """
+        over = 1.0 - max(server_round - 1, 0) / self.rounds
+        return max(over, 1.0 / max(self.rounds, server_round))
 
 
 @dataclass(frozen=True)
@@ -134,10 +131,28 @@ class AgreedLength:
         """
         if rounds < 1:
             raise ValueError(f"rounds must be at least 1, got {rounds}")
-        norm, zeros = _size(weights)
-        first = norm * min(2.0 * _PATH / (rounds + 1), _LONGEST_FIRST)
-        speed = _SPEED / rounds * (1.0 + (_ZEROS_SPEED - 1.0) * zeros)
-        self._runs[:] = [_Run(rounds, first, speed)]
+        self._runs[:] = [_Run(rounds, *_size(weights))]
+
+    @property
+    def begun(self) -> bool:
+        """Whether it knows of a run."""
+        return bool(self._runs)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that are planned.
+
+        Raises
+        ------
+        RuntimeError
+            If no run was begun.
+        """
+        return self._run.rounds
+
+    def lengthen(self, rounds: int) -> None:
+        """Learn that the run may have so many rounds; fewer than are planned change nothing."""
+        run = self._run
+        run.rounds = max(run.rounds, rounds)
 
     def hear(self, signal: float, reports: int) -> None:
         """Learn what a round's reports have in common, before its step."""
@@ -149,6 +164,13 @@ class AgreedLength:
     def step(self, proposed: Vector, server_round: int) -> Vector:
         """Return the step; zero while no direction is known.
 
+        Parameters
+        ----------
+        proposed : ndarray of float32, shape (d,)
+            The mean of the round's reports, up to a factor that is the same in each round.
+        server_round : int
+            From 1.
+
         Raises
         ------
         RuntimeError
@@ -157,21 +179,24 @@ class AgreedLength:
         run = self._run
         # In float64: squares of float32 entries overflow, and vanish, long before they do.
         now = proposed.astype(np.float64)
+        now *= max(run.latest, 1)
         norm = float(np.linalg.norm(now))
         if not 0.0 < norm < math.inf:
             return np.zeros_like(proposed, dtype=np.float32)
-        left = max(1.0 - max(server_round - 1, 0) / run.rounds, 1.0 / run.rounds)
-        if run.velocity is not None:
-            _adapt(run, run.velocity, now / norm, left)
-            now += self.momentum * run.velocity
-        run.velocity = now
-        run.weight = self.momentum * run.weight + 1.0
-        run.noise = self.momentum**2 * run.noise + 1.0 / max(run.latest, 1)
-        along = float(np.linalg.norm(now))
-        if along == 0.0:
-            return np.zeros_like(proposed, dtype=np.float32)
-        length = run.first * 2.0**run.doublings * left
-        step: Vector = (length / along * now).astype(np.float32)
+        left = run.left(server_round)
+        if run.velocity is None:
+            run.velocity = now
+        else:
+            _adapt(run, run.velocity, now, left)
+            run.velocity *= self.momentum
+            run.velocity += now
+        run.weight = self.momentum * run.weight + max(run.latest, 1)
+        run.noise = self.momentum**2 * run.noise + max(run.latest, 1)
+        along = float(np.linalg.norm(run.velocity))
+        step = np.zeros_like(proposed, dtype=np.float32)
+        if along > 0.0:
+            length = run.first * 2.0**run.doublings * left
+            np.multiply(run.velocity, length / along, out=step, casting="same_kind")
         return step
 
     def describe(self) -> str:
@@ -188,15 +213,13 @@ class AgreedLength:
         return self._runs[0]
 
 
-def _adapt(
-    run: _Run, velocity: NDArray[np.float64], direction: NDArray[np.float64], left: float
-) -> None:
+def _adapt(run: _Run, velocity: NDArray[np.float64], now: NDArray[np.float64], left: float) -> None:
     """Change the length by how far a round's direction is the running one."""
-    along = float(np.linalg.norm(velocity))
-    if along == 0.0:
+    lengths = float(np.linalg.norm(velocity)) * float(np.linalg.norm(now))
+    if lengths == 0.0:
         return
-    scale = math.sqrt(len(direction))
-    found = scale * float(direction @ velocity) / along
+    scale = math.sqrt(len(now))
+    found = scale * float(now @ velocity) / lengths
     each = max(run.signals / run.reports, 0.0) if run.reports else 0.0
     one, running = each * run.latest, each * run.weight**2 / run.noise
     most = scale * math.sqrt(one / (1.0 + one) * running / (1.0 + running))
@@ -215,9 +238,10 @@ def _size(weights: Sequence[NDArray[Any]]) -> tuple[float, float]:
     told = assumed = 0.0
     for array in weights:
         square = float(np.square(array, dtype=np.float64).sum())
-        if 0.0 < square < math.inf:
+        usual = array.size / (3.0 * max(array.shape, default=1)) if array.size else 0.0
+        if _NOTHING * usual < square < math.inf:
             told += square
-        elif array.size:
-            assumed += _ZEROS_NORM**2 * array.size / (3.0 * max(array.shape, default=1))
+        else:
+            assumed += _ZEROS_NORM**2 * usual
     total = told + assumed
     return math.sqrt(total), (assumed / total if total else 0.0)

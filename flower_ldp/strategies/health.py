@@ -124,6 +124,10 @@ class HealthWatch:
         """Of the bit, for proposals; None if it is not asked for."""
         return None if self._health is None else self._health.epsilon
 
+    def begin_run(self) -> None:
+        """Begin a run: bits of another, of an app that was wrong by then, say nothing of this."""
+        self._all_ones = self._all_reports = 0
+
     def begin(self) -> None:
         """Begin a round."""
         self._ones = self._reports = 0

@@ -97,6 +97,7 @@ class Prospect:
         self._rounds: int | None = None
         self._entries: int | None = None
         self._before = 0
+        self._planned = 0
         self._outlook: Outlook | None = None
 
     def expect(self, rounds: int, entries: int, before: int) -> None:
@@ -112,7 +113,7 @@ class Prospect:
             How often a client was asked before, at most.
         """
         self._rounds, self._entries, self._before = rounds, entries, before
-        self._outlook = None
+        self._planned, self._outlook = 0, None
 
     @property
     def entries(self) -> int | None:
@@ -140,6 +141,31 @@ class Prospect:
             rounds, clients = max(rounds_left(left, each, rounds), 1), len(left)
         self._outlook = Outlook(preview.plan, self._entries, clients, rounds, each)
         return self._outlook
+
+    def rounds_by_now(self, server_round: int, each: int, left: Sequence[int] | None) -> int | None:
+        """Return how many rounds the run may have by now, if these are more than ever.
+
+        Parameters
+        ----------
+        server_round : int
+            That is next, from 1.
+        each : int
+            Clients that it asks.
+        left : sequence of int or None
+            How often each client that may be asked may be; None if all are in every round.
+
+        Returns
+        -------
+        int or None
+            None where nothing is new, or no plan depends on who is there.
+        """
+        over, rounds = server_round - 1, self._rounds or 0
+        if left is None or each < 1 or self._planned >= rounds:
+            return None
+        if over + sum(left) // each <= self._planned:  # who is left has no more rounds
+            return None
+        self._planned = over + rounds_left(left, each, max(rounds - over, 0))
+        return self._planned
 
     def spread(self, nodes: int, left: Sequence[int]) -> str | None:
         """Return how answers and rounds do not go together; None where they do, or are not known.

@@ -30,12 +30,13 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.strategies.agreed_length import Following
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.fewer_weights import tell_of_part
+from flower_ldp.strategies.following import Following
 from flower_ldp.strategies.health import Health, HealthWatch
+from flower_ldp.strategies.lost_steps import lost_step
 from flower_ldp.strategies.noise_watch import NoiseWatch
 from flower_ldp.strategies.outlook import Preview, Prospect
 from flower_ldp.strategies.patience import patient_start
@@ -154,6 +155,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         before = {} if self._pool is None else self._pool.asked()
         self._prospect.expect(rounds, layout.entries, max(before.values(), default=0))
         self._watch = NoiseWatch()
+        self._health.begin_run()
 
     @abstractmethod
     def _tally(self, dimension: int, participation: float) -> Tally[Any]:
@@ -221,6 +223,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             weights. Nobody was asked.
         TypeError
             If a central wrapper of Flower's stands around it. Nobody was asked.
+        RuntimeError
+            If the server optimizer goes by the run, and knows of none. Nobody was asked.
         """
         refuse_central_wrapper(type(self).__name__)
         model = {name: array.numpy() for name, array in arrays.items()}
@@ -239,6 +243,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         fields, events = {**asked.to_fields(), **layout.part.to_fields()}, asked.events()
         weights = [model[spec.name] for spec in layout.updated]
         self._tell(available, size, turn, layout, weights)
+        self._plan_steps(server_round, size, turn)
         if turn is not None:  # the choice counts as asked: nothing may go wrong after it
             self.proposals.inherit(turn.pool, turn.pool.asked(), events)
             messages = self._messages(turn.choose(), server_round, arrays, config)
@@ -347,6 +352,22 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             if isinstance(self.server_optimizer, Following):
                 self.server_optimizer.begin(outlook.rounds, weights)
 
+    def _plan_steps(self, server_round: int, asked: int, turn: Turn | None) -> None:
+        """Have steps planned for the rounds that there are clients for, before any is asked."""
+        optimizer = self.server_optimizer
+        if not isinstance(optimizer, Following) or not asked:
+            return
+        if not optimizer.begun:
+            raise RuntimeError(
+                f"{type(optimizer).__name__} plans its steps from the run's rounds and model: run "
+                "the rounds by the strategy's start, call begin, or name a FixedLength. Nobody was "
+                "asked"
+            )
+        left = None if turn is None else turn.answers_left()
+        rounds = self._prospect.rounds_by_now(server_round, asked, left)
+        if rounds is not None:
+            optimizer.lengthen(rounds)
+
     @property
     def _answers(self) -> int | None:
         return None if self._pool is None else self._pool.answers_per_client
@@ -389,10 +410,14 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
                 self.server_optimizer.hear(self._signal(current, reports), reports)
             if self.server_optimizer is not None:
                 step = self.server_optimizer.step(step, current.server_round)
-            moved = current.layout.add(current.model, current.layout.lift(step))
+            step = current.layout.lift(step)
+            moved = current.layout.add(current.model, step)
         if not all(np.isfinite(moved[spec.name]).all() for spec in current.layout.updated):
             _log.error("the step of round %d is not finite: the model stays", current.server_round)
             return None
+        lost = lost_step(current.layout, current.model, moved, step)
+        if lost is not None:
+            _log.warning("round %d: %s", current.server_round, lost)
         return ArrayRecord({name: Array(array) for name, array in moved.items()})
 
     def _signal(self, current: _Round, reports: int) -> float:

@@ -152,7 +152,8 @@ class ProtectedEvalStrategy(Strategy):
     start = patient_start
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Tell the wrapped strategy of a run that begins."""
+        """Learn of a run that begins, and tell the wrapped strategy of it."""
+        self._health.begin_run()
         if isinstance(self.strategy, Expecting):
             self.strategy.expect(rounds, arrays)
 

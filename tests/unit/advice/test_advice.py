@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from flower_ldp.advice import POOR_COSINE, Outlook, Remedies, Verdict, advise
-from flower_ldp.mechanisms import Codeword, SignDS
-from flower_ldp.mechanisms.worth import GOOD_COSINE
+from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
+from flower_ldp.mechanisms.worth import GOOD_COSINE, run_cosine
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,26 @@ def test_one_weight_is_beyond_help() -> None:
     assert "nothing" in str(found.remedies)
 
 
+@pytest.mark.parametrize("epsilon", [1.0, 90.0])
+def test_one_weight_with_noise_has_an_outlook(epsilon: float) -> None:
+    """Codewords are for two weights at least, and a run with noise is not: no advice ends it."""
+    found = Outlook(Gaussian(epsilon, 1e-6).plan, 1, 6, 4, 6)
+    assert found.judgement()
+    assert found.remedies is None or found.remedies.total_epsilon is None
+
+
+def test_a_round_of_one_client_takes_a_setting() -> None:
+    assert "of 1 client (min_train_nodes=1) each" in str(
+        advise(clients=1, weights=2, total_epsilon=8.0)
+    )
+    assert "min_train_nodes" not in str(advise(clients=9, weights=2, total_epsilon=8.0))
+
+
 def test_few_sites_are_told_of_the_other_promise() -> None:
-    assert "docs/dpsgd.md" in str(advise(clients=5, weights=62_006, total_epsilon=8.0))
-    assert "docs/dpsgd.md" not in str(advise(clients=100, weights=62_006, total_epsilon=8.0))
-    assert "docs/dpsgd.md" not in str(advise(clients=5, weights=9, total_epsilon=8.0))
+    page = "docs/dpsgd_release.md"
+    assert page in str(advise(clients=5, weights=62_006, total_epsilon=8.0))
+    assert page not in str(advise(clients=100, weights=62_006, total_epsilon=8.0))
+    assert page not in str(advise(clients=5, weights=9, total_epsilon=8.0))
 
 
 def test_a_total_that_means_nothing_is_said_to() -> None:
@@ -165,3 +181,36 @@ def test_thresholds_stand_in_order() -> None:
     assert Verdict.of(GOOD_COSINE) is Verdict.GOOD
     assert Verdict.of(GOOD_COSINE - 1e-9) is Verdict.of(POOR_COSINE) is Verdict.POOR
     assert Verdict.of(POOR_COSINE - 1e-9) is Verdict.HOPELESS
+
+
+@pytest.mark.parametrize(
+    ("blocks", "weights", "clients"), [(10, 200, 200), (10, 2_000, 200), (5, 200, 50), (2, 200, 20)]
+)
+def test_clients_that_are_asked_for_are_more_than_there_are(
+    blocks: int, weights: int, clients: int
+) -> None:
+    """Reports of blocks lean away too, and no number of clients takes all of that back."""
+    plan = Codeword(8.0, blocks=blocks).plan
+    found = Outlook(plan, weights, clients, 10, clients // 10)
+    assert found.remedies is not None
+    if run_cosine(plan(weights), 10**12) < GOOD_COSINE:
+        assert found.remedies.clients is None
+        return
+    more = found.remedies.clients
+    assert more is not None
+    assert more > clients
+    assert run_cosine(plan(weights), more) >= GOOD_COSINE
+
+
+def test_more_clients_than_people_are_no_advice() -> None:
+    found = advise(clients=1_000, weights=10**9, total_epsilon=0.001)
+    assert found.remedies is not None
+    assert found.remedies.clients is None
+    assert "clients" not in found.outlook.judgement()
+
+
+def test_few_clients_are_not_told_that_nothing_is_learned_where_a_few_more_are_enough() -> None:
+    found = advise(clients=6, weights=200, total_epsilon=8.0)
+    assert found.remedies is not None
+    assert (found.remedies.clients or 0) < 50
+    assert "no model" not in str(found)

@@ -189,6 +189,20 @@ def test_what_gives_no_posterior_is_refused(likelihood: list[float], prior: list
         posterior(likelihood, prior)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
+def test_neither_where_features_begin_nor_their_unit_changes_the_nearest_center(
+    scale: float,
+) -> None:
+    points = np.random.default_rng(1).normal(size=(60, 3)).round(3)
+    found = nearest((points + 1e6) * scale, (points[:7] + 1e6) * scale)
+    np.testing.assert_array_equal(found, nearest(points, points[:7]))
+
+
+def test_features_that_single_precision_does_not_hold_have_no_sums() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        cluster_sums(np.full((4, 2), 1e39), np.zeros((1, 2)))
+
+
 def test_nearest_centers_and_federated_means() -> None:
     rng = np.random.default_rng(3)
     points, centers = rng.normal(size=(9_000, 5)), rng.normal(size=(30, 5))

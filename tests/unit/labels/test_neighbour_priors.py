@@ -12,12 +12,40 @@ from flower_ldp.mechanisms import RandomSource, SubsetSelection
 def test_the_nearest_examples_are_those_of_all_distances(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flower_ldp.labels.neighbours._BLOCK", 16)  # several, the last not full
+    monkeypatch.setattr(
+        "flower_ldp.labels.neighbours._AT_A_TIME", 16 * 50
+    )  # several, the last not full
     points = np.random.default_rng(1).normal(size=(50, 3))
     distances = np.linalg.norm(points[:, np.newaxis] - points, axis=2)
     np.fill_diagonal(distances, np.inf)
     found = nearest_examples(points, 7)
     np.testing.assert_array_equal(np.sort(found), np.sort(distances.argsort(axis=1)[:, :7]))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, -1e6, 1e9])
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25, 1e150])
+def test_neither_where_features_begin_nor_their_unit_changes_who_is_near(
+    offset: float, scale: float
+) -> None:
+    """Years, coordinates and pixels are far from zero, and a square of single precision is not."""
+    points = np.random.default_rng(1).normal(size=(60, 3)).round(3)
+    found = nearest_examples((points + offset) * scale, 5)
+    np.testing.assert_array_equal(np.sort(found), np.sort(nearest_examples(points, 5)))
+
+
+def test_one_that_is_far_off_changes_no_others_neighbours() -> None:
+    points = np.random.default_rng(1).normal(size=(60, 3))
+    with_one = np.vstack([points, np.full(3, 1e8)])
+    found = np.sort(nearest_examples(with_one, 5)[:60])
+    np.testing.assert_array_equal(found, np.sort(nearest_examples(points, 5)))
+
+
+def test_many_labels_and_neighbours_are_gathered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    likelihood, near = rng.random((70, 1000)), rng.integers(0, 70, (70, 40))
+    whole = priors_from_neighbours(likelihood, near, steps=2)
+    monkeypatch.setattr("flower_ldp.labels.neighbours._AT_A_TIME", 40 * 1000)  # a row at a time
+    np.testing.assert_array_equal(priors_from_neighbours(likelihood, near, steps=2), whole)
 
 
 def test_an_example_is_not_its_own_neighbour_even_among_equals() -> None:
@@ -29,7 +57,13 @@ def test_an_example_is_not_its_own_neighbour_even_among_equals() -> None:
 
 @pytest.mark.parametrize(
     ("features", "count"),
-    [(np.zeros(4), 1), (np.full((4, 2), np.nan), 1), (np.zeros((4, 2)), 0), (np.zeros((4, 2)), 4)],
+    [
+        (np.zeros(4), 1),
+        (np.full((4, 2), np.nan), 1),
+        (np.full((4, 2), np.inf), 1),
+        (np.zeros((4, 2)), 0),
+        (np.zeros((4, 2)), 4),
+    ],
 )
 def test_what_has_no_such_neighbours_is_refused(features: np.ndarray, count: int) -> None:
     with pytest.raises(ValueError, match=r"features must|count must"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms import Codeword, Gaussian, MagRR, RandomSource, SignDS
 from flower_ldp.strategies import (
     AgreedLength,
+    ClientPool,
     CodewordStrategy,
     FixedLength,
     GaussianStrategy,
@@ -87,6 +88,8 @@ def test_no_first_step_is_longer_than_half_the_norm(rounds: int) -> None:
         ([np.full((2, 2), 3.0), np.zeros((0, 5))], 6.0),
         ([np.full((2, 2), 3.0), np.zeros((10, 30))], math.sqrt(36 + 1.25**2 * 10 / 3)),
         ([np.full(4, np.inf)], 1.25 * math.sqrt(1 / 3)),
+        ([np.full((10, 64), 1e-6)], 1.25 * math.sqrt(10 / 3)),
+        ([np.full((10, 64), 0.01)], 0.01 * math.sqrt(640)),
     ],
 )
 def test_zeros_count_as_they_would_usually_start(weights: list[NDArray[Any]], norm: float) -> None:
@@ -127,11 +130,43 @@ def test_where_models_say_nothing_of_their_scale_lengths_move_faster() -> None:
     assert fresh[-1] / fresh[0] > trained[-1] / trained[0]
 
 
-def clients(model: NDArray[np.float64], goal: NDArray[np.float64], draw: Any) -> Any:
-    """Return the sum of ten noisy directions to a goal, and their signal."""
+def clients(
+    model: NDArray[np.float64], goal: NDArray[np.float64], draw: Any, count: int = 10
+) -> Any:
+    """Return the sum of so many noisy directions to a goal, and their signal."""
     wanted = (goal - model) / max(length(goal - model), 1e-12)
-    found = 10 * wanted + math.sqrt(10) * draw.normal(size=DIMENSION) / math.sqrt(DIMENSION)
-    return found, float(found @ found) / 10 - 1.0
+    found = count * wanted + math.sqrt(count) * draw.normal(size=DIMENSION) / math.sqrt(DIMENSION)
+    return found, float(found @ found) / count - 1.0
+
+
+def far_from_goal(sizes: list[int], scale: float, noise: float = 1.0) -> float:
+    """Return how far off a run ends whose rounds have so many reports, over the goal's scale."""
+    draw = np.random.default_rng(3)
+    goal = scale * draw.normal(size=DIMENSION) / math.sqrt(DIMENSION)
+    rule, model = AgreedLength(), np.zeros(DIMENSION)
+    rule.begin(len(sizes), [np.zeros((10, 20))])
+    for number, count in enumerate(sizes, start=1):
+        wanted = (goal - model) / max(length(goal - model), 1e-12)
+        summed = count * wanted + noise * math.sqrt(count) * draw.normal(size=DIMENSION)
+        rule.hear(float(summed @ summed) / (count * noise**2 * DIMENSION) - 1.0, count)
+        model += rule.step((summed / count).astype(np.float32), number)
+    return length(model - goal) / scale
+
+
+def test_a_round_of_one_report_does_not_decide_a_step() -> None:
+    """Its direction is as long as that of all others together, and nearly all noise."""
+    assert far_from_goal([50] * 40, 3.0) < 0.3
+    assert far_from_goal([50, 1] * 20, 3.0) < 0.45
+
+
+def test_a_round_counts_by_its_reports() -> None:
+    rule = AgreedLength(momentum=0.5)
+    rule.begin(40, TRAINED)
+    for number, count in enumerate((8, 2), start=1):
+        rule.hear(0.0, count)
+        step = rule.step(np.roll(AHEAD, number), number)
+    along = step[1] / step[2]  # 0.5 * 8 reports of the first round beside 2 of the second
+    assert along == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("scale", [0.3, 3.0, 30.0])
@@ -148,9 +183,21 @@ def test_a_goal_is_come_near_whatever_its_scale(scale: float) -> None:
     assert length(model - goal) < 0.35 * scale
 
 
-def test_a_run_longer_than_planned_still_moves() -> None:
-    found = lengths(noise(6), 0.0, rounds=4)
-    assert min(found) > 0
+@pytest.mark.parametrize("planned", [1, 4])
+def test_steps_of_a_run_longer_than_planned_go_on_to_fall(planned: int) -> None:
+    across = [np.roll(AHEAD, number) for number in range(40)]
+    found = np.array(lengths(across, 0.0, rounds=planned))
+    assert found.min() > 0
+    np.testing.assert_allclose(found[planned:], found[0] / np.arange(planned + 1, 41), rtol=1e-6)
+
+
+def test_a_plan_may_become_longer_and_no_shorter() -> None:
+    rule = AgreedLength()
+    rule.begin(4, TRAINED)
+    rule.lengthen(40)
+    rule.lengthen(3)
+    assert length(rule.step(AHEAD, 1)) == pytest.approx(6 / 41)
+    assert length(rule.step(np.roll(AHEAD, 1), 11)) == pytest.approx(0.75 * 6 / 41, rel=1e-2)
 
 
 @pytest.mark.parametrize("broken", [0.0, np.nan, np.inf])
@@ -177,6 +224,32 @@ def test_without_a_run_there_is_no_plan() -> None:
         AgreedLength().begin(0, TRAINED)
     with pytest.raises(ValueError, match="momentum"):
         AgreedLength(1.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda pool: CodewordStrategy(Codeword(8.0), answers_per_client=pool),
+        lambda pool: GaussianStrategy(
+            Gaussian(1.0, 1e-6), server_optimizer=AgreedLength(), answers_per_client=pool
+        ),
+    ],
+)
+@pytest.mark.parametrize("pooled", [True, False])
+def test_without_a_run_nobody_is_asked(
+    make: Any, pooled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round's step could not be made, when all its clients have paid for it."""
+    make_messages_outside_a_run(monkeypatch)
+    pool, grid = ClientPool(1), cast(Any, FakeGrid(6))
+    strategy: TrainingStrategy[Any] = make(pool if pooled else None)
+    model = record({"w": np.zeros((10, 20), dtype=np.float32)})
+    with pytest.raises(RuntimeError, match="by the strategy's start"):
+        strategy.configure_train(1, model, ConfigRecord(), grid)
+    assert not pool.asked()
+    assert not strategy.privacy_spent().clients
+    strategy.expect(3, model)
+    assert strategy.configure_train(1, model, ConfigRecord(), grid)
 
 
 def test_it_is_what_strategies_do_where_nothing_is_named() -> None:
@@ -242,3 +315,24 @@ def test_what_rounds_have_in_common_beyond_noise_is_about_what_reports_are_worth
         summed = mechanism.total(named, DIMENSION)
         found.append(plan.pure_noise.beyond(float(summed @ summed), 20))
     assert np.mean(found) == pytest.approx(20 * plan.efficiency / DIMENSION, rel=0.25)
+
+
+class Churning(FakeGrid):
+    """Twelve nodes in each round, others than before."""
+
+    def get_node_ids(self) -> list[int]:
+        return list(range(self.nodes, self.nodes + 12))
+
+
+def test_a_plan_grows_with_the_clients_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is there at first is enough for two rounds, and the run has twenty."""
+    make_messages_outside_a_run(monkeypatch)
+    rule, model = AgreedLength(), record({"w": np.zeros((10, 20), dtype=np.float32)})
+    strategy = CodewordStrategy(Codeword(8.0), rule, answers_per_client=1, fraction_train=0.5)
+    strategy.expect(20, model)
+    planned = []
+    for number in range(1, 21):
+        grid = cast(Any, Churning(100 * number))
+        assert len(list(strategy.configure_train(number, model, ConfigRecord(), grid))) == 6
+        planned.append(rule.rounds)
+    assert planned == [*range(2, 21), 20]

@@ -1,0 +1,95 @@
+"""Figures on pages of the documentation are those of the result files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def results(name: str) -> Any:
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def rounded(value: float, digits: int) -> str:
+    """Return a number as people round it: 97.05, which is a little less in binary, is 97.1."""
+    return f"{value + 1e-9:.{digits}f}"
+
+
+def percent(found: dict[str, Any], digits: int = 1) -> str:
+    mean, deviation = found["accuracy_mean"], found["accuracy_standard_deviation"]
+    return f"{rounded(100 * mean, digits)} ± {rounded(100 * deviation, digits)}"
+
+
+@pytest.mark.parametrize("found", results("totals")["summary"], ids=lambda found: found["row"])
+def test_accuracies_of_clients_who_are_asked_once(found: dict[str, Any]) -> None:
+    page = text("docs/asked_once.md")
+    clients, epsilon, shown = found["clients"], found["epsilon_total"], f"{percent(found)} %"
+    if "CIFAR" in found["row"]:
+        assert f"{shown} with {clients:,} clients" in page
+        return
+    rows = [row for row in page.splitlines() if row.startswith(f"| {clients:,}, ")]
+    shared = [row for row in rows if ("Dirichlet" in row) == ("Dirichlet" in found["row"])]
+    (row,) = [row for row in shared if f"| {epsilon:g} |" in row]
+    assert shown in row
+    assert found["seeds"] == 5
+
+
+def test_accuracies_of_sixty_thousand_clients() -> None:
+    first, second = (rounded(100 * run["accuracy"], 1) for run in results("totals-60000")["runs"])
+    assert f"reached {first} and {second} % in two runs" in " ".join(
+        text("docs/asked_once.md").split()
+    )
+
+
+@pytest.mark.parametrize("name", ["label_dp", "label_cifar"])
+def test_accuracies_with_private_labels(name: str) -> None:
+    page = text("docs/label_dp.md")
+    found = [one for one in results(name)["summary"] if one["evaluated_on"] == "test"]
+    assert found
+    for one in found:
+        assert percent(one, 2) in page, one
+        assert one["seeds"] == 3
+
+
+def test_the_accuracy_of_a_model_in_a_subspace() -> None:
+    (found,) = results("large_models")["summary"]
+    assert found["seeds"] == 1
+    assert f"**{rounded(100 * found['accuracy_mean'], 1)} %**" in text("docs/part.md")
+
+
+@pytest.mark.parametrize("kind", ["same", "free"])
+@pytest.mark.parametrize(
+    ("randomizer", "named"),
+    [("codeword", "codewords"), ("signds", "SignDS"), ("gaussian", "Gaussian")],
+)
+def test_accuracies_of_rivals(randomizer: str, named: str, kind: str) -> None:
+    lines = text("benchmarks/README.md").splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith(f"| {named} | nobody |"))
+    row = lines[first + (kind == "free")]
+    found = [
+        one
+        for one in results("rivals")["summary"]
+        if one["randomizer"] == randomizer and one["kind"] == kind
+    ]
+    assert [one["epsilon_total"] for one in found] == [8, 4, 2, 1]
+    assert row.endswith(f"| {' | '.join(percent(one) for one in found)} |")
+
+
+def test_seeds_of_the_trials_of_steps() -> None:
+    """Of the large apps fewer runs were made to choose a length, and to test it."""
+    counts = {
+        (len(found), name.rpartition(", ")[2]) for name, found in results("steps")["runs"].items()
+    }
+    assert counts == {(5, "validation"), (2, "validation"), (20, "test"), (6, "test")}
+    page = " ".join(text("benchmarks/README.md").split())
+    assert "with five seeds, of the script's last four apps with two" in page
+    assert "with 20, of those apps with six" in page
