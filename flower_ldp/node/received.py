@@ -3,8 +3,9 @@
 Flower asks for a run and its bundle once, believes the hash, name and version that the SuperLink
 states, keeps bundles by the stated hash, and goes on with the state of whatever run is said to be
 of the same series. So the run and its bundle are fetched here, once, before the run's first message
-is judged. Flower then gets these very bytes under their own digest and the name that is in them,
-whatever it asks for, and a run of a listed app gets a series of its own.
+is judged. Flower then gets these very bytes under their own digest, whatever it asks for, and the
+run under the identity that was asked for. A listed app's bundle is read as well: it goes by the name
+that is in it, and its run gets a series of its own. Another's is not even opened here.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ReceivedApp:
     digest : str
         Of the bytes that came.
     fault : str
-        Why the bytes are no sound bundle; empty if they are.
+        Why the bytes of a listed app are no sound bundle; empty if they are.
     overrides : mapping
         What the run says in the place of the bundle's defaults.
     listed : bool
@@ -116,6 +117,8 @@ class ReceivedApps:
                 self._runs.move_to_end(run_id)
                 return found
         run = inner.get_run(run_id)
+        # Flower keeps a run under the identity that stands in it, in another run's place too.
+        run = replace(run, run_id=run_id)
         found = self._judged(run, inner.get_fab(run.fab_hash, run_id))
         with self._lock:
             self._apps[run_id] = _same(self._apps.get(run_id, found.app), found.app)
@@ -132,15 +135,16 @@ class ReceivedApps:
             _log.warning("the app of run %d is %s, announced as %s", run.run_id, digest, _cut(run))
         changes: dict[str, Any] = {"fab_hash": plain}
         fault = ""
-        try:
-            bundle = read_bundle(fab.content)
-        except BundleError as error:
-            fault = str(error)
-        else:
-            changes |= {"fab_id": bundle.app, "fab_version": bundle.version}
-        listed = not fault and self._is_listed(digest)
-        if listed and any(one.name == "series_id" for one in fields(run)):
-            changes["series_id"] = int.from_bytes(os.urandom(_SERIES), "big") >> 1 | 1
+        listed = self._is_listed(digest)
+        if listed:
+            try:
+                bundle = read_bundle(fab.content)
+            except BundleError as error:
+                fault = str(error)
+            else:
+                changes |= {"fab_id": bundle.app, "fab_version": bundle.version}
+            if any(one.name == "series_id" for one in fields(run)):
+                changes["series_id"] = int.from_bytes(os.urandom(_SERIES), "big") >> 1 | 1
         app = ReceivedApp(digest, fault, dict(run.override_config), listed)
         return _Fetched(app, replace(run, **changes), replace(fab, hash_str=plain))
 

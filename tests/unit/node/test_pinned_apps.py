@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -70,6 +71,7 @@ class Far(Link):
 
     apps: dict[int, bytes] = field(default_factory=dict)
     said: dict[str, Any] = field(default_factory=dict)
+    announced: dict[str, Any] = field(default_factory=dict)
     asked: int = 0
     stopped: bool = False
 
@@ -78,6 +80,16 @@ class Far(Link):
 
     def channel(self) -> Channel:
         return super().channel()._replace(get_run=self._run, get_fab=self._fab)
+
+    def _receive(self) -> tuple[Message, Any] | None:
+        received = super()._receive()
+        if received is None or not self.announced:
+            return received
+        one, tree = received
+        other = copy(one)
+        other.__dict__["_metadata"] = copy(one.metadata)
+        vars(other.metadata).update({f"_{name}": it for name, it in self.announced.items()})
+        return other, tree
 
     def taken(self) -> Message:
         """Return what was sent, and forget it."""
