@@ -4,8 +4,8 @@ Flower asks for a run and its bundle once, believes the hash, name and version t
 states, keeps bundles by the stated hash, and goes on with the state of whatever run is said to be
 of the same series. So the run and its bundle are fetched here, once, before the run's first message
 is judged. Flower then gets these very bytes under their own digest, whatever it asks for, and the
-run under the identity that was asked for. A listed app's bundle is read as well: it goes by the name
-that is in it, and its run gets a series of its own. Another's is not even opened here.
+run under the identity that was asked for. A listed app's bundle is read as well: it goes by the
+name that is in it, and its run gets a series of its own. Another's is not even opened here.
 """
 
 from __future__ import annotations
