@@ -120,7 +120,7 @@ def site(
     config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
     far = Far(apps={3: app})
     received = ReceivedApps(lambda digest: digest in listed_apps(config))
-    pinned = PinnedGate(named_gate(gate), received.of, splits=gate == "reports")
+    pinned = PinnedGate(named_gate(gate), received.of, by_apps=gate == "reports")
     return far, Guard(received.around(far.channel()), pinned, config).channel()
 
 
