@@ -55,6 +55,8 @@ SPLIT = frozenset((ALIGN, *_EMBEDDED, *_TAKEN_IN))
 #: What a party says of itself; public, and short.
 _INTRODUCTION = {"name", "claim", "epsilon", "delta", "step", "earlier"}
 _LONGEST_INTRODUCTION = 1 << 20
+#: Of a block's embeddings: a party holds them several times over, as the node does in its place.
+_MOST_ENTRIES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,10 @@ def _proposal(content: RecordDict) -> EmbeddingProposal:
         proposal = EmbeddingProposal.from_fields(record)
         if _records(proposal) < 1:
             raise ValueError(f"block {proposal.block} is not in the table")
+        if _records(proposal) * proposal.mechanism.width > _MOST_ENTRIES:
+            raise ValueError(f"a block of more than {_MOST_ENTRIES:,} entries")
+        if not proposal.mechanism.events():
+            raise ValueError("a release that costs nothing")
         check_storable(embeddings_length(proposal.mechanism, _records(proposal)))
         return proposal
     except (WireError, ValueError) as error:

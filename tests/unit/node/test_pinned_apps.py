@@ -403,6 +403,29 @@ def test_a_block_that_is_none_is_refused(tmp_path: Path) -> None:
     assert refusal(far, channel, embedding(block=2)) == "ldp:refused:proposal"
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "records", "block"),
+    [
+        (UnaryEncoding(2.0, 128), 1 << 20, 1 << 20),
+        (UnaryEncoding(2.0, 1 << 20), 100, 100),
+        (UnaryEncoding(0.0, 4), 5, 3),
+        (EMBEDDING, 0, 3),
+        (EMBEDDING, -5, 3),
+        (EMBEDDING, 1 << 62, 1 << 62),
+        (EMBEDDING, 5, 0),
+        (EMBEDDING, 5, -1),
+    ],
+)
+def test_a_server_that_picks_the_sizes_cannot_have_the_node_draw_without_end(
+    tmp_path: Path, mechanism: UnaryEncoding, records: int, block: int
+) -> None:
+    far, channel = site(tmp_path, gate="reports")
+    terms = TableTerms("train", "0" * 64, records, block)
+    fields = EmbeddingProposal(mechanism, terms, 0).to_fields()
+    asked = message(RecordDict({PROPOSAL_KEY: ConfigRecord({**fields})}), kind=FORWARD)
+    assert refusal(far, channel, asked) == "ldp:refused:proposal"
+
+
 def test_a_run_that_is_over_is_flowers_affair_and_one_that_cannot_be_fetched_is_refused(
     tmp_path: Path,
 ) -> None:
