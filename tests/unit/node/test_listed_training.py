@@ -57,6 +57,7 @@ MODEL = {
     "seen": np.array([5, -1], dtype=np.int64),
 }
 TRAINED = {**MODEL, "w": np.full((2, 3), 0.5, dtype=np.float32)}
+OTHER_LEFT = "the app's reply is not what the ledger holds"
 App = Callable[[Message, Context], Message]
 
 
@@ -196,7 +197,9 @@ def is_trained(sent: Message) -> bool:
     return bool(np.array_equal(model(sent)["w"], TRAINED["w"]))
 
 
-def test_a_listed_apps_rounds_leave_and_the_owners_ledger_holds_the_plan(tmp_path: Path) -> None:
+def test_a_listed_apps_rounds_leave_and_the_owners_ledger_holds_the_plan(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     node = ward(tmp_path)
     for number in (1, 2):
         assert is_trained(node.ask(asked(number), gated()))
@@ -207,6 +210,7 @@ def test_a_listed_apps_rounds_leave_and_the_owners_ledger_holds_the_plan(tmp_pat
         ((), True, 1)
     ] * 2
     assert node.failures() == 0
+    assert OTHER_LEFT not in caplog.text
     # The plan has no further round, whatever the app does of its own.
     assert node.ask(asked(3), gated()).error.reason == "ldp:refused:budget"
     assert node.ask(asked(4), raw).error.reason == "ldp:refused:budget"
@@ -297,7 +301,9 @@ def test_what_is_sealed_in_no_form_of_a_count_stays(tmp_path: Path, report: byte
     assert node.failures() == 1
 
 
-def test_what_the_app_replies_is_not_what_leaves(tmp_path: Path) -> None:
+def test_what_the_app_replies_is_not_what_leaves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     node = ward(tmp_path)
 
     def exchanging(one: Message, context: Context) -> Message:
@@ -307,6 +313,7 @@ def test_what_the_app_replies_is_not_what_leaves(tmp_path: Path) -> None:
         return Message(RecordDict({**content, "m": MetricRecord({"age": 42})}), reply_to=one)
 
     assert is_trained(node.ask(asked(), exchanging))
+    assert OTHER_LEFT in caplog.text
 
 
 def test_a_round_that_is_asked_for_again_has_the_model_that_left(tmp_path: Path) -> None:
