@@ -105,9 +105,11 @@ class PinnedGate:
 
     def _app(self, policy: Policy, run_id: int) -> App | None:
         """Return the listed app of a run; None for another, if the owner runs others."""
+        found = self.app_of(run_id)
+        if found is not None and found.fault:
+            raise _refusal(f"{found.digest}: {found.fault}")
         if not policy.apps and policy.unlisted_apps == "answer":
             return None
-        found = self.app_of(run_id)
         if found is None:
             raise _refusal("the run's bundle could not be fetched")
         app = next((one for digest, one in policy.apps.items() if digest == found.digest), None)
@@ -115,7 +117,7 @@ class PinnedGate:
             if policy.unlisted_apps == "refuse":
                 raise _refusal(f"the policy does not list {found.digest}")
             return None
-        fault = found.fault or app.misfit(found.overrides)
+        fault = app.misfit(found.overrides)
         if fault:
             raise _refusal(f"{found.digest}: {fault}")
         if not found.listed:

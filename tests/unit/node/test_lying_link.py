@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
+from flwr.common.config import get_fused_config_from_fab
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.nodestate import NodeStateFactory
 
 from flower_ldp.apps import digest_of
 from flower_ldp.node.channel import Channel
 from flower_ldp.wire.embedding import FORWARD
-from tests.bundles import packed
+from tests.bundles import FILES, PYPROJECT, packed
 from tests.unit.node.test_guard import ask, entries
 from tests.unit.node.test_pinned_apps import APP, DIGEST, OTHER, Far, embedding, refusal, site
 
@@ -62,10 +63,9 @@ def test_a_run_that_says_that_it_is_another_takes_no_place_of_that(tmp_path: Pat
     assert f"sha256:{state.get_run(4).fab_hash}" == digest_of(OTHER)
 
 
-def test_a_bundle_that_is_not_listed_is_not_even_read(
+def test_the_gate_opens_no_bundle_that_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a SuperLink sends can take hours to be read: a name of ten thousand parts."""
     monkeypatch.setattr("flower_ldp.node.received.read_bundle", lambda _: pytest.fail("read"))
     far, channel = site(tmp_path, gate="reports", app=OTHER)
     assert refusal(far, channel, embedding()) == "ldp:refused:app"
@@ -82,3 +82,27 @@ def test_a_listed_app_is_one_however_its_hash_is_written(tmp_path: Path, said: s
     far, channel = site(tmp_path, gate="reports", app=packed()[:-1])
     far.said = {"fab_hash": said}
     assert refusal(far, channel, embedding()) == "ldp:refused:app"
+
+
+@pytest.mark.parametrize(
+    ("app", "overrides"),
+    [
+        (b"", {}),
+        (b"no archive", {}),
+        (packed({"a.py": ""}), {}),
+        (packed({**FILES, "pyproject.toml": "[tool.flwr.app]"}), {}),
+        (packed({**FILES, "pyproject.toml": PYPROJECT.replace("rate = 0.1", "rate = [1]")}), {}),
+        (OTHER, {"not a key of the bundle's": 1}),
+    ],
+    ids=["empty", "no archive", "no settings", "no name", "a list", "a key that is none"],
+)
+def test_a_bundle_that_ends_flowers_loop_is_refused(
+    tmp_path: Path, app: bytes, overrides: dict[str, object]
+) -> None:
+    """Flower reads the configuration in the node's own loop, and what that raises ends the node."""
+    far, channel = site(tmp_path, listed="", app=app)
+    far.said = {"override_config": overrides}
+    with pytest.raises(Exception):  # noqa: B017, PT011  # of many types
+        get_fused_config_from_fab(app, Far(apps={3: app}, said=far.said)._run(3))
+    assert refusal(far, channel, ask()) == "ldp:refused:app"
+    assert entries(tmp_path) == 0
