@@ -49,6 +49,7 @@ def packed(
     *,
     more: Sequence[tuple[zipfile.ZipInfo | str, str]] = (),
     listed: Mapping[str, str] | None = None,
+    method: int = zipfile.ZIP_STORED,
 ) -> bytes:
     """Return a bundle, with members that its own list does not name if there are more."""
     held = BytesIO()
@@ -57,7 +58,7 @@ def packed(
         f"{name},{sha256(text.encode()).hexdigest()},{8 * len(text)}"
         for name, text in contents.items()
     ]
-    with zipfile.ZipFile(held, "w") as archive:
+    with zipfile.ZipFile(held, "w", method) as archive:
         for name, text in [*files.items(), *more, (".info/CONTENT", "\n".join(lines))]:
             archive.writestr(name, text)
     return held.getvalue()

@@ -2,7 +2,8 @@
 
 Flower's installation checks the files that the bundle's own list names, and takes others as well;
 a name that stands twice is one file or the other, by who reads it. A sound bundle has each name
-once, all of them on the list with the right digests, and none that leads out of its folder.
+once, all of them on the list with the right digests, none that leads out of its folder, and none of
+a compiled file: Python would run that in the place of the source that its owner reads.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 import stat
 import sys
+import unicodedata
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +29,9 @@ else:  # Flower depends on it
 #: Bytes of a bundle, packed and unpacked: Flower makes none with more than ten million.
 MOST_PACKED, MOST_UNPACKED = 16 << 20, 256 << 20
 _CONFIG, _LIST = "pyproject.toml", ".info/CONTENT"
+#: Ways of packing that are unpacked by a bounded number of bytes at a time.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".dylib")
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _PREFIX = "sha256:"
 
@@ -124,11 +129,24 @@ def _files(archive: zipfile.ZipFile) -> dict[str, bytes]:
         kind = stat.S_IFMT(one.external_attr >> 16)
         if kind not in (0, stat.S_IFREG):
             raise BundleError(f"{quoted(name)} is a link or another thing that is no file")
-        if name.casefold() in seen:
+        if name.lower().endswith(_COMPILED):
+            raise BundleError(f"{quoted(name)} is compiled: nobody can read what it does")
+        # Some disks hold letters that look the same for the same.
+        same = unicodedata.normalize("NFKC", name).casefold()
+        if same in seen:
             raise BundleError(f"{quoted(name)} stands twice, perhaps in another case")
-        seen.add(name.casefold())
-        found[name] = archive.read(one)
+        seen.add(same)
+        found[name] = _unpacked(archive, one)
     return found
+
+
+def _unpacked(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
+    """Return a file, in no more memory than its length is said to be."""
+    if one.compress_type not in _METHODS:
+        raise BundleError(f"{quoted(one.filename)} is packed in a way that Flower does not use")
+    with archive.open(one) as file:
+        # To be read whole, a file would first be unpacked whole, and then cut.
+        return file.read(one.file_size + 1)
 
 
 def _leads_inside(name: str) -> bool:

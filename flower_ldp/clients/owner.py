@@ -22,7 +22,7 @@ from flwr.app import Context
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.types import NO_RUN, Kind
-from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.admission import Basis, GrantedRound, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.dpsgd.models import ModelPlace
 from flower_ldp.clients.dpsgd.rounds import asked_round
@@ -101,13 +101,18 @@ class OwnerAdmission:
             With one of the codes above; ``REFUSED_REPEAT`` if there is no such charge.
         """
         policy = policy_of(context, self._names)
-        charge = _charge(policy, request, account_of(policy, context))
+        if request.plan is not None:
+            asked = _asked(policy, request, context)
+            charge = asked.charge
+        else:
+            asked, charge = None, _charge(policy, request, account_of(policy, context))
         try:
             with ledger_of(policy) as ledger:
                 receipt = ledger.unsealed(charge)
         except LedgerError as error:
             raise RefusalError(REFUSED_LEDGER, str(error)) from error
-        return _permit(policy, receipt, request, context)
+        permit = _permit(policy, receipt, request, context)
+        return permit if asked is None else _round_permit(asked, policy, permit)
 
     def acknowledge(self, message_type: str, context: Context) -> Handling:
         """Count a message that is answered without a release, as long as there may be more.
@@ -127,8 +132,17 @@ class OwnerAdmission:
         return OwnerHandling(policy, account, message_type)
 
 
-def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
-    """Charge a round of private training, and with its first one the plan."""
+@dataclass(frozen=True)
+class _Round:
+    """A round of private training as the ledger is asked for it, with the charge of its plan."""
+
+    charge: Charge
+    plan: Charge
+    granted: GrantedRound
+    place: ModelPlace
+
+
+def _asked(policy: Policy, request: ReleaseRequest, context: Context) -> _Round:
     granted, asked = asked_round(policy, request, context.run_id)
     place = ModelPlace.beside(policy.ledger, request)
     account = account_of(policy, context)
@@ -146,15 +160,21 @@ def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
         rounds=None,
         example=policy.example,
     )
+    return _Round(charge, plan, granted, place)
+
+
+def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
+    """Charge a round of private training, and with its first one the plan."""
+    asked = _asked(policy, request, context)
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(ledger_of(policy))
             receipt = charge_kept(
                 ledger,
-                charge,
+                asked.charge,
                 policy.limits(),
                 "",
-                plan,
+                asked.plan,
                 numbers=policy.numbers(),
                 repeats=policy.repeats,
             )
@@ -162,7 +182,11 @@ def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
                 stack.pop_all()
     except LedgerError as error:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
-    permit = _permit(policy, receipt, request, context, ledger)
+    return _round_permit(asked, policy, _permit(policy, receipt, request, context, ledger))
+
+
+def _round_permit(asked: _Round, policy: Policy, permit: Permit) -> Permit:
+    charge = asked.charge
 
     def ended() -> None:
         with ledger_of(policy) as found:
@@ -170,7 +194,7 @@ def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
             name, run = f"end of run {charge.run_id}", charge.run_id
             found.end_plan(replace(charge, run_id=NO_RUN, during=run, message_id=name))
 
-    return place.permit(permit, granted, ended)
+    return asked.place.permit(permit, asked.granted, ended)
 
 
 def _line(event: PrivacyEvent) -> str:

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -100,6 +101,7 @@ class FreshHomes:
 
     Flower installs a bundle under ``FLWR_HOME``, in a folder that it names by eight digits of the
     bundle's hash and takes as it is if it is there: another bundle, or what an app wrote into it.
+    Its commands are found first beside this process's interpreter, whose environment an owner pins.
     """
 
     def __init__(self) -> None:
@@ -110,7 +112,8 @@ class FreshHomes:
         self._sweep()
         home = Path(tempfile.mkdtemp(prefix="flower-ldp-app-"))
         try:
-            environment = {**os.environ, "FLWR_HOME": str(home)}
+            path = os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()])
+            environment = {**os.environ, "FLWR_HOME": str(home), "PATH": path}
             process = subprocess.Popen(command, stdin=token, env=environment)
         except OSError:
             shutil.rmtree(home, ignore_errors=True)

@@ -51,6 +51,9 @@ _EXECUTOR = "flower-superexec"
 #: How the SuperNode's loop asks its state for replies: since 1.41, and before.
 _FETCH = ("get_messages_legacy", "get_messages")
 
+#: By what its loop reads a bundle's settings.
+_CONFIG = "get_fused_config_from_fab"
+
 # The module, which has the same name as its function and is hidden by it.
 _command: Any = sys.modules[flower_supernode.__module__]
 
@@ -236,6 +239,8 @@ def check_flower() -> None:
         if name not in parameters:
             raise FlowerChanged(f"start_client_internal has no parameter {name}")
     _fetch_name()
+    if _CONFIG not in worker._pull_and_store_message.__code__.co_names:
+        raise FlowerChanged(f"the SuperNode's loop does not call {_CONFIG}")
     if not hasattr(ObjectStoreFactory().store(), "lock_store"):
         raise FlowerChanged("the store of objects has no lock_store")
     if "create_app" not in _command._start_supernode_http_api.__code__.co_names:
@@ -312,6 +317,19 @@ def transmit(channel: Channel, message: Message) -> None:
         wanted, session = channel.send(message, tree, 0.0)
     for name in sorted(wanted):
         channel.push_object(message.metadata.run_id, session, name, objects[name])
+
+
+def check_config(content: bytes, run: Any) -> None:
+    """Raise what Flower raises of a bundle's settings, or of what a run sets in their place.
+
+    Flower reads them in the SuperNode's loop, where nothing catches it: the node would end.
+
+    Raises
+    ------
+    Exception
+        Of any kind.
+    """
+    vars(worker)[_CONFIG](content, run)
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -228,7 +228,7 @@ def _setup(
             PinnedGate(
                 gate,
                 received.of,
-                splits=options.ldp_gate == "reports",
+                by_apps=options.ldp_gate == "reports",
                 # What a gate of the site's own releases, it alone knows.
                 releases={} if ":" in options.ldp_gate else node_releases(),
             ),

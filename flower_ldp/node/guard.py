@@ -127,7 +127,9 @@ class Guard:
         since = time.monotonic()
         try:
             contents = pull_contents(self._inner, run_id, tree)
-            held = self._hold(message_id, unpack(tree, contents))
+            whole = unpack(tree, contents)
+            _check_same(message, whole)
+            held = self._hold(message_id, whole)
             with self._lock:  # before the gate calls the app, since it may answer by itself then
                 self._open[message_id] = _Open(held, since)
             answer = held.admit()
@@ -241,6 +243,16 @@ class Guard:
     def _transmit(self, answer: Message) -> None:
         with self._sending:
             transmit(self._inner, answer)
+
+
+def _check_same(announced: Message, whole: Message) -> None:
+    """Raise unless a message is what it was announced as.
+
+    Flower starts the app of the run that is announced, and the gate judges the message itself.
+    """
+    for name in ("run_id", "message_type"):
+        if getattr(announced.metadata, name) != getattr(whole.metadata, name):
+            raise ValueError(f"a message that has another {name} than it was announced with")
 
 
 def _readable(outgoing: _Outgoing) -> Message | None:

@@ -5,8 +5,9 @@ claim about an example or a label does not, nor does one that is declared post-p
 on the app, so its bundle must be one that the policy lists with that mechanism. All that is looked
 at is public: the bundle's digest, the run's configuration, the node's environment, the proposal.
 
-Split learning is answered by the app's own gate, with the site's ledger, and so only under
-``--ldp-gate reports``: what it replies leaves, in the form that its message has, and no other.
+Split learning, private training and its evaluation are answered by the app's own gate, with the
+site's ledger, and so only under ``--ldp-gate reports``. Of split learning what the app replies
+leaves, in the form that its message has, and no other; of the others what the ledger holds does.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.received import ReceivedApp
 from flower_ldp.node.releases import node_releases
-from flower_ldp.node.reports import report_of
+from flower_ldp.node.reports import PaidReports, report_of
+from flower_ldp.node.unproposed import unproposed, unproposed_releases
 from flower_ldp.policy import App, Policy, find_policy
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import MEANINGS, REFUSED_APP, REFUSED_MESSAGE, REFUSED_PROPOSAL
@@ -53,6 +55,8 @@ SPLIT = frozenset((ALIGN, *_EMBEDDED, *_TAKEN_IN))
 #: What a party says of itself; public, and short.
 _INTRODUCTION = {"name", "claim", "epsilon", "delta", "step", "earlier"}
 _LONGEST_INTRODUCTION = 1 << 20
+#: Of a block's embeddings: a party holds them several times over, as the node does in its place.
+_MOST_ENTRIES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ class PinnedGate:
         Judges and answers what the list lets through.
     app_of : callable
         What a run brought; None if that is not known.
-    splits : bool
-        Whether split learning is let through, for listed apps.
+    by_apps : bool
+        Whether listed apps answer by their own gates, with the site's ledger.
     releases : mapping of str to Release
         Read the proposals, by type of message, to see what each claim is about.
     environment : callable
@@ -75,7 +79,7 @@ class PinnedGate:
 
     gate: Mod
     app_of: Callable[[int], ReceivedApp | None]
-    splits: bool = False
+    by_apps: bool = False
     releases: Mapping[str, Release] = field(default_factory=node_releases)
     environment: Callable[[], str] = lambda: this_environment().digest
 
@@ -86,6 +90,11 @@ class PinnedGate:
             app = self._app(policy, message.metadata.run_id)
             if message.metadata.message_type in SPLIT:
                 return self._split(app, message, context, call_next)
+            mechanism = unproposed(message) if self.by_apps else None
+            if mechanism is not None:
+                _check_listed(app, mechanism)
+                paid = PaidReports(releases=unproposed_releases(policy, message))
+                return paid(message, context, call_next)
             self._check_claims(policy, app, message)
         except RefusalError as refusal:
             _log.warning("refused: %s", cut_middle(str(refusal)))
@@ -96,9 +105,11 @@ class PinnedGate:
 
     def _app(self, policy: Policy, run_id: int) -> App | None:
         """Return the listed app of a run; None for another, if the owner runs others."""
+        found = self.app_of(run_id)
+        if found is not None and found.fault:
+            raise _refusal(f"{found.digest}: {found.fault}")
         if not policy.apps and policy.unlisted_apps == "answer":
             return None
-        found = self.app_of(run_id)
         if found is None:
             raise _refusal("the run's bundle could not be fetched")
         app = next((one for digest, one in policy.apps.items() if digest == found.digest), None)
@@ -106,7 +117,7 @@ class PinnedGate:
             if policy.unlisted_apps == "refuse":
                 raise _refusal(f"the policy does not list {found.digest}")
             return None
-        fault = found.fault or app.misfit(found.overrides)
+        fault = app.misfit(found.overrides)
         if fault:
             raise _refusal(f"{found.digest}: {fault}")
         if not found.listed:
@@ -123,15 +134,15 @@ class PinnedGate:
         declared = policy.waived(kind)
         for event in open_proposal(self.releases, message).events:
             rests = event.unit is not Unit.CLIENT or event.mechanism in declared
-            if rests and not (app is not None and app.may_release(event.mechanism)):
-                raise _refusal(f"{event.mechanism} rests on an app that is not listed for it")
+            if rests:
+                _check_listed(app, event.mechanism)
 
     def _split(
         self, app: App | None, message: Message, context: Context, call_next: ClientAppCallable
     ) -> Message:
         """Let a listed party answer by itself."""
         kind = message.metadata.message_type
-        if not self.splits:
+        if not self.by_apps:
             raise RefusalError(REFUSED_MESSAGE, f"{kind}: only under --ldp-gate reports")
         proposal = _proposal(message.content) if kind in _EMBEDDED else None
         if app is None or not _may_answer(app, kind, proposal):
@@ -146,6 +157,11 @@ def listed_apps(node_config: Mapping[str, bool | float | int | str]) -> frozense
     except ConfigError:
         return frozenset()  # each message is refused for it
     return frozenset() if policy is None else frozenset(policy.apps)
+
+
+def _check_listed(app: App | None, mechanism: str) -> None:
+    if app is None or not app.may_release(mechanism):
+        raise _refusal(f"{mechanism} rests on an app that is not listed for it")
 
 
 def _may_answer(app: App, kind: str, proposal: EmbeddingProposal | None) -> bool:
@@ -200,6 +216,10 @@ def _proposal(content: RecordDict) -> EmbeddingProposal:
         proposal = EmbeddingProposal.from_fields(record)
         if _records(proposal) < 1:
             raise ValueError(f"block {proposal.block} is not in the table")
+        if _records(proposal) * proposal.mechanism.width > _MOST_ENTRIES:
+            raise ValueError(f"a block of more than {_MOST_ENTRIES:,} entries")
+        if not proposal.mechanism.events():
+            raise ValueError("a release that costs nothing")
         check_storable(embeddings_length(proposal.mechanism, _records(proposal)))
         return proposal
     except (WireError, ValueError) as error:

@@ -3,8 +3,10 @@
 Flower asks for a run and its bundle once, believes the hash, name and version that the SuperLink
 states, keeps bundles by the stated hash, and goes on with the state of whatever run is said to be
 of the same series. So the run and its bundle are fetched here, once, before the run's first message
-is judged. Flower then gets these very bytes under their own digest and the name that is in them,
-whatever it asks for, and a run of a listed app gets a series of its own.
+is judged. Flower then gets these very bytes under their own digest, whatever it asks for, and the
+run under the identity that was asked for. A listed app's bundle is read as well: it goes by the
+name that is in it, and its run gets a series of its own. Of each bundle Flower reads the settings
+here as it will in its loop, where an error would end the node.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from flwr.app import Message
 
 from flower_ldp.apps import BundleError, digest_of, read_bundle
 from flower_ldp.errors import quoted
-from flower_ldp.node.channel import Channel
+from flower_ldp.node.channel import Channel, check_config
 
 _log = logging.getLogger("flower_ldp")
 
@@ -40,7 +42,8 @@ class ReceivedApp:
     digest : str
         Of the bytes that came.
     fault : str
-        Why the bytes are no sound bundle; empty if they are.
+        Why no app can be made of the bytes and of what the run says, or why those of a listed app
+        are no sound bundle; else empty.
     overrides : mapping
         What the run says in the place of the bundle's defaults.
     listed : bool
@@ -116,6 +119,8 @@ class ReceivedApps:
                 self._runs.move_to_end(run_id)
                 return found
         run = inner.get_run(run_id)
+        # Flower keeps a run under the identity that stands in it, in another run's place too.
+        run = replace(run, run_id=run_id)
         found = self._judged(run, inner.get_fab(run.fab_hash, run_id))
         with self._lock:
             self._apps[run_id] = _same(self._apps.get(run_id, found.app), found.app)
@@ -131,18 +136,27 @@ class ReceivedApps:
         if plain != run.fab_hash:
             _log.warning("the app of run %d is %s, announced as %s", run.run_id, digest, _cut(run))
         changes: dict[str, Any] = {"fab_hash": plain}
-        fault = ""
-        try:
-            bundle = read_bundle(fab.content)
-        except BundleError as error:
-            fault = str(error)
-        else:
-            changes |= {"fab_id": bundle.app, "fab_version": bundle.version}
-        listed = not fault and self._is_listed(digest)
-        if listed and any(one.name == "series_id" for one in fields(run)):
-            changes["series_id"] = int.from_bytes(os.urandom(_SERIES), "big") >> 1 | 1
+        fault = _unreadable(fab.content, run)
+        listed = self._is_listed(digest)
+        if listed:
+            try:
+                bundle = read_bundle(fab.content)
+            except BundleError as error:
+                fault = fault or str(error)
+            else:
+                changes |= {"fab_id": bundle.app, "fab_version": bundle.version}
+            if any(one.name == "series_id" for one in fields(run)):
+                changes["series_id"] = int.from_bytes(os.urandom(_SERIES), "big") >> 1 | 1
         app = ReceivedApp(digest, fault, dict(run.override_config), listed)
         return _Fetched(app, replace(run, **changes), replace(fab, hash_str=plain))
+
+
+def _unreadable(content: bytes, run: Any) -> str:
+    try:
+        check_config(content, run)
+    except Exception as error:
+        return f"its settings cannot be read: {quoted(f'{type(error).__name__}: {error}')}"
+    return ""
 
 
 def _cut(run: Any) -> str:

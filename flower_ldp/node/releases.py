@@ -12,10 +12,10 @@ message        mechanism of the proposal    report
 They have no ``trainable``: the node does not know which arrays an app trains, and opens a proposal
 about any part of the model. A site that does know has a gate of its own.
 
-Rounds of private training are not among them either: their message brings no proposal, and no reply
-shows how it was trained. Messages of split learning (``train.forward`` and so on) are refused too.
-Their epsilon is per record, and holds if each embedding was computed from its own record by the
-bottom model that was declared: that is up to the app, and the node cannot see it.
+Messages of Flower's own strategies bring no proposal: :mod:`flower_ldp.node.unproposed` has their
+releases, for listed apps. Nor are messages of split learning (``train.forward`` and so on) among
+these. Their epsilon is per record, and holds if each embedding was computed from its own record by
+the bottom model that was declared: that is up to the app, and the node cannot see it.
 """
 
 from __future__ import annotations

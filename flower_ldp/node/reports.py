@@ -24,7 +24,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients import Admission, OwnerAdmission, Permit, Release, ReleaseRequest
-from flower_ldp.clients.answers import constant, failed, report
+from flower_ldp.clients.answers import constant, failed, reply
 from flower_ldp.clients.calling import cause_of, cut_middle
 from flower_ldp.clients.release import OpenRelease, open_proposal
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
@@ -70,28 +70,32 @@ class PaidReports:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer with the sealed report, or with a constant error."""
         try:
-            payload = self._sealed(message, context, call_next)
+            content = self._sealed(message, context, call_next)
         except RefusalError as refusal:
             _log.warning("refused: %s", cut_middle(str(refusal)))
             return constant(refusal.code, message)
         except Exception as error:
             return failed(message, error)
-        return report(payload, message)
+        return reply(content, message)
 
-    def _sealed(self, message: Message, context: Context, call_next: ClientAppCallable) -> bytes:
+    def _sealed(
+        self, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> RecordDict:
         opened = open_proposal(self.releases, message)
         replied = _replied(message, context, call_next)
         request = opened.request(message.metadata)
         # First the charge: if the app was refused, so is this, with the same constant.
         with contextlib.closing(self._permit(request, context)) as permit:
-            return self._settled(permit, opened, replied)
+            going_on = opened.granted(permit)
+            content = going_on.content(self._settled(permit, going_on))
+        if replied is not None and replied != content:
+            _log.warning("the app's reply is not what the ledger holds, which leaves in its place")
+        return content
 
-    def _settled(self, permit: Permit, opened: OpenRelease, replied: bytes | None) -> bytes:
+    def _settled(self, permit: Permit, opened: OpenRelease) -> bytes:
         """Return the stored report, or one by the neutral law that is stored first."""
         stored = permit.stored
         if stored is not None and _has_form(opened, stored):
-            if replied != stored:
-                _log.warning("the app's reply is not the report that the ledger holds")
             return stored
         _log.error("the ledger holds no report of the app's")
         if permit.is_simulation:
@@ -115,13 +119,13 @@ class PaidReports:
         return self.admission.resume(request, context)
 
 
-def _replied(message: Message, context: Context, call_next: ClientAppCallable) -> bytes | None:
-    """Return the report that the app replied with, or None if it gave none; the log says why."""
+def _replied(message: Message, context: Context, call_next: ClientAppCallable) -> RecordDict | None:
+    """Return what the app replied with, or None if it gave no reply; the log says why."""
     try:
-        reply = call_next(message, context)
-        if reply.has_error():
-            raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
-        return report_of(reply.content)
+        found = call_next(message, context)
+        if found.has_error():
+            raise ReleaseError(f"the app answered with an error: {found.error.reason}")
+        return found.content
     except Exception as error:
         _log.warning("the app gave no report\n%s", cause_of(error))
         return None

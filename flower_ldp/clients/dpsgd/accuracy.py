@@ -187,17 +187,37 @@ class OpenAccuracy(OpenRelease):
 
     def content(self, report: bytes) -> RecordDict:
         """Return the reply that Flower's strategies read."""
-        if len(report) != 2 * _BYTES:
-            raise WireError("length", f"{len(report)} bytes are no count")
-        number, examples = (
-            int.from_bytes(part, "big", signed=True) for part in (report[:_BYTES], report[_BYTES:])
-        )
+        number, examples = _numbers(report)
         mechanism = ExampleMean(self.release.epsilon, examples)
         share = float(mechanism.estimate(np.array([number]))[0])
         metrics = MetricRecord({self.release.accuracy_key: share})
         metrics[self.release.weight_key] = examples
         return RecordDict({self.release.metrics_key: metrics})
 
+    def check_form(self, report: bytes) -> None:
+        """Raise unless these bytes are a count of the policy's number of examples.
+
+        Raises
+        ------
+        WireError
+            If they are not.
+        ReleaseError
+            If no evaluation was charged.
+        """
+        _, examples = _numbers(report)
+        if examples != self._count.mechanism.examples:
+            raise WireError("domain", f"a count of {examples} examples")
+
     def _packed(self, number: int) -> bytes:
         numbers = (number, self._count.mechanism.examples)
         return b"".join(one.to_bytes(_BYTES, "big", signed=True) for one in numbers)
+
+
+def _numbers(report: bytes) -> tuple[int, int]:
+    """Return what was counted, with noise, and of how many."""
+    if len(report) != 2 * _BYTES:
+        raise WireError("length", f"{len(report)} bytes are no count")
+    number, examples = (
+        int.from_bytes(part, "big", signed=True) for part in (report[:_BYTES], report[_BYTES:])
+    )
+    return number, examples

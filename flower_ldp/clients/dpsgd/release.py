@@ -36,7 +36,7 @@ from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, handed
 from flower_ldp.clients.release import OpenRelease
-from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.discrete_gaussian import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.training_plan import TrainingPlan
@@ -237,7 +237,8 @@ class OpenDPSGD(OpenRelease):
         alone: Arrays | None = None
         with contextlib.suppress(Exception):  # the optimizer is the app's
             alone = self._round.noise_alone()
-        return self._packed(self._moved(rng) if alone is None else alone)
+        with np.errstate(all="ignore"):  # of weights that the server picks
+            return self._packed(self._moved(rng) if alone is None else alone)
 
     def content(self, report: bytes) -> RecordDict:
         """Return the reply that Flower's strategies read."""
@@ -245,6 +246,26 @@ class OpenDPSGD(OpenRelease):
         record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
         metrics = MetricRecord({self.release.weight_key: weight})
         return RecordDict({self.release.arrays_key: record, self.release.metrics_key: metrics})
+
+    def check_form(self, report: bytes) -> None:
+        """Raise unless these bytes are a model like the one sent, with the constant weight.
+
+        What only an integer array holds leaves as it came, so it is compared; the others may be
+        anything that a training makes.
+
+        Raises
+        ------
+        WireError
+            If they are not.
+        ReleaseError
+            If no round was charged.
+        """
+        arrays, weight = decode_model(report, self.sent)
+        if weight != self._round.granted.examples:
+            raise WireError("domain", f"a weight of {weight}")
+        for name, array in self.sent.items():
+            if array.dtype.kind != "f" and not np.array_equal(arrays[name], array):
+                raise WireError("domain", f"{quoted(name)} is not trained, and is not as it came")
 
     def _packed(self, arrays: Arrays) -> bytes:
         return encode_model(arrays, self.sent, self._round.granted.examples)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import sys
+import tracemalloc
 import warnings
 import zipfile
 from hashlib import sha256
@@ -179,3 +180,61 @@ def test_an_environment_is_known_by_its_interpreter_and_records(tmp_path: Path) 
     ]
     assert len({one.digest, *(other.digest for other in others)}) == 5
     assert sys.version in one.python
+
+
+def lying(name: str, size: int, said: int) -> bytes:
+    """Return a bundle with a file that unpacks to more than both of its headers say."""
+    content = bytearray(packed({**FILES, name: "0" * size}, listed=FILES, method=8))
+    for _ in range(2):
+        at = content.index(size.to_bytes(4, "little"))
+        content[at : at + 4] = said.to_bytes(4, "little")
+    return bytes(content)
+
+
+def test_a_file_that_unpacks_to_more_than_it_says_takes_no_memory() -> None:
+    content = lying("pinned_app/data.json", 12_345_678, 10)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BundleError):
+            read_bundle(content)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 21
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_only_packing_whose_size_is_bounded_is_unpacked(method: int) -> None:
+    with pytest.raises(BundleError, match="packed in a way"):
+        read_bundle(packed(method=method))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pinned_app/__pycache__/client.cpython-311.pyc",
+        "pinned_app/client.pyc",
+        "pinned_app/client.cpython-311-x86_64-linux-gnu.so",
+        "pinned_app/client.abi3.SO",
+        "pinned_app/client.pyd",
+    ],
+)
+def test_what_runs_in_the_place_of_the_source_that_was_read_is_refused(name: str) -> None:
+    with pytest.raises(BundleError, match="is compiled"):
+        read_bundle(packed({**FILES, name: "app = 1"}))
+
+
+def test_two_names_that_some_disks_hold_for_one_are_refused() -> None:
+    files = {**FILES, "pinned_app/caf\u00e9.py": "1", "pinned_app/cafe\u0301.py": "2"}
+    with pytest.raises(BundleError, match="stands twice"):
+        read_bundle(packed(files))
+
+
+def test_a_bundle_that_differs_in_modes_or_order_alone_is_another() -> None:
+    moded = zipfile.ZipInfo("pinned_app/data.json")
+    moded.external_attr = (stat.S_IFREG | 0o4755) << 16
+    listed = {**FILES, "pinned_app/data.json": "{}"}
+    one = packed(more=[(moded, "{}")], listed=listed)
+    others = [packed(listed), packed(dict(reversed(listed.items())))]
+    assert len({digest_of(each) for each in (one, *others)}) == 3
+    for other in others:
+        assert not any(differences(read_bundle(one), read_bundle(other)).values())

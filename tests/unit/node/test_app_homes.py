@@ -57,6 +57,21 @@ def test_apps_that_are_started_at_once_do_not_share_a_folder(
     assert {rest for _, rest in found} == {"[] 0o700"}
 
 
+def test_apps_run_in_the_environment_that_the_node_has_looked_at(
+    homes: FreshHomes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node is often started by its path, with another environment's commands in sight."""
+    other = tmp_path / "bin" / "flwr-clientapp"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{other.parent}:/usr/bin:/bin")
+    found = tmp_path / "found"
+    command = ["/bin/sh", "-c", f"command -v flwr-clientapp >{found}"]
+    assert homes(command, subprocess.DEVNULL).wait(60) == 0
+    assert Path(found.read_text().strip()).parent == Path(sys.executable).parent
+
+
 def test_a_command_that_cannot_be_started_leaves_no_folder(
     homes: FreshHomes, tmp_path: Path
 ) -> None:

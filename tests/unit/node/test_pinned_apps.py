@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -70,6 +71,7 @@ class Far(Link):
 
     apps: dict[int, bytes] = field(default_factory=dict)
     said: dict[str, Any] = field(default_factory=dict)
+    announced: dict[str, Any] = field(default_factory=dict)
     asked: int = 0
     stopped: bool = False
 
@@ -78,6 +80,16 @@ class Far(Link):
 
     def channel(self) -> Channel:
         return super().channel()._replace(get_run=self._run, get_fab=self._fab)
+
+    def _receive(self) -> tuple[Message, Any] | None:
+        received = super()._receive()
+        if received is None or not self.announced:
+            return received
+        one, tree = received
+        other = copy(one)
+        other.__dict__["_metadata"] = copy(one.metadata)
+        vars(other.metadata).update({f"_{name}": it for name, it in self.announced.items()})
+        return other, tree
 
     def taken(self) -> Message:
         """Return what was sent, and forget it."""
@@ -108,7 +120,7 @@ def site(
     config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
     far = Far(apps={3: app})
     received = ReceivedApps(lambda digest: digest in listed_apps(config))
-    pinned = PinnedGate(named_gate(gate), received.of, splits=gate == "reports")
+    pinned = PinnedGate(named_gate(gate), received.of, by_apps=gate == "reports")
     return far, Guard(received.around(far.channel()), pinned, config).channel()
 
 
@@ -389,6 +401,29 @@ def test_a_block_that_is_none_is_refused(tmp_path: Path) -> None:
     far, channel = site(tmp_path, gate="reports")
     assert refusal(far, channel, message(RecordDict(), kind=FORWARD)) == "ldp:refused:proposal"
     assert refusal(far, channel, embedding(block=2)) == "ldp:refused:proposal"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "records", "block"),
+    [
+        (UnaryEncoding(2.0, 128), 1 << 20, 1 << 20),
+        (UnaryEncoding(2.0, 1 << 20), 100, 100),
+        (UnaryEncoding(0.0, 4), 5, 3),
+        (EMBEDDING, 0, 3),
+        (EMBEDDING, -5, 3),
+        (EMBEDDING, 1 << 62, 1 << 62),
+        (EMBEDDING, 5, 0),
+        (EMBEDDING, 5, -1),
+    ],
+)
+def test_a_server_that_picks_the_sizes_cannot_have_the_node_draw_without_end(
+    tmp_path: Path, mechanism: UnaryEncoding, records: int, block: int
+) -> None:
+    far, channel = site(tmp_path, gate="reports")
+    terms = TableTerms("train", "0" * 64, records, block)
+    fields = EmbeddingProposal(mechanism, terms, 0).to_fields()
+    asked = message(RecordDict({PROPOSAL_KEY: ConfigRecord({**fields})}), kind=FORWARD)
+    assert refusal(far, channel, asked) == "ldp:refused:proposal"
 
 
 def test_a_run_that_is_over_is_flowers_affair_and_one_that_cannot_be_fetched_is_refused(
