@@ -44,6 +44,7 @@ def sbom(
         bool, typer.Option("--timestamp", help="Say when the list was made.")
     ] = False,
     site: _Site = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a list of components in CycloneDX 1.6 (JSON): this package and all that it needs.
 
@@ -52,7 +53,11 @@ def sbom(
     """
     from flower_ldp.files import replacing
 
-    with reporting(as_json=False) as report:
+    if as_json and output is None:
+        raise typer.BadParameter(
+            "needs --output: without it the list itself goes to stdout", param_hint="--json"
+        )
+    with reporting(as_json) as report:
         try:
             from flower_ldp.installed.closure import closure
             from flower_ldp.installed.sbom import sbom as listed
@@ -68,6 +73,12 @@ def sbom(
             return
         with replacing(output, mode=0o644) as stream:
             stream.write(text.encode())
+        report.facts.update(
+            output=str(output),
+            components=1 + len(found.others),
+            extras=list(found.extras),
+            missing=list(found.missing),
+        )
         extras = ", ".join(found.extras) or "none"
         report.line(f"{output}: {1 + len(found.others)} components, extras: {extras}")
 

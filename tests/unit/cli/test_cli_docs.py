@@ -132,6 +132,7 @@ def test_the_page_names_every_key_of_the_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("dp_accounting")
+    pytest.importorskip("cyclonedx")
     monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text(flower_ldp("policy", "sample").out)
     Path("ward.csv").write_text(WARD)
@@ -160,6 +161,7 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("app", "environment", "--json"),
         flower_ldp("app", "compare", "one.fab", "one.fab", "--json"),
         flower_ldp("installed", "check", "--site", tmp_path / "site", "--json"),
+        flower_ldp("installed", "sbom", "--site", "site", "--output", "out.json", "--json"),
         flower_ldp("audit", "magrr", "--draws", 200, "--json"),
         *(
             flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")

@@ -107,6 +107,9 @@ def test_the_same_installation_gives_the_same_bytes_and_another_other_ones(
     for name in "ab":
         done = flower_ldp("installed", "sbom", "--site", site, "--output", tmp_path / name)
         assert done.out.endswith(": 4 components, extras: all, plots\n")
+    assert flower_ldp("installed", "sbom", "--site", site, "--json").code == 2
+    told = flower_ldp("installed", "sbom", "--site", site, "--output", tmp_path / "c", "--json")
+    assert (told.json["components"], told.json["extras"]) == (4, ["all", "plots"])
     one, other = ((tmp_path / name).read_text() for name in "ab")
     assert one == other
     assert "timestamp" not in one
