@@ -16,8 +16,8 @@ the seed is that of the split among sites.
 No scaling is fitted. Settings were chosen on a tenth of the training rows, by noisy steps in numpy
 alone; ``--evaluate-on validation`` does the same through the gate. (Which functions of a column
 were tried for ``cancer`` was seen on splits of all its patients before. Those of ``mnist`` and
-``cnn`` were not chosen yet.) A run is written when it
-ends, and runs that are there are not repeated.
+``cnn`` were not chosen yet.) A run is written when it ends, and runs that are there are not
+repeated.
 
     python benchmarks/hospitals.py cancer
     python benchmarks/hospitals.py cifar --data cifar10-features.npz
