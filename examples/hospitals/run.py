@@ -35,6 +35,7 @@ from _runner import (  # noqa: E402
 )
 
 from flower_ldp.accounting.ledger import Ledger  # noqa: E402
+from flower_ldp.policy import load_policy  # noqa: E402
 
 POLICY = APP / "simulation_policy.yaml"
 SITES = 5
@@ -64,6 +65,23 @@ def _without_gate(folder: Path) -> Path:
     return copy
 
 
+def _hospital(folder: Path, site: int) -> tuple[Path, Path]:
+    """Make a hospital's own policy and empty ledger, both real, and return where they are."""
+    policy = policy_in(folder, POLICY)
+    text = policy.read_text(encoding="utf-8")
+    for simulated, real in (
+        ("mode: simulation", "mode: deployment"),
+        ("data_id: ward", f"data_id: ward-{site}"),
+    ):
+        if text.count(simulated) != 1:
+            raise SystemExit(f"{POLICY} does not say {simulated!r} once")
+        text = text.replace(simulated, real)
+    policy.write_text(text, encoding="utf-8")
+    ledger = load_policy(policy).ledger
+    Ledger.open(ledger, create=True).close()
+    return policy, ledger
+
+
 def _with_nodes(folder: Path, output: Path, config: dict[str, str], *, verbose: bool) -> list[Path]:
     """Run the private training with a SuperNode for each hospital; return their ledgers."""
     port, control, *listening = free_ports(2 + SITES)
@@ -74,14 +92,8 @@ def _with_nodes(folder: Path, output: Path, config: dict[str, str], *, verbose: 
         link = superlink(port, control, environment, home / "superlink.log", simulation=False)
         processes.enter_context(link)
         for site, own in enumerate(listening):
-            owner = output / f"hospital-{site}"
-            policy = policy_in(owner, POLICY)
-            text = policy.read_text(encoding="utf-8").replace(
-                "mode: simulation", "mode: deployment"
-            )
-            policy.write_text(text, encoding="utf-8")
-            ledgers.append(owner / "simulation-ledger.sqlite")
-            Ledger.open(ledgers[-1], create=True).close()
+            policy, ledger = _hospital(output / f"hospital-{site}", site)
+            ledgers.append(ledger)
             node = f'ldp-policy="{policy}" partition-id={site} num-partitions={SITES}'
             command = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}"]
             command += ["--port", str(own), "--node-config", node]

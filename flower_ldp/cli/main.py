@@ -12,7 +12,7 @@ import typer
 
 from flower_ldp import __version__
 from flower_ldp.cli import app as bundles
-from flower_ldp.cli import audit, config, data, explain, ledger, plan, policy, simulate
+from flower_ldp.cli import audit, config, data, explain, installed, ledger, plan, policy, simulate
 from flower_ldp.cli.output import Command, epilog
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(bundles.app, name="app")
+app.add_typer(installed.app, name="installed")
 app.command("audit", cls=Command, epilog=audit.EPILOG)(audit.audit)
 app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.simulate)
 

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from flower_ldp.cli.main import app as command_line
@@ -48,6 +49,15 @@ def script(path: Path, *arguments: object) -> Done:
         sys.path.insert(0, str(path.parent))
         runpy.run_path(str(path), run_name="__main__")
     return Done(codes[0] if codes else 0, output.getvalue())
+
+
+def defined(path: Path) -> dict[str, Any]:
+    """Return what a script defines, by name; what it does as a command is not done."""
+    with _ending(str(path)) as (output, _):
+        sys.path.insert(0, str(path.parent))
+        found = runpy.run_path(str(path))
+    assert found, output.getvalue()
+    return found
 
 
 def flower_ldp(*arguments: object) -> Done:

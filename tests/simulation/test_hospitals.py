@@ -12,8 +12,9 @@ pytest.importorskip("opacus")
 pytest.importorskip("matplotlib")
 
 from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit
-from tests.simulation.here import ROOT, Done, script
+from tests.simulation.here import ROOT, Done, defined, script
 
 EXAMPLE = ROOT / "examples" / "hospitals"
 
@@ -45,3 +46,12 @@ def test_five_hospitals_learn_at_a_patients_epsilon_of_one_and_their_plan_ends(
     again = run(tmp_path, "--set", "num-server-rounds=1")
     assert again.code in (0, None), again.output
     assert not kept & {*(tmp_path / "simulation-ledger.sqlite.models").iterdir()}
+
+
+def test_a_hospital_of_the_nodes_has_a_real_policy_and_a_name_of_its_own(tmp_path: Path) -> None:
+    hospital = defined(EXAMPLE / "run.py")["_hospital"]
+    for site in range(2):
+        policy, ledger = hospital(tmp_path / str(site), site)
+        found = load_policy(policy)
+        assert (found.mode, found.data_id, found.ledger) == ("deployment", f"ward-{site}", ledger)
+        assert ledger.exists()

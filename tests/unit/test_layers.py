@@ -3,7 +3,7 @@
 privacy, refusals <- errors, files, own_log <- mechanisms <- accounting <- policy, and wire,
 <- clients | strategies <- config <- cli; yaml_source is beneath policy and config, and yaml_strict
 beneath it; labels is beneath clients and strategies, and advice beneath strategies;
-apps (Flower's bundles) is beneath node and cli;
+apps (Flower's bundles) is beneath node and cli; installed (lists of components) beneath cli alone;
 training (torch, Opacus) is above clients; audit_paths is above that and audit, beneath cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
 """
@@ -49,6 +49,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "labels": MATH,
     "advice": MATH | {"accounting", "wire"},
     "apps": frozenset({"refusals", "errors"}),
+    "installed": frozenset({"refusals", "errors"}),
     "policy": MATH | YAML | {"accounting"},
     "clients": CLIENT,
     "audit_paths": BOTH | PATHS,
@@ -58,7 +59,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "simulation": frozenset({"refusals", "errors"}),
     "split": BOTH,
     "config": BOTH,
-    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "simulation"},
+    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "installed", "simulation"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -73,6 +74,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "mechanisms": frozenset({"numpy"}),
     "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
     "apps": frozenset({"flwr", "tomli"}),
+    "installed": frozenset({"cyclonedx", "packageurl", "packaging"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
     "labels": frozenset({"numpy"}),

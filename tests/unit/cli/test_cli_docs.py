@@ -22,6 +22,7 @@ from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacyEvent
 from tests.bundles import packed
 from tests.cli import flower_ldp
+from tests.unit.installed.sites import installed
 from tests.unit.test_docs_form import WIDTH, is_row
 
 ROOT = Path(__file__).parents[3]
@@ -133,10 +134,12 @@ def test_the_page_names_every_key_of_the_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("dp_accounting")
+    pytest.importorskip("cyclonedx")
     monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text(flower_ldp("policy", "sample").out)
     Path("ward.csv").write_text(WARD)
     Path("one.fab").write_bytes(packed())
+    installed(tmp_path / "site")
     Path("client_policy.yaml").write_text(Path("policy.yaml").read_text())
     ledger = "privacy-ledger.sqlite"
     found = [flower_ldp("ledger", "create", ledger, "--json")]
@@ -163,6 +166,8 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("policy", "sample", "--json"),
         flower_ldp("app", "environment", "--json"),
         flower_ldp("app", "compare", "one.fab", "one.fab", "--json"),
+        flower_ldp("installed", "check", "--site", tmp_path / "site", "--json"),
+        flower_ldp("installed", "sbom", "--site", "site", "--output", "out.json", "--json"),
         flower_ldp("audit", "magrr", "--draws", 200, "--json"),
         *(
             flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")
