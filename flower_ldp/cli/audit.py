@@ -61,7 +61,7 @@ def audit(
       binary-response, kary-response, subset-selection, rr-with-prior,
       codebook-response,
       unary-encoding, unary-one-hot, codebook-embedding,
-      laplace, bounded-mean, gaussian, magrr, signds,
+      laplace, bounded-mean, example-mean, example-counts, gaussian, magrr, signds,
       signds-magrr (a round of both), signds-long (crafted long updates),
       codeword, codeword-blocks (a code of about ten blocks),
       account (what releases about client and example tell together),

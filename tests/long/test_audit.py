@@ -42,6 +42,8 @@ from flower_ldp.audit_paths import PATHS
 from flower_ldp.mechanisms import (
     BoundedMean,
     CodebookEmbedding,
+    ExampleCounts,
+    ExampleMean,
     Laplace,
     MagRR,
     RandomSource,
@@ -152,7 +154,18 @@ def test_few_triples_are_enough_for_a_small_epsilon_and_never_more_than_asked() 
     assert reuse_draws(0.1, 10**6, confidence=0.999, differing=1.0) == 200
 
 
-@pytest.mark.parametrize("name", ["laplace", "bounded-mean", "signds-magrr"])
+#: Mechanisms that add noise, as the audit has them at an epsilon of 2.
+ADDING = {
+    "laplace": Laplace(2.0, 10),
+    "bounded-mean": BoundedMean(2.0, 0.0, 1.0),
+    "example-mean": ExampleMean(2.0, 4),
+    "example-counts": ExampleCounts(2.0, (0.0, 1.0, 10.0, 100.0)),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["laplace", "bounded-mean", "example-mean", "example-counts", "signds-magrr"]
+)
 def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> None:
     case = BUILDERS[name](Settings(2.0))
     rng = RandomSource.seeded(6)
@@ -169,7 +182,7 @@ def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> No
             for r, b in reports
         ]
     else:
-        mechanism: Any = Laplace(2.0, 10) if name == "laplace" else BoundedMean(2.0, 0.0, 1.0)
+        mechanism: Any = ADDING[name]
         pair = contrast.pair
         exact = [
             (mechanism.log_prob(r, pair[0]) - mechanism.log_prob(r, pair[1])) / 2.0 for r in reports
