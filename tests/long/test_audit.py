@@ -346,19 +346,22 @@ def test_the_command_as_json() -> None:
     assert reuse["check"] == "three releases, fresh source each"
 
 
-def test_all_leaves_out_a_path_that_has_no_such_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["dpsgd", "dpsgd-release"])
+def test_all_leaves_out_a_path_that_has_no_such_claim(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("opacus")
     monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
-    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd": PATHS["dpsgd"]})
+    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {name: PATHS[name]})
     done = run("all", "--epsilon", "100", "--draws", "100")
     assert done.exit_code == 0
     assert "magrr" in done.stdout
     assert done.stderr == (
-        "warning: dpsgd is left out: dpsgd has no epsilon outside [0.01, 30], got 100\n"
+        f"warning: {name} is left out: {name} has no epsilon outside [0.01, 30], got 100\n"
     )
-    alone = run("dpsgd", "--epsilon", "100")
+    alone = run(name, "--epsilon", "100")
     assert alone.exit_code == 2
-    assert "dpsgd has no epsilon outside" in alone.stderr
+    assert f"{name} has no epsilon outside" in alone.stderr
 
 
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
@@ -450,15 +453,19 @@ def test_without_scipy_the_command_says_what_to_install(monkeypatch: pytest.Monk
 def without_opacus(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("flower_ldp.training")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "flower_ldp.audit_paths.dpsgd", raising=False)
+    for name in ("dpsgd", "dpsgd_release"):
+        monkeypatch.delitem(sys.modules, f"flower_ldp.audit_paths.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "opacus", None)
 
 
-def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["dpsgd", "dpsgd-release"])
+def test_without_torch_the_command_says_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_opacus(monkeypatch)
-    done = run("dpsgd")
+    done = run(name)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "error: an audit of dpsgd needs torch" in done.stderr
+    assert f"error: an audit of {name} needs torch" in done.stderr
     assert "pip install 'flower-ldp[dpsgd]'" in done.stderr
 
 
