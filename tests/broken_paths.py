@@ -151,7 +151,7 @@ def drops_the_batch_of_a_row_that_fails(
 
 
 #: How often :func:`repeats_each_step` takes a step. Of two times many more draws tell.
-REPEATS = 16
+REPEATS = 9
 
 
 def repeats_each_step(context: Context, *given: Any, **settings: Any) -> RecordDict:

@@ -138,7 +138,7 @@ def dpsgd_release(
         served.answer,
         tuple(Contrast(check, pair, _scores, label) for check, pair in pairs.items()),
         [(planted, other), (other, planted)],
-        draws=300,
+        draws=200,
         delta=delta,
         differing=1.0,
     )
