@@ -1,4 +1,4 @@
-"""Planted broken paths: gates that tell by refusing, careless labels, a training of more steps.
+"""Planted broken paths: gates that tell by refusing, careless labels, trainings that are none.
 
 Each is the shipped code but for the one thing that it does wrong. None is reachable from the
 package.
@@ -7,8 +7,8 @@ package.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import numpy as np
@@ -119,6 +119,61 @@ def train_each_batch_four_times(training: PrivateTraining) -> None:
                 for parameter, gradient in zip(optimizer.params, gradients, strict=True):
                     parameter.grad_sample = gradient
                 optimizer.step()
+
+
+def clips_at_twice_the_length(context: Context, *given: Any, **settings: Any) -> RecordDict:
+    """Train for the gate with patients that weigh twice what was accounted for."""
+    from flower_ldp.training import private
+    from flower_ldp.training.gradients import ClippedSums
+
+    def longer(gradients: Any, clip: float, unit: float, places: int) -> ClippedSums:
+        return ClippedSums(gradients, 2 * clip, unit, places)
+
+    with patch.object(private, "ClippedSums", longer):
+        return private.private_training(context, *given, **settings)
+
+
+def drops_the_batch_of_a_row_that_fails(
+    context: Context, *given: Any, **settings: Any
+) -> RecordDict:
+    """Train for the gate with batches that count as zero as a whole if one of their rows does."""
+    from flower_ldp.training import private
+    from flower_ldp.training.rowwise import RowWise
+
+    matrix = RowWise.matrix
+
+    def whole(self: RowWise, weights: Any, rows: Any, *, side_by_side: bool) -> Any:
+        found = matrix(self, weights, rows, side_by_side=side_by_side)
+        return found * found.any(dim=1).all()
+
+    with patch.object(RowWise, "matrix", whole):
+        return private.private_training(context, *given, **settings)
+
+
+#: How often :func:`repeats_each_step` takes a step. Of two times many more draws tell.
+REPEATS = 9
+
+
+def repeats_each_step(context: Context, *given: Any, **settings: Any) -> RecordDict:
+    """Train for the gate with steps that are taken many times, of which one was charged."""
+    from flower_ldp.clients.dpsgd.handover import Handover, current
+    from flower_ldp.training import private
+
+    handover = current(Handover)
+    plan = handover.granted.plan
+    more = replace(plan, steps=REPEATS * plan.steps)
+    handover.granted = replace(handover.granted, plan=more)
+    summed = private._Summed.__call__
+    # Gradients of a linear model are the same after a step.
+    kept: list[Any] = []
+
+    def once(self: Any, weights: Any) -> Any:
+        if not kept:
+            kept.append(summed(self, weights))
+        return kept[0]
+
+    with patch.object(private._Summed, "__call__", once):
+        return private.private_training(context, *given, **settings)
 
 
 def labels_drawn_at_every_ask(

@@ -24,8 +24,7 @@ def print_ledgers(paths: list[Path]) -> None:
     spent = None
     for path in paths:
         with Ledger.open(path, read_only=True) as ledger:
-            # What follows a # is an account's own bookkeeping: plans, and what an example is.
-            for account in (one for one in ledger.data_ids() if "#" not in one):
+            for account in ledger.data_ids():
                 spent = ledger.totals(account)[Unit.EXAMPLE].spent(Unit.EXAMPLE)
                 print(f"ledger of {account}: epsilon {spent.epsilon:g}, delta {spent.delta:g}")
     if spent is not None:

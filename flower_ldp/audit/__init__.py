@@ -10,6 +10,7 @@ from flower_ldp.audit.auditing import AuditResult, audit
 from flower_ldp.audit.bounds import epsilon_lower_bound
 from flower_ldp.audit.builders import BUILDERS, Settings
 from flower_ldp.audit.cases import Case, Contrast, audit_case
+from flower_ldp.audit.count_cases import example_counts, example_mean
 from flower_ldp.audit.embedding_cases import codebook_embedding, unary
 from flower_ldp.audit.long_cases import signds_long
 from flower_ldp.audit.noise_cases import bounded_mean, gaussian, laplace
@@ -38,6 +39,8 @@ __all__ = [
     "codebook_embedding",
     "codebook_response",
     "epsilon_lower_bound",
+    "example_counts",
+    "example_mean",
     "gaussian",
     "kary_response",
     "laplace",

@@ -15,6 +15,7 @@ import numpy as np
 from flower_ldp.audit.account_cases import nested_units
 from flower_ldp.audit.cases import Case
 from flower_ldp.audit.codeword_cases import codeword
+from flower_ldp.audit.count_cases import example_counts, example_mean
 from flower_ldp.audit.embedding_cases import codebook_embedding, unary
 from flower_ldp.audit.long_cases import signds_long
 from flower_ldp.audit.noise_cases import bounded_mean, gaussian, laplace
@@ -33,6 +34,8 @@ from flower_ldp.mechanisms import (
     CodebookEmbedding,
     CodebookResponse,
     Codeword,
+    ExampleCounts,
+    ExampleMean,
     Gaussian,
     KaryResponse,
     Laplace,
@@ -48,6 +51,9 @@ _CLASSES = 10
 _BITS = 4
 #: Codes of a seed: few, since a score knows the favoured codewords of each.
 _CODES = 4
+#: Examples of a sum, and the edges that they are counted between.
+_EXAMPLES = 4
+_EDGES = (0.0, 1.0, 10.0, 100.0)
 #: The client's share of the epsilon of an example, of which the rest is the example's own.
 _CLIENT_SHARE = 0.75
 #: Certain rows, and hesitant ones, of three classes.
@@ -118,6 +124,8 @@ BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
         "codebook-embedding": lambda s: codebook_embedding(CodebookEmbedding(s.epsilon, _CLASSES)),
         "laplace": lambda s: laplace(Laplace(s.epsilon, _CLASSES)),
         "bounded-mean": lambda s: bounded_mean(BoundedMean(s.epsilon, 0.0, 1.0)),
+        "example-mean": lambda s: example_mean(ExampleMean(s.epsilon, _EXAMPLES)),
+        "example-counts": lambda s: example_counts(ExampleCounts(s.epsilon, _EDGES)),
         "gaussian": lambda s: gaussian(Gaussian(s.epsilon, s.delta)),
         "magrr": lambda s: magrr(MagRR(s.epsilon)),
         "signds": lambda s: signds(_signds(s, s.epsilon), s.dimension),

@@ -6,7 +6,8 @@ To add one, write a function that returns its :class:`~flower_ldp.audit.Case` an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 from flower_ldp.audit import Case, Settings
@@ -30,24 +31,42 @@ def _gate(settings: Settings) -> Case:
 
 
 def _dpsgd(settings: Settings) -> Case:
+    with _needing_torch("dpsgd", settings.epsilon):
+        from flower_ldp.audit_paths.dpsgd import dpsgd
+    return dpsgd(settings.epsilon)
+
+
+def _dpsgd_release(settings: Settings) -> Case:
+    with _needing_torch("dpsgd-release", settings.epsilon):
+        from flower_ldp.audit_paths.dpsgd_release import dpsgd_release
+    return dpsgd_release(settings.epsilon)
+
+
+@contextmanager
+def _needing_torch(name: str, epsilon: float) -> Iterator[None]:
+    """Say what to install if the body imports what is not there, and which epsilons there are."""
     try:
-        from flower_ldp.audit_paths.dpsgd import dpsgd  # torch, which nothing else here needs
+        yield
     except ModuleNotFoundError as error:
         if error.name not in _TORCH:
             raise
         raise ModuleNotFoundError(
-            "an audit of dpsgd needs torch and Opacus: pip install 'flower-ldp[dpsgd]'",
+            f"an audit of {name} needs torch and Opacus: pip install 'flower-ldp[dpsgd]'",
             name=error.name,
         ) from error
     low, high = DPSGD_EPSILONS
-    if not low <= settings.epsilon <= high:
+    if not low <= epsilon <= high:
         raise NoSuchClaimError(
-            f"dpsgd has no epsilon outside [{low:g}, {high:g}], got {settings.epsilon:g}"
+            f"{name} has no epsilon outside [{low:g}, {high:g}], got {epsilon:g}"
         )
-    return dpsgd(settings.epsilon)
 
 
 #: Every path that the command line can audit, by name.
 PATHS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
-    {"gate": _gate, "labels": lambda s: labels(s.epsilon), "dpsgd": _dpsgd}
+    {
+        "gate": _gate,
+        "labels": lambda s: labels(s.epsilon),
+        "dpsgd": _dpsgd,
+        "dpsgd-release": _dpsgd_release,
+    }
 )

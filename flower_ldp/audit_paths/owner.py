@@ -14,7 +14,7 @@ from pathlib import Path
 from flwr.app import Context, RecordDict
 
 from flower_ldp.clients import OwnerAdmission, Permit, ReleaseRequest
-from flower_ldp.clients.admission import Handling
+from flower_ldp.clients.admission import GrantedRound, Handling, RoundPermit
 from flower_ldp.policy import Policy, load_policy
 from flower_ldp.policy.files import NODE_CONFIG_KEY, no_environment
 
@@ -45,7 +45,10 @@ class AsDeployed:
 
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         """Admit as the owner does."""
-        return _Deployed(OwnerAdmission().admit(request, context))
+        permit = OwnerAdmission().admit(request, context)
+        if isinstance(permit, RoundPermit):
+            return _DeployedRound(permit, permit.granted)
+        return _Deployed(permit)
 
     def acknowledge(self, message_type: str, context: Context) -> Handling:
         """Acknowledge as the owner does."""
@@ -75,26 +78,58 @@ class _Deployed:
         self.permit.close()
 
 
-class AuditOwner:
-    """Allows every release, and charges each to a ledger of its own that is deleted with it."""
+@dataclass(frozen=True)
+class _DeployedRound:
+    """A round of a plan, which ends where its app fails."""
 
-    def __init__(self) -> None:
+    permit: Permit
+    granted: GrantedRound
+    is_simulation: bool = False
+
+    @property
+    def stored(self) -> bytes | None:
+        return self.permit.stored
+
+    @property
+    def answer_after(self) -> float | None:
+        return self.permit.answer_after
+
+    def failed(self) -> None:
+        self.permit.failed()
+
+    def seal(self, report: bytes) -> None:
+        self.permit.seal(report)
+
+    def close(self) -> None:
+        self.permit.close()
+
+
+class AuditOwner:
+    """Allows every release, and charges each to a ledger of its own that is deleted with it.
+
+    Parameters
+    ----------
+    more : str
+        Further fields of its policy, as YAML.
+    """
+
+    def __init__(self, more: str = "") -> None:
         folder = tempfile.mkdtemp(prefix="flower-ldp-audit-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._path = Path(folder) / "policy.yaml"
-        self._path.write_text(_POLICY, encoding="utf-8")
+        self._path.write_text(_POLICY + more, encoding="utf-8")
 
     @property
     def policy(self) -> Policy:
         """The owner's policy."""
         return load_policy(self._path)
 
-    def context(self) -> Context:
-        """Return the context of a client app on this owner's node."""
+    def context(self, partition: int = 0) -> Context:
+        """Return the context of a client app on this owner's node; a partition has an account."""
         return Context(
             run_id=RUN,
             node_id=NODE,
-            node_config={NODE_CONFIG_KEY: str(self._path), "partition-id": 0},
+            node_config={NODE_CONFIG_KEY: str(self._path), "partition-id": partition},
             state=RecordDict(),
             run_config={},
         )

@@ -61,13 +61,15 @@ def audit(
       binary-response, kary-response, subset-selection, rr-with-prior,
       codebook-response,
       unary-encoding, unary-one-hot, codebook-embedding,
-      laplace, bounded-mean, gaussian, magrr, signds,
+      laplace, bounded-mean, example-mean, example-counts, gaussian, magrr, signds,
       signds-magrr (a round of both), signds-long (crafted long updates),
       codeword, codeword-blocks (a code of about ten blocks),
       account (what releases about client and example tell together),
       gate (an app behind LdpMod, policy, ledger and wire, errors included),
       labels (the store of randomized labels),
-      dpsgd (a training with a canary; without its extra, all leaves it out).
+      dpsgd (a training with a canary),
+      dpsgd-release (the same through LdpMod, policy, ledger and wire, and patients
+      whose rows fail; without their extra, all leaves both out).
 
     The inputs are the worst pair of each mechanism. The bound is Clopper-Pearson's, on an
     event that was chosen on the other half of the draws. Three releases in a row, each with

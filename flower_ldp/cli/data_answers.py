@@ -20,6 +20,7 @@ from pathlib import Path
 
 from flower_ldp.cli.costs import check_count, wrong
 from flower_ldp.cli.output import Report
+from flower_ldp.clients.dpsgd.groups import MOST_ROWS
 from flower_ldp.clients.own_key import own_key
 from flower_ldp.errors import ConfigError
 from flower_ldp.files import replacing
@@ -43,7 +44,7 @@ class CheckOptions:
     remember: Path | None
 
     def __post_init__(self) -> None:
-        check_count("--max-rows", self.max_rows)
+        check_count("--max-rows", self.max_rows, MOST_ROWS)
 
 
 @dataclass

@@ -150,14 +150,14 @@ def _numbers(policy: Policy, report: Report) -> None:
 
 
 def _examples(policy: Policy, report: Report) -> None:
-    """Say what an example is, how many there are, and what plans are set."""
+    """Say what an example is, how many there are and where, and what plans are set."""
     report.facts.update(example=policy.example, examples=policy.examples)
     if policy.example != "row" or policy.examples is not None:
         number = (
             "" if policy.examples is None else f"; there are {policy.examples:,}, a public number"
         )
         report.line(f"An example is a {policy.example}{number}.")
-    plans = []
+    plans, counts = [], []
     for message, allowances in policy.messages.items():
         for mechanism, allowance in allowances.items():
             if allowance.plan is not None:
@@ -166,7 +166,12 @@ def _examples(policy: Policy, report: Report) -> None:
                 text = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
                 report.line(f"{message}: the plan of {mechanism} is {text}.")
                 _plan(policy, message, report)
-    report.facts["plans"] = plans
+            if allowance.examples is not None:
+                counts.append(
+                    {"message": message, "mechanism": mechanism, "examples": allowance.examples}
+                )
+                report.line(f"{message}: {mechanism} is about {allowance.examples:,} examples.")
+    report.facts.update(plans=plans, counts=counts)
 
 
 def _plan(policy: Policy, message: str, report: Report) -> None:

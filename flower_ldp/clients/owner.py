@@ -24,7 +24,9 @@ from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.types import NO_RUN, Kind
 from flower_ldp.clients.admission import Basis, GrantedRound, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.calling import cause_of
+from flower_ldp.clients.dpsgd.ends import PlanEnd
 from flower_ldp.clients.dpsgd.models import ModelPlace
+from flower_ldp.clients.dpsgd.proposals import PROPOSALS
 from flower_ldp.clients.dpsgd.rounds import asked_round
 from flower_ldp.clients.node_config import FirstNames
 from flower_ldp.clients.parts import account_name, charge_kept, kept
@@ -107,12 +109,14 @@ class OwnerAdmission:
         else:
             asked, charge = None, _charge(policy, request, account_of(policy, context))
         try:
+            if asked is not None:
+                asked.end.settle()
             with ledger_of(policy) as ledger:
                 receipt = ledger.unsealed(charge)
         except LedgerError as error:
             raise RefusalError(REFUSED_LEDGER, str(error)) from error
         permit = _permit(policy, receipt, request, context)
-        return permit if asked is None else _round_permit(asked, policy, permit)
+        return permit if asked is None else asked.permit(permit)
 
     def acknowledge(self, message_type: str, context: Context) -> Handling:
         """Count a message that is answered without a release, as long as there may be more.
@@ -140,11 +144,15 @@ class _Round:
     plan: Charge
     granted: GrantedRound
     place: ModelPlace
+    end: PlanEnd
+
+    def permit(self, permit: Permit) -> Permit:
+        """Return the permit to send this round's model."""
+        return self.place.permit(permit, self.granted, self.end)
 
 
 def _asked(policy: Policy, request: ReleaseRequest, context: Context) -> _Round:
     granted, asked = asked_round(policy, request, context.run_id)
-    place = ModelPlace.beside(policy.ledger, request)
     account = account_of(policy, context)
     basis = asked.basis or Basis((), "")
     policy.check(request.message_type, basis.events, example=policy.example)
@@ -160,41 +168,38 @@ def _asked(policy: Policy, request: ReleaseRequest, context: Context) -> _Round:
         rounds=None,
         example=policy.example,
     )
-    return _Round(charge, plan, granted, place)
+    place = ModelPlace.beside(policy.ledger, request)
+    end = PlanEnd.beside(policy.ledger, charge.data_id, lambda: _end(policy, charge))
+    return _Round(charge, plan, granted, place, end)
 
 
 def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
     """Charge a round of private training, and with its first one the plan."""
     asked = _asked(policy, request, context)
+    charge, plan, limits, numbers = asked.charge, asked.plan, policy.limits(), policy.numbers()
     try:
+        asked.end.settle()
         with ExitStack() as stack:
             ledger = stack.enter_context(ledger_of(policy))
+            # One that is in the ledger was enough, and it takes seconds to say so.
+            if ledger.is_new_plan(charge, plan, limits, numbers):
+                PROPOSALS.check((policy.ledger, context.run_id), asked.granted.plan)
             receipt = charge_kept(
-                ledger,
-                asked.charge,
-                policy.limits(),
-                "",
-                asked.plan,
-                numbers=policy.numbers(),
-                repeats=policy.repeats,
+                ledger, charge, limits, "", plan, numbers=numbers, repeats=policy.repeats
             )
             if receipt.report is None:
                 stack.pop_all()
     except LedgerError as error:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
-    return _round_permit(asked, policy, _permit(policy, receipt, request, context, ledger))
+    return asked.permit(_permit(policy, receipt, request, context, ledger))
 
 
-def _round_permit(asked: _Round, policy: Policy, permit: Permit) -> Permit:
-    charge = asked.charge
-
-    def ended() -> None:
-        with ledger_of(policy) as found:
-            # In run 0, where no message can take its name.
-            name, run = f"end of run {charge.run_id}", charge.run_id
-            found.end_plan(replace(charge, run_id=NO_RUN, during=run, message_id=name))
-
-    return asked.place.permit(permit, asked.granted, ended)
+def _end(policy: Policy, charge: Charge) -> None:
+    """Use up what rounds the plan of one has left."""
+    with ledger_of(policy) as ledger:
+        # In run 0, where no message can take its name.
+        name, run = f"end of run {charge.run_id}", charge.run_id
+        ledger.end_plan(replace(charge, run_id=NO_RUN, during=run, message_id=name))
 
 
 def _line(event: PrivacyEvent) -> str:
@@ -257,11 +262,14 @@ class LedgerPermit:
         Proof of the charge, with the report of an earlier delivery if there was one.
     ledger : Ledger, optional
         Open, for the report; without it the policy's is opened.
+    examples : int, optional
+        How many examples the release is about, by the policy.
     """
 
     handling: OwnerHandling
     receipt: Receipt
     ledger: Ledger | None = None
+    examples: int | None = None
 
     @property
     def stored(self) -> bytes | None:
@@ -277,11 +285,6 @@ class LedgerPermit:
     def answer_after(self) -> float | None:
         """The policy's fixed moment for this type of message, in seconds."""
         return self.handling.answer_after
-
-    @property
-    def examples(self) -> int | None:
-        """How many examples there are, by the policy."""
-        return self.handling.policy.examples
 
     @property
     def example(self) -> str:
@@ -334,7 +337,7 @@ def _charged(
     rested = basis.events if basis else ()
     example = policy.example if request.per_example else "row"
     policy.check(request.message_type, request.events, basis=rested, example=example)
-    if request.per_example and policy.examples is None:
+    if request.per_example and _examples(policy, request) is None:
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
     account = account_of(policy, context)
     charge = _charge(policy, request, account)
@@ -391,7 +394,13 @@ def _permit(
     ledger: Ledger | None = None,
 ) -> LedgerPermit:
     handling = OwnerHandling(policy, account_of(policy, context), request.message_type)
-    return LedgerPermit(handling, receipt, ledger)
+    return LedgerPermit(handling, receipt, ledger, _examples(policy, request))
+
+
+def _examples(policy: Policy, request: ReleaseRequest) -> int | None:
+    """Return how many examples a release is about: of its first mechanism, as it has but one."""
+    mechanism = request.events[0].mechanism if request.events else ""
+    return policy.examples_for(request.message_type, mechanism)
 
 
 def _rests(charge: Charge, basis: Basis) -> Charge:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from flower_ldp.errors import quoted
 from flower_ldp.privacy import PrivacyEvent, Unit
 
-#: The most rounds, and the most steps in a round.
-MOST_ROUNDS, MOST_STEPS = 10**6, 10**6
+#: The most rounds, the most steps in a round, and the most in all, which is what is accounted for.
+MOST_ROUNDS, MOST_STEPS, MOST_IN_ALL = 10**6, 10**6, 10**8
 _MOST_NAME = 100
 
 
@@ -28,7 +28,7 @@ class TrainingPlan:
     rounds : int
         Models that leave; in [1, 10^6].
     steps : int
-        Noisy steps that each of them takes; in [1, 10^6].
+        Noisy steps that each of them takes; in [1, 10^6], and 10^8 in all rounds.
     rate : float
         Probability that an example takes part in a step; in [1e-9, 1].
     noise : float
@@ -60,6 +60,10 @@ class TrainingPlan:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise ValueError(f"{name} must be an integer in [1, {most}], got {quoted(value)}")
+        if self.rounds * self.steps > MOST_IN_ALL:
+            raise ValueError(
+                f"rounds * steps must be at most {MOST_IN_ALL:,}, got {self.rounds * self.steps:,}"
+            )
         for name, (low, high) in _INTERVALS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):

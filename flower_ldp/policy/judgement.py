@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Literal
@@ -35,8 +35,9 @@ from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.yaml_source import Section
 
 _SECONDS_PER_DAY = 86_400.0
-#: The mechanism that an owner may set a plan for.
+#: The mechanism that an owner may set a plan for, and all that divide by a number of examples.
 PLANNED = "dpsgd"
+_DIVIDING = (PLANNED, "example_mean")
 
 
 class Policy(Section):
@@ -74,7 +75,8 @@ class Policy(Section):
         What one example is. Where it is a patient, of whom there may be many rows, a release that
         is private per row is refused.
     examples : int, optional
-        How many there are: a public number. Private training through the gate needs it.
+        How many there are: a public number. Private training through the gate needs it. An
+        allowance may have a number of its own.
     apps : mapping of str to App
         By the digest of their bundles, the apps that the owner has read: on the guarded node
         claims about single records rest on these alone.
@@ -100,37 +102,47 @@ class Policy(Section):
 
     @model_validator(mode="after")
     def _allowances_have_budgets(self) -> Policy:
-        for message_type, allowances in self.messages.items():
-            for mechanism, allowance in allowances.items():
-                if allowance.unit not in self.budgets:
-                    raise PydanticCustomError(
-                        "unbudgeted",
-                        "must be a unit with a budget",
-                        {"at": ("messages", message_type, mechanism, "unit")},
-                    )
+        for message_type, mechanism, allowance in self._allowances():
+            if allowance.unit not in self.budgets:
+                raise PydanticCustomError(
+                    "unbudgeted",
+                    "must be a unit with a budget",
+                    {"at": ("messages", message_type, mechanism, "unit")},
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _numbers_of_examples_are_used(self) -> Policy:
+        for message_type, mechanism, allowance in self._allowances():
+            used = mechanism in _DIVIDING and allowance.unit == "example"
+            if allowance.examples is not None and not used:
+                raise PydanticCustomError(
+                    "uncounted",
+                    "belongs to dpsgd and example_mean with unit: example",
+                    {"at": ("messages", message_type, mechanism, "examples")},
+                )
         return self
 
     @model_validator(mode="after")
     def _plans_have_examples(self) -> Policy:
-        for message_type, allowances in self.messages.items():
-            for mechanism, allowance in allowances.items():
-                if allowance.plan is None:
-                    continue
-                place = ("messages", message_type, mechanism, "plan")
-                if mechanism != PLANNED or allowance.unit != "example":
-                    raise PydanticCustomError(
-                        "unplanned", "belongs to dpsgd with unit: example", {"at": place}
-                    )
-                try:
-                    _own_plan(allowance)
-                except ValueError as error:
-                    raise PydanticCustomError(
-                        "plan", "{told}", {"told": str(error), "at": place[:-1]}
-                    ) from error
-                if self.examples is None:
-                    raise PydanticCustomError(
-                        "uncounted", "must stand beside examples: how many there are", {"at": place}
-                    )
+        for message_type, mechanism, allowance in self._allowances():
+            if allowance.plan is None:
+                continue
+            place = ("messages", message_type, mechanism, "plan")
+            if mechanism != PLANNED or allowance.unit != "example":
+                raise PydanticCustomError(
+                    "unplanned", "belongs to dpsgd with unit: example", {"at": place}
+                )
+            try:
+                _own_plan(allowance)
+            except ValueError as error:
+                raise PydanticCustomError(
+                    "plan", "{told}", {"told": str(error), "at": place[:-1]}
+                ) from error
+            if self.examples_for(message_type, mechanism) is None:
+                raise PydanticCustomError(
+                    "uncounted", "must stand beside examples: how many there are", {"at": place}
+                )
         return self
 
     @property
@@ -184,8 +196,7 @@ class Policy(Section):
             With ``REFUSED_POLICY``: there is no plan, another is proposed than the owner's, how
             many examples there are is not stated, or delta is not below one over that number.
         """
-        listed = next((had for name, had in self.messages.items() if name == message_type), {})
-        allowance = next((had for name, had in listed.items() if name == PLANNED), None)
+        allowance = self._allowance(message_type, PLANNED)
         own = None if allowance is None else _own_plan(allowance)
         plan = own if proposed is None else proposed
         if plan is None:
@@ -194,11 +205,35 @@ class Policy(Section):
             )
         if own is not None and replace(plan, name="") != own:
             raise _refusal(f"the plan is {own.terms()}, and {plan.terms()} is proposed")
-        if self.examples is None:
+        examples = self.examples_for(message_type, PLANNED)
+        if examples is None:
             raise _refusal("private training needs examples in the policy: how many there are")
-        if as_fraction(plan.delta) * self.examples >= 1:
-            raise _refusal(f"delta {plan.delta:g} must be below 1/{self.examples:,}")
+        if as_fraction(plan.delta) * examples >= 1:
+            raise _refusal(f"delta {plan.delta:g} must be below 1/{examples:,}")
         return plan
+
+    def examples_for(self, message_type: str, mechanism: str) -> int | None:
+        """Return how many examples a mechanism is about in a type of message; None if not said.
+
+        Parameters
+        ----------
+        message_type : str
+            As ``"evaluate"``, which may look at another part of the data than training does.
+        mechanism : str
+            As ``"example_mean"``.
+        """
+        allowance = self._allowance(message_type, mechanism)
+        own = None if allowance is None else allowance.examples
+        return self.examples if own is None else own
+
+    def _allowances(self) -> Iterator[tuple[str, str, Allowance]]:
+        for message_type, allowances in self.messages.items():
+            for mechanism, allowance in allowances.items():
+                yield message_type, mechanism, allowance
+
+    def _allowance(self, message_type: str, mechanism: str) -> Allowance | None:
+        listed = next((had for name, had in self.messages.items() if name == message_type), {})
+        return next((had for name, had in listed.items() if name == mechanism), None)
 
     def check(
         self,

@@ -120,6 +120,9 @@ class Allowance(Section):
         declares: it is not charged to them. What holds for examples holds for their labels.
     plan : RoundsPlan, optional
         Of ``dpsgd``: the one plan that is accepted, at the epsilon and delta of the allowance.
+    examples : int, optional
+        Of ``dpsgd`` and ``example_mean``: how many examples it is about here, if that is another
+        number than the policy's.
     """
 
     epsilon: Epsilon
@@ -127,6 +130,7 @@ class Allowance(Section):
     unit: UnitName = "client"
     post_processing: Sequence[Literal["example", "label"]] = ()
     plan: Annotated[RoundsPlan | None, NotEmpty] = None
+    examples: Annotated[Number | None, NotEmpty] = None
 
     @model_validator(mode="after")
     def _finer_units(self) -> Allowance:

@@ -18,6 +18,7 @@ from flower_ldp.training.private import check_groups, sent_tensors
 from flower_ldp.training.rows import Data, Examples, Rows
 
 Right = Callable[..., torch.Tensor]
+#: Rows that are held at a time.
 _MANY = 1_024
 
 
@@ -70,7 +71,8 @@ def private_accuracy(
     ReleaseError
         If no evaluation was charged for this message, or it was counted before.
     ValueError
-        If the model is not one of the arrays that were sent.
+        If the model is not one of the arrays that were sent, or ``max_rows`` is outside its
+        interval.
     """
     del context  # the evaluation is found by the gate's own means
     handover = current(CountHandover)
@@ -83,7 +85,8 @@ def private_accuracy(
     asked.check(state)
     side_by_side = asked.values.side_by_side(state)
     examples, rng = Examples(len(data), groups, max_rows), RandomSource.from_os()
-    total, many = 0, min(_MANY, handover.mechanism.examples)
+    total = 0
+    many = max(1, min(_MANY // examples.max_rows, handover.mechanism.examples))
     with unknown_seed():
         for start in range(0, len(examples), many):
             drawn = [

@@ -66,7 +66,8 @@ def private_training(
     groups : iterable of hashable, optional
         Of each row, whose it is, where an example is a patient. A row without one counts as zero.
     max_rows : int
-        Rows of a patient that count in a step; drawn anew for each.
+        Rows of a patient that count in a step, drawn anew for each; in [1, 1,000]. Every patient
+        fills as many places, so it is memory and time.
 
     Returns
     -------
@@ -79,7 +80,8 @@ def private_training(
         If no round was charged for this message, its steps were used before, or the policy says
         that an example is a patient and there are no groups.
     ValueError
-        If the model is not one of the arrays that were sent, or has buffers that training changes.
+        If the model is not one of the arrays that were sent, or has buffers that training changes,
+        or ``max_rows`` is outside its interval.
     """
     del context  # the round is found by the gate's own means
     handover = current(Handover)

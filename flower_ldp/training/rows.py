@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from flower_ldp.clients.calling import cause_of
-from flower_ldp.clients.dpsgd.groups import by_group
+from flower_ldp.clients.dpsgd.groups import MOST_ROWS, by_group
+from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.own_log import say
@@ -107,7 +108,7 @@ class Examples:
         Of each row, whose it is; without it each row is an example. A row without a group (None,
         an empty text, NaN, or none given) belongs to nobody.
     max_rows : int
-        Rows of an example that count in a step, at least 1.
+        Rows of an example that count in a step; in [1, 1,000].
     at_least : int
         n, by the owner's policy. Where fewer are found, the others are examples without a row, so
         that how many there are to draw from does not tell that one has lost its rows.
@@ -115,7 +116,7 @@ class Examples:
     Raises
     ------
     ValueError
-        If ``max_rows`` is no integer of at least 1.
+        If ``max_rows`` is no integer in [1, 1,000].
     """
 
     def __init__(
@@ -125,8 +126,11 @@ class Examples:
         max_rows: int = 1,
         at_least: int = 0,
     ) -> None:
-        if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
-            raise ValueError(f"max_rows must be an integer of at least 1, got {max_rows!r}")
+        whole = isinstance(max_rows, int) and not isinstance(max_rows, bool)
+        if not (whole and 1 <= max_rows <= MOST_ROWS):
+            raise ValueError(
+                f"max_rows must be an integer in [1, {MOST_ROWS:,}], got {quoted(max_rows)}"
+            )
         self.max_rows = 1 if groups is None else max_rows
         self._at_least = at_least
         self._rows = (

@@ -42,6 +42,8 @@ from flower_ldp.audit_paths import PATHS
 from flower_ldp.mechanisms import (
     BoundedMean,
     CodebookEmbedding,
+    ExampleCounts,
+    ExampleMean,
     Laplace,
     MagRR,
     RandomSource,
@@ -152,7 +154,18 @@ def test_few_triples_are_enough_for_a_small_epsilon_and_never_more_than_asked() 
     assert reuse_draws(0.1, 10**6, confidence=0.999, differing=1.0) == 200
 
 
-@pytest.mark.parametrize("name", ["laplace", "bounded-mean", "signds-magrr"])
+#: Mechanisms that add noise, as the audit has them at an epsilon of 2.
+ADDING = {
+    "laplace": Laplace(2.0, 10),
+    "bounded-mean": BoundedMean(2.0, 0.0, 1.0),
+    "example-mean": ExampleMean(2.0, 4),
+    "example-counts": ExampleCounts(2.0, (0.0, 1.0, 10.0, 100.0)),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["laplace", "bounded-mean", "example-mean", "example-counts", "signds-magrr"]
+)
 def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> None:
     case = BUILDERS[name](Settings(2.0))
     rng = RandomSource.seeded(6)
@@ -169,7 +182,7 @@ def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> No
             for r, b in reports
         ]
     else:
-        mechanism: Any = Laplace(2.0, 10) if name == "laplace" else BoundedMean(2.0, 0.0, 1.0)
+        mechanism: Any = ADDING[name]
         pair = contrast.pair
         exact = [
             (mechanism.log_prob(r, pair[0]) - mechanism.log_prob(r, pair[1])) / 2.0 for r in reports
@@ -333,19 +346,22 @@ def test_the_command_as_json() -> None:
     assert reuse["check"] == "three releases, fresh source each"
 
 
-def test_all_leaves_out_a_path_that_has_no_such_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["dpsgd", "dpsgd-release"])
+def test_all_leaves_out_a_path_that_has_no_such_claim(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("opacus")
     monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
-    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd": PATHS["dpsgd"]})
+    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {name: PATHS[name]})
     done = run("all", "--epsilon", "100", "--draws", "100")
     assert done.exit_code == 0
     assert "magrr" in done.stdout
     assert done.stderr == (
-        "warning: dpsgd is left out: dpsgd has no epsilon outside [0.01, 30], got 100\n"
+        f"warning: {name} is left out: {name} has no epsilon outside [0.01, 30], got 100\n"
     )
-    alone = run("dpsgd", "--epsilon", "100")
+    alone = run(name, "--epsilon", "100")
     assert alone.exit_code == 2
-    assert "dpsgd has no epsilon outside" in alone.stderr
+    assert f"{name} has no epsilon outside" in alone.stderr
 
 
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
@@ -437,15 +453,19 @@ def test_without_scipy_the_command_says_what_to_install(monkeypatch: pytest.Monk
 def without_opacus(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("flower_ldp.training")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "flower_ldp.audit_paths.dpsgd", raising=False)
+    for name in ("dpsgd", "dpsgd_release"):
+        monkeypatch.delitem(sys.modules, f"flower_ldp.audit_paths.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "opacus", None)
 
 
-def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["dpsgd", "dpsgd-release"])
+def test_without_torch_the_command_says_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_opacus(monkeypatch)
-    done = run("dpsgd")
+    done = run(name)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "error: an audit of dpsgd needs torch" in done.stderr
+    assert f"error: an audit of {name} needs torch" in done.stderr
     assert "pip install 'flower-ldp[dpsgd]'" in done.stderr
 
 

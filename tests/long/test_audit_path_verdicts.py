@@ -21,9 +21,12 @@ from flower_ldp.privacy import Unit
 from tests.broken import each_unit_by_itself, signds_counting_equals_twice
 from tests.broken_paths import (
     SaysHowLong,
+    clips_at_twice_the_length,
+    drops_the_batch_of_a_row_that_fails,
     labels_drawn_at_every_ask,
     labels_with_one_noise,
     refuses_long_updates,
+    repeats_each_step,
     train_each_batch_four_times,
 )
 from tests.extras import extra
@@ -31,6 +34,7 @@ from tests.long.test_audit_verdicts import CONFIDENCE, sources_seeded_from
 
 pytest.importorskip("scipy")  # the audit's bounds
 paths = extra("flower_ldp.audit_paths.dpsgd")
+release = extra("flower_ldp.audit_paths.dpsgd_release")
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 
@@ -40,6 +44,8 @@ SELECTION, MAGNITUDE = SignDS(0.75, 0.2), MagRR(0.25)
 TELLING = 100
 #: And at 0.999, where it is 1.12. An audit asks for more; what is broken here tells all.
 FEWEST = 54
+#: Plans of private training under each canary: each is a round through the gate.
+PLANS = 70
 
 
 @pytest.fixture(autouse=True)
@@ -90,8 +96,8 @@ def asked_twice(case: Case) -> Case:
     return replace(case, contrasts=tuple(contrasts))
 
 
-def drawn_once(case: Case) -> Case:
-    """Draw under each input once, where contrasts have an input in common.
+def drawn_once(case: Case, draws: int = TELLING) -> Case:
+    """Draw under each input so often, where contrasts have an input in common.
 
     Each contrast's bound holds by itself, whatever the others are made from.
     """
@@ -99,7 +105,7 @@ def drawn_once(case: Case) -> Case:
     asked: Counter[int] = Counter()
 
     def draw(value: Any, rng: RandomSource) -> Any:
-        mine, place = told.setdefault(id(value), []), asked[id(value)] % TELLING
+        mine, place = told.setdefault(id(value), []), asked[id(value)] % draws
         asked[id(value)] += 1
         if place == len(mine):
             mine.append(case.draw(value, rng))
@@ -201,6 +207,43 @@ def test_steps_beyond_those_accounted_for_are_refuted() -> None:
     case = paths.dpsgd(1.0, delta=0.5, trainer=train_each_batch_four_times)
     (found,) = tried(replace(case, contrasts=case.contrasts[:1]), 340)
     assert found.refuted
+
+
+@pytest.mark.usefixtures("_of_few")
+def test_private_training_through_the_gate_is_not_refuted() -> None:
+    """Of a patient who fails no more is seen than of one who is left out."""
+    case = release.dpsgd_release(1.0)
+    # Each plan is a ledger's work: one round of each, and of what fails two kinds are enough.
+    ways, _, left_out, raises, _, shaped = case.contrasts
+    short = drawn_once(replace(case, contrasts=(ways, left_out, raises, shaped)), PLANS)
+    results = tried(short, PLANS)
+    assert not any(result.refuted for result in results)
+    # So many draws would tell what is certain.
+    assert all(result.claimed == 1.0 < result.reach for result in results)
+
+
+@pytest.mark.usefixtures("_of_few")
+@pytest.mark.parametrize(
+    ("trainer", "plans"), [(clips_at_twice_the_length, 140), (repeats_each_step, 80)]
+)
+def test_private_training_that_moves_too_far_is_refuted(
+    trainer: Callable[..., Any], plans: int
+) -> None:
+    # At so large a delta fewer draws tell.
+    case = release.dpsgd_release(1.0, delta=0.45, patients=2, trainer=trainer)
+    (found,) = tried(replace(case, contrasts=case.contrasts[:1]), plans, confidence=0.99)
+    assert found.refuted
+
+
+@pytest.mark.usefixtures("_of_few")
+def test_private_training_that_drops_a_batch_for_a_row_is_refuted() -> None:
+    # The more others there are, the farther the model moves when they are dropped.
+    trainer = drops_the_batch_of_a_row_that_fails
+    case = release.dpsgd_release(1.0, delta=0.1, patients=9, trainer=trainer)
+    raises, not_finite, _ = case.contrasts[3:]
+    failing = drawn_once(replace(case, contrasts=(raises, not_finite)), 60)
+    results = tried(failing, 60, confidence=0.99)
+    assert [result.refuted for result in results] == [True, True]
 
 
 def test_an_account_that_leaves_the_coarser_unit_out_is_refuted() -> None:

@@ -25,7 +25,7 @@ from flower_ldp.audit import (
     signds,
 )
 from flower_ldp.audit.power import power
-from flower_ldp.mechanisms import RandomSource, SignDS
+from flower_ldp.mechanisms import ExampleCounts, RandomSource, SignDS
 from tests.broken import (
     argmax_of_noisy_label,
     argmax_probabilities,
@@ -67,6 +67,8 @@ def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
         ("codebook-response", 1.0, 100_000, 0.8),
         ("laplace", 1.0, 50_000, 0.8),
         ("bounded-mean", 1.0, 3_000, 0.55),
+        ("example-mean", 1.0, 1_500, 0.3),
+        ("example-counts", 1.0, 1_500, 0.1),
         ("gaussian", 2.0, 3_000, 0.4),
         ("unary-encoding", 1.0, 60_000, 0.7),
         ("unary-one-hot", 1.0, 60_000, 0.85),
@@ -120,6 +122,13 @@ def first_of(case: Case, draw: Callable[..., Any], seed: int, draws: int = TELLI
         confidence=1 - 1e-3 / case.checks,
         sources=sources_seeded_from(seed),
     )
+
+
+def test_counts_with_noise_for_one_interval_alone_are_refuted() -> None:
+    """An example that moves leaves one interval and comes into another: both counts move."""
+    case = BUILDERS["example-counts"](Settings(1.0))
+    short = ExampleCounts(2.0, (0.0, 1.0, 10.0, 100.0)).randomize
+    assert first_of(case, short, 3, 2_000).refuted
 
 
 @pytest.mark.parametrize("name", ["signds", "signds-magrr"])

@@ -127,7 +127,7 @@ COUNTS = {
     "example_mean": Row(
         Why("the app's release states its price, which no server proposes"),
         IN_APP,
-        Why("discrete Laplace noise, as bounded-mean draws it, which is audited"),
+        ("example-mean",),
         NO_CHOICE,
         Why("an argument of the app's release: no section asks for it"),
         "dpsgd_release.md",
@@ -135,7 +135,7 @@ COUNTS = {
     "example_counts": Row(
         AT_HOME,
         AT_HOME,
-        Why("discrete Laplace noise, as bounded-mean draws it, which is audited"),
+        ("example-counts",),
         NO_CHOICE,
         Why("arguments of a function in the app: no section asks for it"),
         "dpsgd_release.md",
@@ -177,7 +177,7 @@ LABELS = {
         Why("for experiments that compare with central privacy"),
         "label_dp.md",
     ),
-    "dpsgd": Row(BY_PLAN, IN_APP, ("dpsgd",), "dpsgd", "dpsgd.yaml", "dpsgd.md"),
+    "dpsgd": Row(BY_PLAN, IN_APP, ("dpsgd", "dpsgd-release"), "dpsgd", "dpsgd.yaml", "dpsgd.md"),
 }
 SPLIT_LEARNING = {
     "embedding_dp": Row(

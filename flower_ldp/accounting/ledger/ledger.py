@@ -35,7 +35,13 @@ from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.file_checks import check_way
 from flower_ldp.accounting.ledger.limits import check_given_again, check_limits, check_numbers
-from flower_ldp.accounting.ledger.plans import check_round, example_marks, rounds_left
+from flower_ldp.accounting.ledger.plans import (
+    check_round,
+    example_marks,
+    is_bookkeeping,
+    plan_is_new,
+    rounds_left,
+)
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger.sums import Snapshot
@@ -258,6 +264,34 @@ class Ledger:
             at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)
 
+    def is_new_plan(
+        self,
+        charge: Charge,
+        plan: Charge,
+        limits: Sequence[Limit],
+        numbers: Sequence[NumberLimit] = (),
+    ) -> bool:
+        """Return whether a round would be charged together with its plan; nothing is written.
+
+        For what takes long to find out about a plan: worth it only if the charge would go on.
+
+        Parameters
+        ----------
+        charge, plan : Charge
+            The round, and what it rests on.
+        limits, numbers
+            As :meth:`charge` has them.
+
+        Raises
+        ------
+        BudgetExhausted, RefusalError, LedgerError
+            As :meth:`charge` would be refused now.
+        """
+        with self._session.transaction(READ) as db:
+            head = self._session.head()
+            at = self._clock_at(head).of_a_charge
+            return plan_is_new(db, head, charge, plan, limits, numbers, at)
+
     def end_plan(self, charge: Charge) -> None:
         """Use up the rounds that a plan has left, so that nothing more leaves by it.
 
@@ -397,11 +431,14 @@ class Ledger:
             return entries.has(db, data_id, run_id, message_id)
 
     def data_ids(self) -> list[str]:
-        """Return the names of all accounts that were ever charged, parts included, sorted."""
+        """Return the names of all accounts that were ever charged, parts included, sorted.
+
+        What the ledger keeps for itself, as the rounds of a plan, is none of them.
+        """
         with self._session.transaction(READ) as db:
             self._session.head()
             every = rows.totals_between(db, rows.FIRST, ("0", ""))
-            return [name for (_, name), _ in every if is_account(name)]
+            return [name for (_, name), _ in every if is_account(name) and not is_bookkeeping(name)]
 
     def accounts(self) -> dict[str, int]:
         """Return the names of all data that was ever charged, and in how many parts."""

@@ -15,19 +15,24 @@ mark, an entry of no cost for the part ``data#patients:unit/mark``.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from flower_ldp.accounting.books import CONDITIONAL, DIRECT, RELEASES, Place
-from flower_ldp.accounting.ledger import rows
+from flower_ldp.accounting.ledger import entries, rows
+from flower_ldp.accounting.ledger import repeats as repeated
+from flower_ldp.accounting.ledger.limits import check_limits, check_numbers
+from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.sums import Snapshot
-from flower_ldp.accounting.ledger.types import NO_RUN, Charge
+from flower_ldp.accounting.ledger.types import NO_RUN, Charge, Limit, NumberLimit
 from flower_ldp.errors import BudgetExhausted, RefusalError
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import REFUSED_POLICY
 
 #: Begins the layouts of plans, by what one example is.
 _LAYOUTS: Mapping[str, str] = MappingProxyType({"patient": "patients", "row": "rows"})
+#: End the names of parts that are the ledger's own.
+_ROUNDS, _MARK = "/rounds", ":unit/mark"
 
 
 def rounds_part(example: str, plan: str) -> str:
@@ -40,7 +45,19 @@ def rounds_part(example: str, plan: str) -> str:
     plan : str
         The plan's digest.
     """
-    return f"{_LAYOUTS[example]}:{plan}/rounds"
+    return f"{_LAYOUTS[example]}:{plan}{_ROUNDS}"
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Return whether an account holds rounds of a plan, or a mark, and nothing that was spent.
+
+    Parameters
+    ----------
+    name : str
+        Of an account, or of a part of it.
+    """
+    kind, colon, _ = Place.of(name).layout.partition(":")
+    return bool(colon) and kind in _LAYOUTS.values() and name.endswith((_ROUNDS, _MARK))
 
 
 def rounds_left(db: sqlite3.Connection, charge: Charge) -> int:
@@ -67,6 +84,36 @@ def check_round(db: sqlite3.Connection, charge: Charge, basis: Charge | None) ->
         raise BudgetExhausted(
             f"{charge.data_id}: all {charge.rounds:,} rounds of the plan are used"
         )
+
+
+def plan_is_new(
+    db: sqlite3.Connection,
+    head: Head,
+    charge: Charge,
+    basis: Charge,
+    limits: Sequence[Limit],
+    numbers: Sequence[NumberLimit],
+    at: Callable[[], int],
+) -> bool:
+    """Return whether a round would be charged with its plan: the plan was not charged before.
+
+    Raises
+    ------
+    RefusalError, BudgetExhausted
+        What the charge itself would be refused with. Nothing is written.
+    """
+    known = entries.find(db, head, charge)
+    if known is not None:
+        repeated.answer(db, known, charge)
+        return False
+    moment = at()
+    check_round(db, charge, basis)
+    unpaid = repeated.unpaid(db, head, basis, charge)
+    for one in unpaid:
+        example_marks(db, one)
+        check_limits(db, one, limits, moment)
+        check_numbers(db, one, numbers, moment)
+    return len(unpaid) > 1
 
 
 def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:
@@ -102,7 +149,7 @@ def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:
             f"{place.account} has charges per row already, which bound nothing per patient",
         )
     mark = Charge(
-        data_id=f"{start}unit/mark",
+        data_id=f"{start[:-1]}{_MARK}",
         run_id=NO_RUN,
         message_id="an example is a patient",
         message_type=charge.message_type,

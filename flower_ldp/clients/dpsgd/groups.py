@@ -9,6 +9,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+#: The most rows of an example that count in a step: every example fills as many places.
+MOST_ROWS = 1_000
+
 
 def by_group(groups: Iterable[Hashable], rows: int) -> list[NDArray[np.int64]]:
     """Return the rows of each group.

@@ -14,12 +14,11 @@ import hmac
 import json
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from flower_ldp.clients.admission import GrantedRound, Permit, ReleaseRequest
-from flower_ldp.clients.calling import cause_of
+from flower_ldp.clients.dpsgd.ends import PlanEnd
 from flower_ldp.clients.own_key import own_key
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.files import make_whole, sync_folder
@@ -112,9 +111,7 @@ class ModelPlace:
             raise LedgerError(f"the model cannot be kept in {self.file}: {error}") from error
         return self.code(model)
 
-    def permit(
-        self, permit: Permit, granted: GrantedRound, ended: Callable[[], None]
-    ) -> ModelPermit:
+    def permit(self, permit: Permit, granted: GrantedRound, end: PlanEnd) -> ModelPermit:
         """Return the permit to send this model.
 
         Parameters
@@ -123,8 +120,8 @@ class ModelPlace:
             Of the round, by the ledger, which keeps the code.
         granted : GrantedRound
             What was charged.
-        ended : callable
-            Ends the plan.
+        end : PlanEnd
+            Of the plan.
 
         Raises
         ------
@@ -133,7 +130,7 @@ class ModelPlace:
         """
         stored = permit.stored
         return ModelPermit(
-            permit, self, granted, ended, None if stored is None else self.kept(stored)
+            permit, self, granted, end, None if stored is None else self.kept(stored)
         )
 
 
@@ -144,7 +141,7 @@ class ModelPermit:
     permit: Permit
     place: ModelPlace
     granted: GrantedRound
-    ended: Callable[[], None]
+    end: PlanEnd
     stored: bytes | None
 
     @property
@@ -161,13 +158,18 @@ class ModelPermit:
         """Count a failure of the app's and end the plan: no epsilon covers how it failed."""
         self.permit.failed()
         say(_log, logging.ERROR, "the plan of private training ends: its app failed as a whole")
-        try:
-            self.ended()
-        except Exception as error:
-            say(_log, logging.ERROR, "the plan could not be ended\n%s", cause_of(error))
+        self.end.come()
 
     def seal(self, report: bytes) -> None:
-        """Keep a model before it leaves."""
+        """Keep a model before it leaves.
+
+        Raises
+        ------
+        LedgerError
+            If it cannot be kept, or the plan has ended and that cannot be kept.
+        """
+        if self.end.is_lost:
+            raise LedgerError("the plan has ended, which could be written nowhere: nothing leaves")
         self.permit.seal(self.place.keep(report))
 
     def close(self) -> None:

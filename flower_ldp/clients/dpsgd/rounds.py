@@ -6,18 +6,19 @@ import hashlib
 import json
 from dataclasses import replace
 
-from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger.plans import rounds_part
 from flower_ldp.clients.admission import Basis, GrantedRound, ReleaseRequest
-from flower_ldp.errors import RefusalError
 from flower_ldp.policy import Policy
-from flower_ldp.refusals import REFUSED_POLICY
+from flower_ldp.policy.judgement import PLANNED
 
 
 def asked_round(
     policy: Policy, request: ReleaseRequest, run: int
 ) -> tuple[GrantedRound, ReleaseRequest]:
     """Return the round that a policy grants, and the request with its plan filled in.
+
+    Whether the plan's noise is enough takes seconds to compute, and is not asked here
+    (:mod:`~flower_ldp.clients.dpsgd.proposals`).
 
     Parameters
     ----------
@@ -31,16 +32,12 @@ def asked_round(
     Raises
     ------
     RefusalError
-        With ``REFUSED_POLICY`` if there is no plan, it is another than the owner's, or its noise
-        is not enough for its epsilon and delta.
+        With ``REFUSED_POLICY`` if there is no plan, or it is another than the owner's.
     """
     proposed = None if request.plan is None else request.plan.proposed
     plan = policy.plan(request.message_type, proposed)
-    try:
-        check_noise(plan)
-    except (ValueError, ModuleNotFoundError) as error:
-        raise RefusalError(REFUSED_POLICY, str(error)) from error
-    examples = policy.examples or 0  # the policy has refused a plan without
+    # The policy has refused a plan without.
+    examples = policy.examples_for(request.message_type, PLANNED) or 0
     terms = {
         "mechanism": "dpsgd",
         **plan.terms(),

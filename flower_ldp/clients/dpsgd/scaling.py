@@ -99,7 +99,7 @@ def private_means(
     if low.ndim != 1 or low.shape != high.shape or not low.size:
         raise ValueError("lower and upper must be two vectors of one length, at least 1")
     policy, columns = policy_of(context), len(low)
-    each, examples = _part(epsilon, columns), _examples(policy)
+    each, examples = _part(epsilon, columns), _examples(policy, "example_mean")
     bounds = zip(low.tolist(), high.tolist(), strict=True)
     laws = [ExampleMean(each, examples, one, other) for one, other in bounds]
     release = _Release(context, policy, "example_mean", epsilon, name, groups)
@@ -218,7 +218,7 @@ class _Release:
                 "mechanism": self.mechanism,
                 "epsilon": float(self.epsilon),
                 "example": self.policy.example,
-                "examples": _examples(self.policy),
+                "examples": _examples(self.policy, self.mechanism),
                 **terms,
             }
         )
@@ -267,10 +267,11 @@ def _column(rows: _Values, place: int) -> list[float]:
     return [float(row[place]) for row in rows if row is not None]
 
 
-def _examples(policy: Policy) -> int:
-    if policy.examples is None:
+def _examples(policy: Policy, mechanism: str) -> int:
+    examples = policy.examples_for(MESSAGE_TYPE, mechanism)
+    if examples is None:
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
-    return policy.examples
+    return examples
 
 
 def _part(epsilon: float, columns: int) -> float:

@@ -107,3 +107,15 @@ def test_an_account_of_rows_takes_no_charge_per_patient(ledger: Ledger) -> None:
     with pytest.raises(RefusalError) as caught:
         ledger.charge(patients, LIMITS, basis=other)
     assert caught.value.code == "ldp:refused:policy"
+
+
+@pytest.mark.parametrize("example", ["row", "patient"])
+def test_rounds_and_marks_are_no_accounts_to_look_at(ledger: Ledger, example: str) -> None:
+    """What the ledger keeps for itself was charged nothing, and is nobody's data."""
+    one = replace(ROUND, data_id="ward#" + rounds_part(example, "p"))
+    take(ledger, "m-1", one, replace(PLAN, example=example))
+    part = replace(PLAN, data_id="ward#cut/1", message_id="part", releases=1, example=example)
+    ledger.charge(part, LIMITS)
+    assert ledger.data_ids() == ["ward", "ward#cut/1"]
+    assert ledger.accounts() == {"ward": 1}
+    ledger.verify()

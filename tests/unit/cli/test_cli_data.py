@@ -48,6 +48,12 @@ def test_patients_and_their_rows_are_counted(ward: Path) -> None:
     assert found["rows_of_a_patient"] == {"least": 1, "most": 3, "above_max_rows": 1}
 
 
+def test_more_rows_than_a_training_takes_are_refused(ward: Path) -> None:
+    done = check(ward, "--max-rows", 1001)
+    assert done.code == 2
+    assert "must be in [1, 1000]" in done.err
+
+
 def test_a_row_without_a_group_is_a_problem_and_its_line_is_named(tmp_path: Path) -> None:
     rows = [*WARD[:2], ",9,33", *WARD[2:], "  ,10,34"]
     done = check(write(tmp_path / "ward.csv", rows))
@@ -134,6 +140,16 @@ def test_a_planned_line_is_one_of_a_policy(tmp_path: Path) -> None:
     facts = flower_ldp("policy", "check", path, "--json").json
     assert facts["plans"][0]["rate"] == 1e-3
     assert (facts["example"], facts["examples"]) == ("patient", 3)
+
+
+def test_a_number_of_examples_of_an_allowances_own_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    own = "  evaluate: {example_mean: {epsilon: 0.1, unit: example, examples: 2}}\nbudgets:"
+    path.write_text(POLICY.replace("budgets:", own).replace("NOISE", "9.0"))
+    done = flower_ldp("policy", "check", path)
+    assert "evaluate: example_mean is about 2 examples." in done.out
+    found = flower_ldp("policy", "check", path, "--json").json
+    assert found["counts"] == [{"message": "evaluate", "mechanism": "example_mean", "examples": 2}]
 
 
 def test_a_policy_whose_plan_has_too_little_noise_is_a_problem(tmp_path: Path) -> None:

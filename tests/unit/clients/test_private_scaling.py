@@ -61,6 +61,16 @@ def test_means_are_those_of_the_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("silent")
+def test_means_are_over_the_number_of_examples_that_the_owner_gives_them(tmp_path: Path) -> None:
+    given = owner(tmp_path)
+    policy = tmp_path / "policy.yaml"
+    own = "example_mean: {epsilon: 1.0, unit: example, examples: 2}"
+    text = policy.read_text().replace("example_mean: {epsilon: 1.0, unit: example}", own)
+    policy.write_text(text)
+    assert private_means(given, ROWS[:2], **BOUNDS) == pytest.approx([1.5, 50.0], abs=0.1)
+
+
+@pytest.mark.usefixtures("silent")
 def test_a_row_that_fails_counts_as_the_lower_bounds(tmp_path: Path) -> None:
     class Rows:
         def __len__(self) -> int:

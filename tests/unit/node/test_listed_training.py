@@ -241,7 +241,8 @@ def test_any_other_app_is_refused_before_a_charge(
     tmp_path: Path, how: dict[str, Any], reason: str, kind: str
 ) -> None:
     node = ward(tmp_path, **how)
-    assert refusal(node.far, node.channel, asked(kind=kind)) == reason
+    # the code, and perhaps a constant sentence for whoever reads the server's log
+    assert refusal(node.far, node.channel, asked(kind=kind)).split(": ")[0] == reason
     assert node.entries() == []
 
 
@@ -374,7 +375,8 @@ def test_a_server_that_picks_the_weights_gets_noise_on_them_and_no_error(
 )
 def test_a_message_that_asks_for_no_round_is_refused(tmp_path: Path, content: RecordDict) -> None:
     node = ward(tmp_path)
-    assert refusal(node.far, node.channel, message(content)) == "ldp:refused:proposal"
+    reason = refusal(node.far, node.channel, message(content))
+    assert reason.split(": ")[0] == "ldp:refused:proposal"
     assert node.entries() == []
 
 

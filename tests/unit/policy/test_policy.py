@@ -594,9 +594,54 @@ def test_a_plans_delta_is_below_one_over_n() -> None:
                 policy.plan("train", PLAN)
 
 
+def test_a_type_of_message_may_be_about_another_number_of_examples() -> None:
+    counted = "  evaluate: {example_mean: {epsilon: 0.05, unit: example, examples: 18}}\n"
+    policy = parse_policy(PLANNED.replace("budgets:", f"{counted}budgets:"))
+    assert policy.examples_for("evaluate", "example_mean") == 18
+    for message_type, mechanism in (("train", "dpsgd"), ("train", "example_mean"), ("query", "x")):
+        assert policy.examples_for(message_type, mechanism) == 91
+    own = parse_policy(PLANNED.replace("unit: example, plan", "unit: example, examples: 73, plan"))
+    assert own.examples_for("train", "dpsgd") == 73
+    assert parse_policy(PLANNED).examples_for("evaluate", "example_mean") == 91
+
+
+def test_a_plans_own_number_of_examples_is_the_one_that_delta_is_compared_with() -> None:
+    for examples, fits in ((999, True), (1000, False)):
+        text = PLANNED.replace("unit: example, plan", f"unit: example, examples: {examples}, plan")
+        # It is enough that it stands there.
+        policy = parse_policy(text.replace("examples: 91\n", ""))
+        if fits:
+            policy.plan("train", PLAN)
+        else:
+            with pytest.raises(RefusalError, match="below 1/1,000"):
+                policy.plan("train", PLAN)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("train:", "train:\n    example_counts: {epsilon: 1.0, unit: example, examples: 9}"),
+        ("train:", "train:\n    example_mean: {epsilon: 1.0, examples: 9}"),
+        ("train:", "train:\n    signds: {epsilon: 1.0, unit: example, examples: 9}"),
+    ],
+)
+def test_a_number_of_examples_that_nothing_is_divided_by_is_an_error(old: str, new: str) -> None:
+    text = PLANNED.replace(old, new) + "  client: {life: {epsilon: 2.0}}\n"
+    with pytest.raises(ConfigError, match="examples belongs to dpsgd and example_mean with unit"):
+        parse_policy(text)
+
+
+@pytest.mark.parametrize("value", ["0", "1.5", "", "[9]"])
+def test_a_number_of_examples_is_one(value: str) -> None:
+    own = f"unit: example, examples: {value}, plan"
+    with pytest.raises(ConfigError, match="examples must be"):
+        parse_policy(PLANNED.replace("unit: example, plan", own))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
+        ("rounds: 20, steps: 5", "rounds: 1000000, steps: 101", "at most 100,000,000"),
         ("    dpsgd:", "    gaussian:", "belongs to dpsgd"),
         ("unit: example, plan", "plan", "unit"),
         ("examples: 91\n", "", "how many there are"),

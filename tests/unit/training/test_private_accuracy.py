@@ -24,7 +24,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import AccuracyRelease, LdpMod
 from flower_ldp.mechanisms import ExampleMean
 from flower_ldp.simulation import run_in_process
-from flower_ldp.training import private_accuracy
+from flower_ldp.training import accuracy, private_accuracy
 from flower_ldp.training.rowwise import RowWise
 from tests.messages import message, record
 from tests.unit.training.gated import Site
@@ -37,7 +37,7 @@ example: {example}
 examples: 5
 messages:
   evaluate:
-    example_mean: {{epsilon: 2.0, unit: example}}
+    example_mean: {{epsilon: 2.0, unit: example{counted}}}
 budgets:
   example:
     life: {{epsilon: 5.0}}
@@ -67,7 +67,7 @@ class Ward:
 
     def __init__(self, folder: Path, data: Any = ROWS, **policy: str) -> None:
         self.folder, self.data, self.arguments = folder, data, {}
-        text = POLICY.format(**{"mode": "deployment", "example": "row", **policy})
+        text = POLICY.format(**{"mode": "deployment", "example": "row", "counted": "", **policy})
         (folder / "policy.yaml").write_text(text)
         Ledger.open(folder / "ledger.sqlite", create=True).close()
         self.arguments: dict[str, Any] = {}
@@ -103,6 +103,15 @@ def test_right_predictions_are_counted_by_the_model_that_was_sent(tmp_path: Path
 
 
 @pytest.mark.usefixtures("silent")
+def test_a_part_of_the_examples_is_divided_by_its_own_number(tmp_path: Path) -> None:
+    """Four of the five are evaluated, three of them right: it is the owner who says four."""
+    ward = Ward(tmp_path, ROWS[1:], counted=", examples: 4")
+    reply = ward.ask()
+    assert not reply.has_error(), reply.error
+    assert dict(reply.content.metric_records["metrics"]) == {"accuracy": 0.75, "num-examples": 4}
+
+
+@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("bad", [(torch.zeros(3), 0), (torch.ones(2), "x"), None, (torch.ones(2),)])
 def test_a_row_that_fails_is_wrong_and_changes_nothing_else(tmp_path: Path, bad: Any) -> None:
     assert Ward(tmp_path, [*ROWS[:1], bad, *ROWS[2:]]).share() == pytest.approx(0.6)
@@ -125,6 +134,25 @@ def test_who_has_lost_all_rows_changes_no_shape(
     ward.arguments = {"groups": groups, "max_rows": 2}
     assert ward.share() == pytest.approx(0.6 if "" in groups else 0.8)
     assert shapes == [10]
+
+
+@pytest.mark.usefixtures("silent")
+def test_few_patients_of_many_rows_are_held_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[int] = []
+    matrix = RowWise.matrix
+
+    def watched(self: RowWise, state: Any, rows: Any, *, side_by_side: bool) -> torch.Tensor:
+        shapes.append(len(rows))
+        return matrix(self, state, rows, side_by_side=side_by_side)
+
+    monkeypatch.setattr(RowWise, "matrix", watched)
+    monkeypatch.setattr(accuracy, "_MANY", 4)
+    ward = Ward(tmp_path, example="patient")
+    ward.arguments = {"groups": [0, 1, 2, 3, 3], "max_rows": 2}
+    assert ward.share() == pytest.approx(3.5 / 5)
+    assert shapes == [4, 4]
 
 
 @pytest.mark.usefixtures("silent")
@@ -162,7 +190,7 @@ def test_patients_and_rows_share_no_account(tmp_path: Path) -> None:
     ward = Ward(rows)
     ward.share()
     for folder, example in ((tmp_path, "row"), (rows, "patient")):
-        text = POLICY.format(mode="deployment", example=example)
+        text = POLICY.format(mode="deployment", example=example, counted="")
         (folder / "policy.yaml").write_text(text.replace("5.0}", "50.0}"))
     assert patients.ask("m-3").error.reason == "ldp:refused:policy"
     assert ward.ask("m-3").error.reason == "ldp:refused:policy"

@@ -18,7 +18,7 @@ import torch
 from flwr.app import Context, Message
 from torch import nn
 
-from flower_ldp.clients.dpsgd.groups import named
+from flower_ldp.clients.dpsgd.groups import MOST_ROWS, named
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.training import private
 from flower_ldp.training.gradients import ClippedSums, RowModel
@@ -243,8 +243,14 @@ def test_examples_of_rows_take_each_row_once() -> None:
     examples = Examples(5)
     rng = RandomSource.from_os()
     assert [examples.rows(i, rng).tolist() for i in range(len(examples))] == [[i] for i in range(5)]
-    with pytest.raises(ValueError, match="max_rows"):
-        Examples(5, [1, 2], 0)
+
+
+@pytest.mark.parametrize("rows", [0, -1, True, 2.0, "4", MOST_ROWS + 1, 10**18])
+def test_rows_of_an_example_are_so_many_at_most(rows: Any) -> None:
+    """Every example fills as many places: without a bound a typing mistake is all the memory."""
+    with pytest.raises(ValueError, match=r"max_rows must be an integer in \[1, 1,000\], got"):
+        Examples(5, [1, 2], rows)
+    assert Examples(5, [1, 2], MOST_ROWS).max_rows == 1_000
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.5, 1.0, 2.0**-64, 2.0**-70])

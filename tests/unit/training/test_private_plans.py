@@ -1,0 +1,245 @@
+"""What a proposed plan costs a client to refuse, and that a plan which ended stays ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("scipy")
+
+from flwr.app import Context, Message
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.clients.dpsgd import ends, proposals
+from flower_ldp.clients.dpsgd.proposals import MOST_WANTING, Proposals
+from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.mechanisms import TrainingPlan
+from flower_ldp.wire.training_plan import plan_fields
+from tests.unit.training.gated import Site, weights
+
+#: A plan of the policy's own numbers, and what of it a server may change.
+NUMBERS: dict[str, Any] = {
+    "rounds": 2,
+    "steps": 3,
+    "rate": 1.0,
+    "noise": 2.1,
+    "clip": 1.0,
+    "epsilon": 8.0,
+    "delta": 1e-2,
+}
+
+
+def proposed(**changes: Any) -> dict[str, Any]:
+    return plan_fields(TrainingPlan(**{**NUMBERS, **changes}))
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[TrainingPlan]:
+    """Return the plans whose noise was computed: all but those of noise 0.1 have enough."""
+    found: list[TrainingPlan] = []
+
+    def check(plan: TrainingPlan) -> None:
+        found.append(plan)
+        if plan.noise < 1:
+            raise ValueError("noise is not enough")
+
+    monkeypatch.setattr(proposals, "check_noise", check)
+    monkeypatch.setattr("flower_ldp.clients.owner.PROPOSALS", Proposals())
+    return found
+
+
+@pytest.fixture
+def open_site(tmp_path: Path) -> Site:
+    """Return a site that leaves the plan to the server."""
+    site = Site(tmp_path, life=17.0)
+    text = (tmp_path / "policy.yaml").read_text()
+    (line,) = (line for line in text.splitlines(keepends=True) if "plan:" in line)
+    (tmp_path / "policy.yaml").write_text(text.replace(line, ""))
+    return site
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"epsilon": 8.5}, "policy"),
+        ({"delta": 0.02}, "policy"),
+        ({"delta": 0.2}, "policy"),
+        ({"rounds": 10**6, "steps": 10**6}, "proposal"),
+    ],
+)
+def test_what_the_policy_does_not_allow_is_refused_without_computing(
+    open_site: Site, computed: list[TrainingPlan], changes: dict[str, Any], code: str
+) -> None:
+    asked = {**proposed(), **{f"ldp-{name}": value for name, value in changes.items()}}
+    assert open_site.ask(config=asked).error.reason == f"ldp:refused:{code}"
+    assert computed == []
+
+
+def test_another_plan_than_the_owners_is_refused_without_computing(
+    tmp_path: Path, computed: list[TrainingPlan]
+) -> None:
+    asked = proposed(noise=2.2)
+    assert Site(tmp_path).ask(config=asked).error.reason == "ldp:refused:policy"
+    assert computed == []
+
+
+def test_what_the_budget_does_not_hold_is_refused_without_computing(
+    open_site: Site, computed: list[TrainingPlan]
+) -> None:
+    for name in ("a", "b"):
+        assert not open_site.ask(f"m-{name}", config=proposed(name=name)).has_error()
+    assert len(computed) == 2
+    refused = open_site.ask("m-c", config=proposed(name="c"))
+    assert refused.error.reason == "ldp:refused:budget"
+    assert len(computed) == 2
+    open_site.ask("m-d", config=proposed(name="a"))
+    assert open_site.ask("m-e", config=proposed(name="a")).error.reason == "ldp:refused:budget"
+    assert len(computed) == 2
+
+
+def test_a_plan_that_is_paid_for_is_not_computed_again(
+    open_site: Site, computed: list[TrainingPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for its next round, nor for a message that comes again, nor by another process."""
+    open_site.ask("m-1", config=proposed())
+    monkeypatch.setattr("flower_ldp.clients.owner.PROPOSALS", Proposals())
+    for message_id in ("m-2", "m-1"):
+        assert not open_site.ask(message_id, config=proposed()).has_error()
+    assert len(computed) == 1
+
+
+def test_a_plan_that_was_found_wanting_is_not_computed_again(
+    open_site: Site, computed: list[TrainingPlan]
+) -> None:
+    for message_id in ("m-1", "m-2"):
+        found = open_site.ask(message_id, config=proposed(noise=0.1)).error
+        assert found.reason == "ldp:refused:policy"
+    assert len(computed) == 1
+    assert open_site.entries() == []
+
+
+def test_of_a_run_few_wanting_plans_are_computed(
+    open_site: Site, computed: list[TrainingPlan]
+) -> None:
+    for number in range(MOST_WANTING + 3):
+        asked = proposed(noise=0.1 + number / 100)
+        found = open_site.ask(f"m-{number}", config=asked).error
+        assert found.reason == "ldp:refused:policy"
+    assert len(computed) == MOST_WANTING
+
+
+def test_runs_are_counted_by_themselves_and_few_are_remembered(
+    computed: list[TrainingPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposals, "_MOST_RUNS", 3)
+    wanting, found = TrainingPlan(**{**NUMBERS, "noise": 0.1}), Proposals()
+    for run in (1, 2, 3, 1, 4):
+        with pytest.raises(RefusalError, match="not enough"):
+            found.check(run, wanting)
+    assert len(computed) == 4
+    with pytest.raises(RefusalError):
+        found.check(1, wanting)  # the oldest has gone
+    assert len(computed) == 5
+    found.check(1, TrainingPlan(**NUMBERS))
+
+
+def test_a_plans_own_number_of_examples_is_charged_and_leaves(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    text = (tmp_path / "policy.yaml").read_text()
+    own = text.replace("unit: example", "unit: example\n      examples: 7")
+    (tmp_path / "policy.yaml").write_text(own)
+    assert site.ask().content.metric_records["metrics"]["num-examples"] == 7
+    assert json.loads(site.entries()[0].parameters)["examples"] == 7
+
+
+# A plan that ended.
+
+
+def raising(sent: Message, given: Context) -> Message:
+    raise OSError("no such file")
+
+
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let no plan be ended in the ledger until the returned function is called."""
+    end_plan = Ledger.end_plan
+
+    def fails(self: Ledger, charge: Any) -> None:
+        raise LedgerError("database is locked")
+
+    monkeypatch.setattr(Ledger, "end_plan", fails)
+    monkeypatch.setattr(ends, "_owed", set())
+    return lambda: monkeypatch.setattr(Ledger, "end_plan", end_plan)
+
+
+def owed(site: Site) -> list[Path]:
+    return [path for path in site.folder.iterdir() if ends.ENDED_SUFFIX in path.name]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_plan_whose_end_the_ledger_did_not_take_is_over(
+    tmp_path: Path,
+    locked: Callable[[], None],
+    restarted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing, site = Site(tmp_path, task=raising), Site(tmp_path)
+    first = weights(failing.ask())
+    if restarted:
+        monkeypatch.setattr(ends, "_owed", set())
+    # As long as the ledger does not take it, there is no round.
+    assert site.ask("m-2").error.reason == "ldp:refused:ledger"
+    locked()
+    assert site.ask("m-2").error.reason == "ldp:refused:budget"
+    assert owed(site) == []
+    assert [entry.releases for entry in site.entries()] == [0, 1, 1]
+    # What has left is given again.
+    assert weights(site.ask("m-1")).tolist() == first.tolist()
+    assert site.ask("m-3").error.reason == "ldp:refused:budget"
+
+
+def test_a_plan_of_another_run_goes_on(tmp_path: Path, locked: Callable[[], None]) -> None:
+    Site(tmp_path, task=raising).ask()
+    (file,) = owed(Site(tmp_path))
+    assert file.read_bytes() == b""
+    assert file.stat().st_mode & 0o077 == 0
+    locked()
+    site = Site(tmp_path, life=17.0, plan=str({**OWN, "clip": 2.0}))
+    assert not site.ask("m-2").has_error()
+    assert owed(site) == [file]
+
+
+OWN = {name: NUMBERS[name] for name in ("rounds", "steps", "rate", "noise", "clip")}
+
+
+def test_where_the_end_can_be_kept_nowhere_nothing_leaves(
+    tmp_path: Path, locked: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the server it is a gap, as if the process had been killed; here it is remembered."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(ends, "make_whole", full)
+    assert Site(tmp_path, task=raising).ask().error.reason == "ldp:failed"
+    site = Site(tmp_path)
+    assert owed(site) == []
+    locked()
+    assert site.ask("m-1").error.reason == "ldp:refused:repeat"
+    assert site.ask("m-2").error.reason == "ldp:refused:budget"
+
+
+def test_a_killed_process_is_a_gap_and_the_next_round_goes_on(tmp_path: Path) -> None:
+    def dies(sent: Message, given: Context) -> Message:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Site(tmp_path, task=dies).ask("m-1")
+    assert not Site(tmp_path).ask("m-2").has_error()
+    assert Site(tmp_path).ask("m-3").error.reason == "ldp:refused:budget"
