@@ -12,7 +12,7 @@ import typer
 
 from flower_ldp import __version__
 from flower_ldp.cli import app as bundles
-from flower_ldp.cli import audit, config, data, ledger, plan, policy, simulate
+from flower_ldp.cli import audit, config, data, doctor, ledger, new, plan, policy, simulate
 from flower_ldp.cli.output import Command, epilog
 
 app = typer.Typer(
@@ -35,6 +35,8 @@ app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(bundles.app, name="app")
 app.command("audit", cls=Command, epilog=audit.EPILOG)(audit.audit)
+app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.doctor)
+app.command("new", cls=Command, epilog=new.EPILOG)(new.new)
 app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.simulate)
 
 

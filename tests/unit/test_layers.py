@@ -58,7 +58,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "simulation": frozenset({"refusals", "errors"}),
     "split": BOTH,
     "config": BOTH,
-    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "simulation"},
+    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "node", "simulation"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -72,7 +72,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
     "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
-    "apps": frozenset({"flwr", "tomli"}),
+    "apps": frozenset({"flwr"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
     "labels": frozenset({"numpy"}),

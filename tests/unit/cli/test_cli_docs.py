@@ -156,6 +156,8 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("policy", "check", "policy.yaml", "--json"),
         flower_ldp("policy", "sample", "--json"),
         flower_ldp("app", "environment", "--json"),
+        flower_ldp("new", "my-app", "--json"),
+        flower_ldp("doctor", "--policy", "policy.yaml", "--json"),
         flower_ldp("app", "compare", "one.fab", "one.fab", "--json"),
         flower_ldp("audit", "magrr", "--draws", 200, "--json"),
         *(
