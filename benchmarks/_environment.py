@@ -42,7 +42,7 @@ def write_report(
     given = sys.argv[1:] if arguments is None else arguments
     report = {
         "command": " ".join(["python", script, *given]),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "flwr": flwr.__version__,

@@ -29,6 +29,7 @@ import statistics
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,6 @@ from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.policy import load_policy
 from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.signds import SignDSProposal
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 GOAL = 1.1
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,4 +5,4 @@ strategy of :mod:`flower_ldp.strategies`. What leaves a client is already privat
 runs the server.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+# Its log keeps the stream that it finds at its import: not that of a command, which is closed then.
+import flwr.serverapp  # noqa: F401
 import typer
 from click import Command
 from click.testing import CliRunner

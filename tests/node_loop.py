@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -177,9 +177,7 @@ class App:
 
     def die(self) -> None:
         """Be silent for so long that Flower takes the app for dead."""
-        self.site.state.task_token_store[self.task].active_until = datetime(
-            2000, 1, 1, tzinfo=timezone.utc
-        )
+        self.site.state.task_token_store[self.task].active_until = datetime(2000, 1, 1, tzinfo=UTC)
 
     def answer(self) -> None:
         """Do all that an honest app does."""

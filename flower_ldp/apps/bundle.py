@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import stat
-import sys
+import tomllib
 import unicodedata
 import zipfile
 from collections.abc import Mapping
@@ -20,11 +20,6 @@ from io import BytesIO
 from typing import Any
 
 from flower_ldp.errors import LdpError, quoted
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # Flower depends on it
-    import tomli as tomllib
 
 #: Bytes of a bundle, packed and unpacked: Flower makes none with more than ten million.
 MOST_PACKED, MOST_UNPACKED = 16 << 20, 256 << 20

@@ -110,7 +110,7 @@ def _cases(
     for name in builders if mechanism == ALL else (mechanism,):
         try:
             cases.append(builders[name](settings))
-        except ModuleNotFoundError as error:  # noqa: PERF203  # each name has its own
+        except ModuleNotFoundError as error:  # each name has its own
             if "pip install" not in str(error):
                 raise
             if mechanism != ALL:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -67,7 +67,7 @@ def sbom(
         found = closure(OWN, site)
         for name in found.missing:
             report.warn(f"{name} is asked for and is not installed")
-        text = listed(found, datetime.now(timezone.utc) if timestamp else None)
+        text = listed(found, datetime.now(UTC) if timestamp else None)
         if output is None:
             sys.stdout.write(text)
             return

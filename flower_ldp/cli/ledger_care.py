@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,9 +129,7 @@ def _say(clock: Clock, report: Report) -> None:
 
 
 def _text(microseconds: int) -> str:
-    return datetime.fromtimestamp(microseconds // 1_000_000, timezone.utc).strftime(
-        "%Y-%m-%dT%H:%M:%SZ"
-    )
+    return datetime.fromtimestamp(microseconds // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def anchor_named(option: str, file: Path | None, command: str | None) -> Anchor | None:

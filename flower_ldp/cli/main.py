@@ -12,7 +12,19 @@ import typer
 
 from flower_ldp import __version__
 from flower_ldp.cli import app as bundles
-from flower_ldp.cli import audit, config, data, explain, installed, ledger, plan, policy, simulate
+from flower_ldp.cli import (
+    audit,
+    config,
+    data,
+    doctor,
+    explain,
+    installed,
+    ledger,
+    new,
+    plan,
+    policy,
+    simulate,
+)
 from flower_ldp.cli.output import Command, epilog
 
 app = typer.Typer(
@@ -37,6 +49,8 @@ app.add_typer(data.app, name="data")
 app.add_typer(bundles.app, name="app")
 app.add_typer(installed.app, name="installed")
 app.command("audit", cls=Command, epilog=audit.EPILOG)(audit.audit)
+app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.doctor)
+app.command("new", cls=Command, epilog=new.EPILOG)(new.new)
 app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.simulate)
 
 

@@ -32,7 +32,7 @@ def answer(file: Path, report: Report) -> None:
     _messages(policy, report)
     _budgets(policy, report)
     _numbers(policy, report)
-    _ledger(policy, report)
+    ledger_of(policy, report)
 
 
 def _messages(policy: Policy, report: Report) -> None:
@@ -203,7 +203,8 @@ def _fits(policy: Policy, message: str, limit: Limit) -> int | None:
     return min(fits, allowed.delta // delta) if delta else fits
 
 
-def _ledger(policy: Policy, report: Report) -> None:
+def ledger_of(policy: Policy, report: Report) -> None:
+    """Say whether the ledger that a policy names can be used here, as a client opens it."""
     path = policy.ledger
     facts: dict[str, Any] = {"file": str(path), "entries": None}
     report.facts["ledger"] = facts

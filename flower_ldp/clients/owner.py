@@ -39,7 +39,7 @@ from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY
 _log = logging.getLogger("flower_ldp")
 
 #: Ends the SuperLink that ``flwr run`` starts by itself and leaves running.
-END_SUPERLINK = "pkill -f 'flower-superlink.*--port 39091'"
+END_SUPERLINK = "pkill -f 'flower-superlink.*3909[13]'"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
 import inspect
 import subprocess
 import sys
@@ -36,13 +35,10 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.cli import flower_supernode
 
+from flower_ldp.node.here import FlowerChanged, check_here
 from flower_ldp.node.waiting import WaitingFactory
 
 __all__ = ["Channel", "FlowerChanged", "Guarded", "NodeConfig", "Setup", "run_supernode"]
-
-#: Flower releases whose SuperNode was read and tested: from the first, below the second.
-FIRST_VERSION = (1, 40)
-UNKNOWN_VERSION = (1, 43)
 
 NodeConfig = dict[str, bool | float | int | str]
 
@@ -66,10 +62,6 @@ _PARAMETERS = {
     "push_object": ("run_id", "session_id", "object_id", "contents"),
     "confirm_message_received": ("run_id", "object_id"),
 }
-
-
-class FlowerChanged(RuntimeError):  # noqa: N818  # a state of the installation
-    """The installed Flower is not one that the guarded node knows."""
 
 
 class Channel(NamedTuple):
@@ -225,13 +217,7 @@ def use_own_executor(program: list[str]) -> None:
 
 def check_flower() -> None:
     """Raise FlowerChanged unless the installed Flower is one that this module knows."""
-    text = importlib.metadata.version("flwr")
-    numbers = tuple(int(part) for part in text.split(".")[:2])
-    if not FIRST_VERSION <= numbers < UNKNOWN_VERSION:
-        raise FlowerChanged(
-            f"flwr {text} is installed; the guarded node knows versions from "
-            f"{_dotted(FIRST_VERSION)} on and below {_dotted(UNKNOWN_VERSION)}"
-        )
+    check_here()
     if getattr(_command, "start_client_internal", None) is not worker.start_client_internal:
         raise FlowerChanged("the command flower-supernode does not call start_client_internal")
     parameters = inspect.signature(worker.start_client_internal).parameters
@@ -330,7 +316,3 @@ def check_config(content: bytes, run: Any) -> None:
         Of any kind.
     """
     vars(worker)[_CONFIG](content, run)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from flower_ldp.node.here import FlowerChanged, NoLinux, check_here
 from flower_ldp.node.log import keep_plain
 from flower_ldp.node.sandbox.settings import SandboxMissing, add_options
 
@@ -99,12 +100,15 @@ def main() -> None:
     sys.argv = [PROGRAM, *rest]
     _log_to_stderr()
     keep_plain()
+    try:
+        check_here()
+    except (FlowerChanged, NoLinux) as error:
+        _stop(str(error))
     if options.ldp_policy is not None:
         _name_policy(options.ldp_policy)
 
     from flower_ldp.node.calls import AppCalls
     from flower_ldp.node.channel import (
-        FlowerChanged,
         check_flower,
         flower_arguments,
         given_config,
@@ -152,8 +156,6 @@ def _apps(options: argparse.Namespace, arguments: argparse.Namespace) -> Sandbox
         if arguments.isolation == "process" and arguments.superexec_auth_secret_file is None:
             _log.warning(NO_SECRET)
         return None
-    if sys.platform != "linux":
-        raise SandboxMissing(f"--sandbox is for Linux, this is {sys.platform}")
     from flower_ldp.node.sandbox.command import SandboxedApps
 
     return SandboxedApps(options, arguments)

@@ -102,7 +102,7 @@ def _nurse(
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     workers: dict[int, int] = {}
-    died = _wakes_when_a_child_dies()
+    died, wake = _wakes_when_a_child_dies()
     grace = 0.0
     try:
         # A program that the server app started may hold the other end of the connection, which
@@ -115,7 +115,7 @@ def _nurse(
                     grace = GRACE_SECONDS if order == _END else 0.0
                     break
                 handle = recv_handle(control)
-                ends = control.fileno(), died, *workers.values()
+                ends = control.fileno(), died, wake, *workers.values()
                 workers[_fork(ends, handle, app, plan)] = handle
             _drain(died)
             _bury(workers)
@@ -128,14 +128,14 @@ def _nurse(
             shutil.rmtree(plan.folder, ignore_errors=True)
 
 
-def _wakes_when_a_child_dies() -> int:
-    """Return what can be read from when a child of this process has ended."""
+def _wakes_when_a_child_dies() -> tuple[int, int]:
+    """Return what can be read from when a child of this process has ended, and its other end."""
     died, wake = os.pipe()
     os.set_blocking(died, False)
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return died
+    return died, wake
 
 
 def _drain(died: int) -> None:
@@ -151,7 +151,8 @@ def _fork(ends: Iterable[int], handle: int, app: ClientApp, plan: Plan) -> int:
     status = 1
     try:
         _end_with(nursery, signal.SIGKILL)
-        os.close(signal.set_wakeup_fd(-1))
+        # Not by what this returns: since Python 3.12 asyncio has done so already.
+        signal.set_wakeup_fd(-1)
         for end in ends:
             os.close(end)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

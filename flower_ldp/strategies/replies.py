@@ -40,7 +40,7 @@ NO_POLICY_HINT = (
     "variable FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
     "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts: the one that "
     "'flwr run' starts by itself stays up with the environment of its first start, until it is "
-    "ended (pkill -f 'flower-superlink.*--port 39091'). The client's log says which"
+    "ended (pkill -f 'flower-superlink.*3909[13]'). The client's log says which"
 )
 #: What replies that were rejected for a reason may mean, for who runs the server.
 HINTS: Mapping[str, str] = MappingProxyType(

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+import flower_ldp
+
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "flower_ldp"
+PACKAGE = Path(flower_ldp.__file__).parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 #: What optional dependencies are imported as: without them an example skips.
 EXTRAS = {"torch", "opacus", "sklearn", "skimage", "dp_accounting", "matplotlib"}
@@ -22,7 +24,7 @@ PROMPT = re.compile(r"^\s*>>> ", re.MULTILINE)
 
 
 def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return str(path.relative_to(PACKAGE.parent if path.suffix == ".py" else ROOT))
 
 
 def prompts(path: Path) -> int:
@@ -59,7 +61,9 @@ def test_examples_of_a_module_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     expected = prompts(path)
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
     try:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -60,7 +60,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "simulation": frozenset({"refusals", "errors"}),
     "split": BOTH,
     "config": BOTH,
-    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "installed", "simulation"},
+    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "installed", "node", "simulation"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -74,7 +74,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
     "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
-    "apps": frozenset({"flwr", "tomli"}),
+    "apps": frozenset({"flwr"}),
     "installed": frozenset({"cyclonedx", "packageurl", "packaging"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),

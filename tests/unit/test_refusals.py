@@ -13,7 +13,7 @@ from flower_ldp.strategies.replies import HINTS, UNCHARGED
 from flower_ldp.strategies.split.exchange import PartyError
 
 PACKAGE = Path(flower_ldp.__file__).parent
-WIRE = (PACKAGE.parent / "docs" / "wire.md").read_text(encoding="utf-8")
+WIRE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
 LITERAL = re.compile(r"ldp:(refused|failed)")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from flower_ldp.accounting.ledger.rows import DamageError, Head, digest
 from flower_ldp.accounting.ledger.types import MOST_TIME
@@ -90,7 +90,7 @@ class Clock:
 
 def day(microseconds: int) -> str:
     """Return the date of a time."""
-    return datetime.fromtimestamp(microseconds / 1e6, timezone.utc).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d")
 
 
 def write(db: sqlite3.Connection, set_at: int = 0, set_to: int = 0) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Literal
 
@@ -374,7 +374,7 @@ class Entry:
         """Return one flat row for each event, ready for JSON or CSV; amounts are exact."""
         common = {
             "entry": self.number,
-            "at": datetime.fromtimestamp(self.at / 1e6, timezone.utc).isoformat(),
+            "at": datetime.fromtimestamp(self.at / 1e6, UTC).isoformat(),
             "data_id": self.data_id,
             "run_id": str(self.run_id),
             "message_id": self.message_id,

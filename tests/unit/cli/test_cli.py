@@ -17,7 +17,9 @@ import flower_ldp
 from flower_ldp.cli import main
 from tests.cli import flower_ldp as run
 
-ROOT = Path(flower_ldp.__file__).parents[1]
+ROOT = Path(__file__).parents[3]
+#: Where the package is: an installed one is not beside the tests.
+PLACE = Path(flower_ldp.__file__).parents[1]
 MODULE = (sys.executable, "-m", "flower_ldp")
 
 
@@ -29,7 +31,7 @@ def process(*words: object) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(PLACE)},
     )
 
 
@@ -112,7 +114,7 @@ def test_a_reader_that_stops_early_gets_no_traceback(tmp_path: Path) -> None:
         text=True,
         check=True,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(PLACE)},
     )
     assert done.stdout.startswith("# A commented policy")
     assert done.stderr == ""
@@ -138,7 +140,7 @@ def test_help_loads_nothing_that_takes_time(words: tuple[str, ...]) -> None:
         text=True,
         check=True,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(PLACE)},
     )
     assert done.stdout.splitlines()[-1] == "loaded: []"
 
@@ -150,6 +152,6 @@ def test_ledgers_and_policies_are_read_without_flower(tmp_path: Path) -> None:
         text=True,
         check=True,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(PLACE)},
     )
     assert "flwr" not in done.stdout.splitlines()[-1]

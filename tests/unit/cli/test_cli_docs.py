@@ -165,6 +165,8 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("policy", "check", "policy.yaml", "--json"),
         flower_ldp("policy", "sample", "--json"),
         flower_ldp("app", "environment", "--json"),
+        flower_ldp("new", "my-app", "--json"),
+        flower_ldp("doctor", "--policy", "policy.yaml", "--json"),
         flower_ldp("app", "compare", "one.fab", "one.fab", "--json"),
         flower_ldp("installed", "check", "--site", tmp_path / "site", "--json"),
         flower_ldp("installed", "sbom", "--site", "site", "--output", "out.json", "--json"),

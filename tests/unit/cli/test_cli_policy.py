@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from flower_ldp import cli
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.policy import parse_policy
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from tests.cli import flower_ldp
 
 ROOT = Path(__file__).parents[3]
-SAMPLES = ROOT / "flower_ldp" / "cli" / "samples"
+SAMPLES = Path(cli.__file__).parent / "samples"
 
 POLICY = """\
 data_id: ward-7

@@ -314,7 +314,7 @@ def test_no_message_can_take_the_name_of_a_charge_of_the_owners_own(
         assert refused.value.code == "ldp:refused:policy"
     with Ledger.open(policy.parent / "spent.sqlite") as ledger:
         assert ledger.mark().entries == 0
-    owner.admit(replace(request, run_id=1), context())
+    owner.admit(replace(request, run_id=1), context()).close()
 
 
 def test_the_gate_refuses_a_message_of_run_0_before_the_app_is_asked(policy: Path) -> None:

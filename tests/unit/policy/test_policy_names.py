@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import flower_ldp
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import MECHANISMS
 from flower_ldp.policy import Policy, parse_policy
 
 ROOT = Path(__file__).parents[3]
+PACKAGE = Path(flower_ldp.__file__).parent
 
 
 def policy(name: str) -> Policy:
@@ -65,9 +67,9 @@ def test_the_names_are_those_that_the_documentation_lists() -> None:
 
 def test_no_event_of_the_package_has_a_name_that_is_not_known() -> None:
     named = set()
-    for path in (ROOT / "flower_ldp").rglob("*.py"):
+    for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if path.relative_to(ROOT).parts[1] not in ("mechanisms", "labels", "training", "wire"):
+        if path.relative_to(PACKAGE).parts[0] not in ("mechanisms", "labels", "training", "wire"):
             continue
         named |= set(re.findall(r'PrivacyEvent\(\s*"(\w+)"', text))
         named |= set(re.findall(r'name: str = "(\w+)"', text))

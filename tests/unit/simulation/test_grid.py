@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 import time
 import traceback
@@ -145,3 +147,22 @@ def test_messages_are_worked_on_in_the_order_they_were_sent_whoever_asks() -> No
 
     app = client(lambda message, context: order.append(partition(context)) or 0)
     assert asked(app, ask, 6) == [0, 2, 4, 1, 3, 5]
+
+
+_FORGETS: list[int] = []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_workers_begin_where_a_fork_takes_the_signals_pipe_away() -> None:
+    """As asyncio does from Python 3.12 on, in every process that is forked."""
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1) if _FORGETS else None)
+    _FORGETS.append(1)
+
+    def ask(grid: Grid) -> int:
+        return len(list(grid.send_and_receive(messages(grid.get_node_ids()))))
+
+    try:
+        done = asked(client(lambda message, context: 0), ask, 2, workers=2)
+    finally:
+        _FORGETS.clear()
+    assert done == 2

@@ -1,0 +1,47 @@
+"""Whether a guarded node can run here at all: asked before anything of Flower is imported."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+
+#: Flower releases whose SuperNode was read and tested: from the first, below the second.
+FIRST_VERSION = (1, 40)
+UNKNOWN_VERSION = (1, 43)
+
+
+class FlowerChanged(RuntimeError):  # noqa: N818  # a state of the installation
+    """The installed Flower is not one that the guarded node knows."""
+
+
+class NoLinux(RuntimeError):  # noqa: N818  # a state of the machine
+    """The guarded node is for Linux."""
+
+
+def check_here() -> None:
+    """Say at once where a guarded node cannot run.
+
+    Raises
+    ------
+    NoLinux
+        On another system. Whose process calls the node is read from Linux's tables of sockets,
+        and the sandbox is made of its namespaces; elsewhere neither would be noticed to be missing.
+    FlowerChanged
+        If the installed Flower is older or newer than those that were read.
+    """
+    if sys.platform != "linux":
+        raise NoLinux(
+            f"the guarded node is for Linux, this is {sys.platform}: run the gate in the app "
+            "(LdpMod) under flower-supernode, or the node in a Linux machine or container"
+        )
+    text = importlib.metadata.version("flwr")
+    numbers = tuple(int(part) for part in text.split(".")[:2])
+    if not FIRST_VERSION <= numbers < UNKNOWN_VERSION:
+        raise FlowerChanged(
+            f"flwr {text} is installed; the guarded node knows versions from "
+            f"{_dotted(FIRST_VERSION)} on and below {_dotted(UNKNOWN_VERSION)}"
+        )
+
+
+def _dotted(numbers: tuple[int, int]) -> str:
+    return ".".join(map(str, numbers))

@@ -1,0 +1,173 @@
+"""``flower-ldp doctor``: what it finds is what is here, and what is wrong is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import flower_ldp as package
+from flower_ldp.cli import doctor_answers
+from flower_ldp.cli.requirements import Requirement, requirements
+from tests.cli import flower_ldp
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+#: Extras that are sums of others, or for those who change the package.
+SUMS = {"examples", "benchmarks", "notebooks", "dev"}
+#: What a distribution of an extra is imported as.
+MODULES = {"flwr[simulation]": "ray", "dp-accounting": "dp_accounting", "scikit-learn": "sklearn"}
+
+
+@pytest.fixture(autouse=True)
+def _declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the checkout's own requirements: what is installed may be older than they are."""
+    monkeypatch.setattr(doctor_answers.metadata, "requires", lambda _: PROJECT["dependencies"])
+    monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
+
+
+def test_this_environment_is_in_order() -> None:
+    done = flower_ldp("doctor")
+    assert done.code == 0
+    for words in (f"flower-ldp  {package.__version__}", sys.executable, metadata.version("flwr")):
+        assert words in done.out
+    assert "Policy: none is named" in done.out
+    assert "Entropy: the system's generator is seeded." in done.out
+    found = flower_ldp("doctor", "--json").json
+    assert (found["version"], found["policy"], found["entropy"]) == (
+        package.__version__,
+        None,
+        True,
+    )
+    assert {row["name"]: row["found"] for row in found["installed"]}["numpy"] == metadata.version(
+        "numpy"
+    )
+    assert len(found["installed"]) == len(PROJECT["dependencies"])
+
+
+def test_policy_and_ledger_are_those_of_a_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tmp_path / "client_policy.yaml"
+    policy.write_text(flower_ldp("policy", "sample").out)
+    policy.chmod(0o600)
+    monkeypatch.setenv("FLOWER_LDP_POLICY", str(policy))
+    done = flower_ldp("doctor", "--json")
+    assert (done.code, done.json["policy"]["mode"]) == (1, "deployment")
+    assert "flower-ldp ledger create" in done.json["problems"][0]
+    flower_ldp("ledger", "create", tmp_path / "privacy-ledger.sqlite")
+    done = flower_ldp("doctor", "--json")
+    assert (done.code, done.json["ledger"]["entries"]) == (0, 0)
+    policy.chmod(0o666)
+    assert "can be" in flower_ldp("doctor").err
+    assert flower_ldp("doctor", "--policy", tmp_path / "nowhere.yaml").code == 1
+
+
+def test_what_is_too_old_or_missing_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = {"flwr": "1.31.9", "numpy": None}
+    monkeypatch.setattr(doctor_answers, "_version_of", lambda name: versions.get(name, "99"))
+    monkeypatch.setattr(
+        doctor_answers.metadata, "requires", lambda _: ["flwr<2,>=1.32", "numpy>=1.26", "typer"]
+    )
+    assert flower_ldp("doctor", "--json").json["problems"] == [
+        "flwr 1.31.9 is not >=1.32,<2: pip install 'flwr>=1.32,<2'",
+        "numpy is missing: pip install 'numpy>=1.26'",
+    ]
+
+
+def test_what_is_not_installed_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor_answers.metadata, "requires", missing)
+    done = flower_ldp("doctor", "--json")
+    assert (done.code, done.json["installed"]) == (0, None)
+    assert "versions are not checked" in done.json["warnings"][0]
+
+
+def test_extras_that_are_missing_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_answers, "find_spec", lambda _: None)
+    monkeypatch.setattr(doctor_answers.shutil, "which", lambda _: None)
+    done = flower_ldp("doctor")
+    assert done.code == 0
+    assert "opacus, torch" in done.out
+    assert "the command flwr is not on the PATH" in done.out
+
+
+def test_the_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_answers.shutil, "which", lambda name: f"/bin/{name}")
+    for version, words in ((None, "no nodes without Ray"), ("2.55", "with Ray 2.55")):
+        found = dict.fromkeys(["ray"], version)
+        monkeypatch.setattr(doctor_answers, "_version_of", lambda name, f=found: f.get(name, "99"))
+        assert words in flower_ldp("doctor").out
+
+
+def test_another_system_has_no_guarded_node_and_is_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    done = flower_ldp("doctor", "--json")
+    assert (done.code, done.json["guarded_node"]["usable"]) == (0, False)
+    assert "for Linux" in done.json["guarded_node"]["reason"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells")
+def test_a_generator_that_is_not_seeded_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(*_: int) -> bytes:
+        raise BlockingIOError
+
+    other = SimpleNamespace(getrandom=wait, GRND_NONBLOCK=os.GRND_NONBLOCK)
+    monkeypatch.setattr(doctor_answers, "os", other)
+    done = flower_ldp("doctor", "--json")
+    assert done.json["problems"] == [
+        "the system's generator is not seeded yet: a client waits until it is"
+    ]
+
+
+def test_the_extras_are_those_that_are_declared() -> None:
+    declared = PROJECT["optional-dependencies"]
+    assert [one.name for one in doctor_answers.EXTRAS] == [n for n in declared if n not in SUMS]
+    for extra in doctor_answers.EXTRAS:
+        names = {_distribution(line) for line in declared[extra.name]}
+        for inner in [name for name in names if name.startswith("flower-ldp[")]:
+            names.remove(inner)
+            for part in inner[len("flower-ldp[") : -1].split(","):
+                names |= {_distribution(line) for line in declared[part]}
+        assert {MODULES.get(name, name) for name in names} == set(extra.modules)
+
+
+def _distribution(line: str) -> str:
+    return line.partition(">=")[0]
+
+
+def test_the_declared_requirements_are_read_in_full() -> None:
+    found = [str(one) for one in requirements(PROJECT["dependencies"])]
+    assert found == PROJECT["dependencies"]
+    assert [str(one) for one in requirements(["ray==2.55; extra == 'x'", "a<2,>=1.5"])] == [
+        "a>=1.5,<2"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "admitted"),
+    [
+        ("1.31.9", False),
+        ("1.32", True),
+        ("1.32.0", True),
+        ("1.32.0rc1", True),
+        ("1.100.2", True),
+        ("1.99+cpu", True),
+        ("2.0.0", False),
+        ("2", False),
+    ],
+)
+def test_versions_are_compared_by_their_numbers(version: str, admitted: bool) -> None:
+    assert Requirement("flwr", ">=1.32,<2").admits(version) is admitted
+    assert Requirement("flwr", "").admits(version)

@@ -1,0 +1,60 @@
+"""Where a guarded node cannot run, its commands say so at once and load nothing of Flower."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+from flower_ldp.node import command, here, superexec
+
+
+@pytest.mark.parametrize("platform", ["win32", "darwin"])
+def test_another_system_is_named(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    with pytest.raises(here.NoLinux, match=f"for Linux, this is {platform}: run the gate in"):
+        here.check_here()
+
+
+@pytest.mark.parametrize("version", ["1.32.0", "1.39.1", "1.43.0", "2.0.0"])
+def test_an_unknown_flower_is_named(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    with pytest.raises(here.FlowerChanged, match=rf"flwr {version} is installed.* 1\.40 on"):
+        here.check_here()
+
+
+def test_the_executor_is_not_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SystemExit) as ended:
+        superexec.main()
+    assert ended.value.code == 2
+    assert "not started: the guarded node is for Linux" in capsys.readouterr().err
+
+
+def test_the_node_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(reason: str) -> None:
+        raise SystemExit(reason)
+
+    monkeypatch.setattr(command, "_stop", stop)
+    monkeypatch.setattr(command, "keep_plain", lambda: None)
+    monkeypatch.setattr(command, "_log_to_stderr", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["flower-ldp-supernode", "--ldp-policy", "/nowhere"])
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit, match="for Linux, this is win32"):
+        command.main()
+
+
+def test_the_commands_load_nothing_of_flower_and_nothing_that_windows_lacks() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('fcntl', 'pwd', 'grp', 'resource', 'termios'): sys.modules[name] = None\n"
+        "import flower_ldp.node.command, flower_ldp.node.superexec\n"
+        "print([name for name in sys.modules if name.partition('.')[0] == 'flwr'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr
