@@ -1,8 +1,8 @@
 """The site: the repository's own pages, in the order that docs/README.md gives them.
 
 Pages are read where they lie, so that links between them lead on the site where they lead on
-GitHub. From the root of the repository: ``sphinx-build -W --keep-going -c docs . build/site``.
-Nothing is fetched and no notebook is executed.
+GitHub. Nothing is fetched and no notebook is executed. From the root of the repository:
+``sphinx-build -W --keep-going -c docs . build/site``; ``-t pages`` leaves out Python's names.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "off"
 nb_merge_streams = True
 
-autodoc_default_options = {"members": True, "no-value": True}
-#: Extras whose import takes seconds, and which the pages do without.
-autodoc_mock_imports = ["dp_accounting", "matplotlib", "opacus", "scipy", "sklearn", "torch"]
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

@@ -16,6 +16,7 @@ pytest.importorskip("sphinx", reason="the extra docs is not installed")
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 from site_contents import LISTS, sections
 from site_links import to_pages
+from site_math import inline
 from site_offline import fetched
 
 PARTS = ["Start", "Tutorials", "How-to", "Explanation", "Reference", "Project"]
@@ -106,3 +107,11 @@ def test_links_lead_on_the_site_where_they_lead_on_github(written: str, read: st
     source = [written]
     to_pages(SimpleNamespace(env=env), "docs/signds", source)  # type: ignore[arg-type]
     assert source == [read or written]
+
+
+def test_formulas_need_no_script() -> None:
+    nodes = pytest.importorskip("docutils.nodes")
+    page = SimpleNamespace(body=[])
+    with pytest.raises(nodes.SkipNode):
+        inline(page, nodes.math("", r"e^{\epsilon/2}"))  # type: ignore[arg-type]
+    assert "<msup>" in "".join(page.body)
