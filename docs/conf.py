@@ -25,7 +25,7 @@ extensions = ["myst_nb", "site_contents", "site_links", "site_math", "site_offli
 extensions += (
     ["site_no_names"]
     if tags.has("pages")  # noqa: F821  # Sphinx defines it
-    else ["sphinx.ext.autodoc", "numpydoc"]
+    else ["sphinx.ext.autodoc", "numpydoc", "site_names"]
 )
 
 root_doc = "README"

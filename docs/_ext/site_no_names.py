@@ -23,5 +23,6 @@ class Nothing(SphinxDirective):
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Join the build."""
-    app.add_directive("automodule", Nothing)
+    for name in ("automodule", "autoclass", "autofunction"):
+        app.add_directive(name, Nothing)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from flower_ldp import advice
 from tests.unit.test_docs_form import ROOT
 
 pytest.importorskip("sphinx", reason="the extra docs is not installed")
@@ -17,6 +18,7 @@ sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 from site_contents import LISTS, sections
 from site_links import to_pages
 from site_math import inline
+from site_names import missing
 from site_offline import fetched
 
 PARTS = ["Start", "Tutorials", "How-to", "Explanation", "Reference", "Project"]
@@ -115,3 +117,9 @@ def test_formulas_need_no_script() -> None:
     with pytest.raises(nodes.SkipNode):
         inline(page, nodes.math("", r"e^{\epsilon/2}"))  # type: ignore[arg-type]
     assert "<msup>" in "".join(page.body)
+
+
+def test_a_public_name_without_a_place_is_found() -> None:
+    names = {f"flower_ldp.advice.{name}" for name in advice.__all__}
+    assert missing("flower_ldp.advice", names) == []
+    assert missing("flower_ldp.advice", names - {"flower_ldp.advice.advise"}) == ["advise"]
