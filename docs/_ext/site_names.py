@@ -1,15 +1,19 @@
-"""Every public name is on its module's page, or the build fails."""
+"""Pages of Python's names: every public one is there, and no value fills a screen."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
 #: What a page of names is called, and the module behind it.
 FOLDER, PACKAGE = "docs/api/", "flower_ldp."
+#: Characters of a value that is shown.
+LINE = 60
 
 
 def missing(module: str, shown: set[str]) -> list[str]:
@@ -37,7 +41,16 @@ def look(app: Sphinx, env: BuildEnvironment) -> None:
                 logger.warning("%s is not on the page", name, location=page)
 
 
+def hide_long_values(app: Sphinx, domain: str, kind: str, content: nodes.Element) -> None:
+    """Drop the value of a constant that is longer than a line: its type and its text say more."""
+    if (domain, kind) == ("py", "data"):
+        for value in list(content.parent.findall(addnodes.desc_annotation)):
+            if value.astext().lstrip().startswith("=") and len(value.astext()) > LINE:
+                value.parent.remove(value)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Join the build."""
+    app.connect("object-description-transform", hide_long_values)
     app.connect("env-check-consistency", look)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
