@@ -241,7 +241,7 @@ class Codeword:
         return found / math.sqrt(plan.block_order)
 
     def estimate(self, reports: Iterable[NamedCodeword], dimension: int) -> NDArray[np.float64]:
-        """Return an estimate of the mean direction u / |u| of the clients.
+        """Return an estimate of the mean direction ``u / |u|`` of the clients.
 
         Of one block, unbiased for directions in no relation to the codes. Of several it leans to
         those in which updates are longest (:mod:`flower_ldp.mechanisms.codeword_blocks`).

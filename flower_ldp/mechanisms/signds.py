@@ -76,7 +76,7 @@ class SelectionPlan:
     threshold : int
         v_th, from which on a subset is favoured.
     law : SelectionLaw
-        Exact distribution of v = |J n S|.
+        Exact distribution of ``v = |J n S|``.
     """
 
     dimension: int

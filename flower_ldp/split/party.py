@@ -185,7 +185,7 @@ class TorchParty:
     def learn(
         self, table: str, rows: NDArray[np.int64], gradient: NDArray[np.float32], step: str
     ) -> None:
-        """Move the bottom: straight through the quantizer, clipped to |h| <= 1.
+        """Move the bottom: straight through the quantizer, clipped to ``|h| <= 1``.
 
         Raises
         ------

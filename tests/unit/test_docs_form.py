@@ -31,7 +31,7 @@ PAGES = sorted(
     [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "benchmarks").glob("*.md"),
         *(ROOT / "examples").rglob("*.md"),
     ]

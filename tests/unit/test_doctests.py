@@ -91,8 +91,8 @@ def blocks() -> list[tuple[str, str]]:
     return found
 
 
-def is_whole(code: str) -> bool:
-    """Say whether a block defines or imports every name that it uses."""
+def unbound(code: str) -> set[str]:
+    """Return the names that a block uses and neither defines nor imports."""
     table = symtable.symtable(code, "block", "exec")
     tables, defined, used = [table], set(dir(builtins)), set()
     while tables:
@@ -103,7 +103,12 @@ def is_whole(code: str) -> bool:
                 defined.add(symbol.get_name())
             elif symbol.is_global() and symbol.is_referenced():
                 used.add(symbol.get_name())
-    return used <= defined
+    return used - defined
+
+
+def is_whole(code: str) -> bool:
+    """Say whether a block defines or imports every name that it uses."""
+    return not unbound(code)
 
 
 @pytest.mark.parametrize(("place", "code"), blocks())
