@@ -10,24 +10,33 @@ import numpy as np
 import torch
 from _asked_once import shares
 from _sites import Sites
-from _strokes import with_constant
+from _strokes import coordinates, features, with_constant
 from dpsgd import network
 from numpy.typing import NDArray
 from torch import nn
 
 SITES = 5
-#: Of a row. Those that are not yet learned have a gradient longer than the clipping length.
-_LENGTH = np.float32(2)
+#: Of a row: gradients of those that are not yet learned are longer than the clipping length.
+_LENGTH = {"cifar": np.float32(2), "mnist": np.float32(4)}
+#: Axes of strokes that MNIST's images are told along, and the power of their spread.
+_AXES, _POWER = 300, 0.5
 
 
-def sites_of(kind: str, path: Path, evaluate_on: str, seed: int, alpha: float | None) -> Sites:
+def sites_of(
+    kind: str,
+    path: Path,
+    evaluate_on: str,
+    seed: int,
+    alpha: float | None,
+    cache: Path | None = None,
+) -> Sites:
     """Return five sites of equally many images, and what is held out.
 
     Parameters
     ----------
     kind : {"cifar", "mnist", "cnn"}
-        ``cifar`` and ``mnist`` have unit vectors and a linear layer, ``cnn`` images and
-        the network of ``dpsgd.py``.
+        ``cifar`` and ``mnist`` have a linear layer over features for which no data was used, all
+        of one length; ``cnn`` images and the network of ``dpsgd.py``.
     path : Path
         An npz file in MNIST's layout, of images or of features.
     evaluate_on : {"test", "validation"}
@@ -36,9 +45,11 @@ def sites_of(kind: str, path: Path, evaluate_on: str, seed: int, alpha: float | 
         Of the split among sites.
     alpha : float or None
         Of a Dirichlet law of the classes of a site; None for a random split.
+    cache : Path or None
+        Where the coordinates of MNIST's images along strokes are kept; for ``mnist``.
     """
     with np.load(path) as file:
-        x, held_x = (_read(kind, file[f"x_{part}"]) for part in ("train", "test"))
+        x, held_x = _read(kind, {part: file[f"x_{part}"] for part in ("train", "test")}, cache)
         y, held_y = file["y_train"].astype(np.int64), file["y_test"].astype(np.int64)
     kept = np.arange(len(y))
     if evaluate_on == "validation":
@@ -63,11 +74,18 @@ def sites_of(kind: str, path: Path, evaluate_on: str, seed: int, alpha: float | 
     )
 
 
-def _read(kind: str, found: NDArray[Any]) -> NDArray[np.float32]:
+def _read(
+    kind: str, found: dict[str, NDArray[Any]], cache: Path | None
+) -> tuple[NDArray[np.float32], ...]:
     """Return rows as they are trained on; each is made by itself."""
     if kind == "cnn":
-        return (found.astype(np.float32) / np.float32(255) - np.float32(0.5))[:, None]
-    return _LENGTH * with_constant(found.reshape(len(found), -1).astype(np.float32))
+        half, most = np.float32(0.5), np.float32(255)
+        return tuple((one.astype(np.float32) / most - half)[:, None] for one in found.values())
+    if kind == "mnist" and cache is not None:
+        along = coordinates(found, cache)
+        spread = along["variances"]
+        return tuple(_LENGTH[kind] * features(along[one], spread, _AXES, _POWER) for one in found)
+    return tuple(_LENGTH[kind] * with_constant(one.astype(np.float32)) for one in found.values())
 
 
 def _model(kind: str, columns: int) -> Callable[[], nn.Module]:
