@@ -127,6 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Have the processes of tests handed over as well: they load what engines load, and more."""
     if _NURSERY in config.stash:
+        config.stash[_NURSERY].wait_until_there()
         own = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join([str(HURRY), *([own] if own else [])])
         os.environ["TESTS_WORKER"] = "1"

@@ -53,6 +53,12 @@ class Nursery:
         """Where it listens."""
         return self.folder / "door"
 
+    def wait_until_there(self) -> None:
+        """Wait until it can be asked, if not answered: whoever cannot ask goes without."""
+        last = self.place.with_name("door-tests")
+        while not last.exists() and self.process.poll() is None:
+            time.sleep(0.01)
+
     def stop(self) -> None:
         """End it, and whatever it still runs."""
         if self.process.stdin is not None:

@@ -137,8 +137,7 @@ print("sitecustomize" in sys.modules, [one for one in sys.path if one.endswith("
 def test_a_process_of_tests_has_them_loaded_and_is_in_no_hurry() -> None:
     started = Nursery.beside("--bare", "--tests", "tests/unit/test_kinds.py")
     try:
-        while not started.place.with_name("door-tests").exists():
-            time.sleep(0.01)
+        started.wait_until_there()
         environment = {**os.environ, "PYTHONPATH": str(HURRY), "TESTS_WORKER": "1"}
         done = subprocess.run(
             [sys.executable, "-c", KEPT],

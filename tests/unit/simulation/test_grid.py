@@ -47,7 +47,9 @@ class _NamelessError(Exception):
 
 
 @pytest.mark.parametrize("options", [{}, {"strict": False}, {"workers": 2}], ids=str)
-@pytest.mark.parametrize("error", [FileNotFoundError("\udcff.csv"), _NamelessError()], ids=repr)
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError("\udcff.csv"), _NamelessError()], ids=["half a letter", "nameless"]
+)
 def test_an_exception_whose_text_cannot_be_sent_is_an_error_reply_too(
     error: Exception, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
