@@ -91,6 +91,7 @@ def central_wrapper(noise_multiplier: float, share: float, *, replace: bool) -> 
         What the client's update weighs in the mean, times the number of clients: 1 where all
         weigh the same.
     replace : bool
-        Whether a client's update may be replaced by any other, or only left out.
+        Whether a client's update may be replaced by any other, or left out, which moves a mean as
+        far: the others then weigh more, and may point the other way. Else only by zeros.
     """
     return NormalNoise((2.0 if replace else 1.0) * share, noise_multiplier)

@@ -28,9 +28,9 @@ app = typer.Typer(
 
 @app.command("localdp", cls=Command, epilog=epilog(*_LOCAL))
 def localdp(
-    clipping_norm: Annotated[float, typer.Option(help="As given to LocalDpMod; positive.")],
-    sensitivity: Annotated[float, typer.Option(help="As given to LocalDpMod; 0 or more.")],
-    epsilon: Annotated[float, typer.Option(help="As given to LocalDpMod; positive.")],
+    clipping_norm: Annotated[float, typer.Option(help="As to LocalDpMod, in [1e-30, 1e30].")],
+    sensitivity: Annotated[float, typer.Option(help="As to LocalDpMod: 0, or in [1e-30, 1e30].")],
+    epsilon: Annotated[float, typer.Option(help="As to LocalDpMod, in [1e-30, 1e30].")],
     delta: Annotated[float, typer.Option(help="As given to LocalDpMod, in [1e-18, 1).")],
     rounds: Annotated[int, typer.Option(help="Messages of one client, in all.")] = 1,
     as_json: JsonOption = False,
@@ -49,7 +49,7 @@ def localdp(
 
 @app.command("central", cls=Command, epilog=epilog(*_CENTRAL))
 def central(
-    noise_multiplier: Annotated[float, typer.Option(help="As given to the wrapper; positive.")],
+    noise_multiplier: Annotated[float, typer.Option(help="As to the wrapper, in [1e-30, 1e30].")],
     sampled_clients: Annotated[int, typer.Option(help="num_sampled_clients of the wrapper.")],
     delta: Annotated[float, typer.Option(help="Of all rounds together, in [1e-18, 1).")],
     rounds: Annotated[int, typer.Option(help="Rounds that the client takes part in.")] = 1,

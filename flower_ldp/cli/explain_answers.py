@@ -16,7 +16,7 @@ from flower_ldp.mechanisms.gaussian_law import (
     gaussian_delta,
     largest_shift,
 )
-from flower_ldp.privacy import PrivacySpent, Unit, meaning
+from flower_ldp.privacy import PrivacySpent, Unit, at_least, meaning
 from flower_ldp.strategies.flowers_accountant import flowers_epsilon
 
 #: What LocalDpMod passes on as it is.
@@ -26,7 +26,7 @@ _RAW = (
 )
 _CENTRAL_RAW = (
     "the server and all who see what arrives there, at no epsilon; nor metrics, nor numbers of "
-    "examples, nor how many clients answered"
+    "examples, nor how many clients answered, nor the error at an update that is exactly zero"
 )
 
 
@@ -34,10 +34,14 @@ _CENTRAL_RAW = (
 CURVE = "delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)"
 
 
-def check_positive(option: str, value: float) -> None:
-    """Raise unless a number is positive and finite."""
-    if not 0 < value < math.inf:
-        raise wrong(option, f"must be in (0, inf), got {value}")
+#: Of sizes that are asked for: what is made of them is neither infinite nor zero then.
+_LEAST, _MOST = 1e-30, 1e30
+
+
+def check_size(option: str, value: float) -> None:
+    """Raise unless a number is positive, and of a size that can be computed with."""
+    if not _LEAST <= value <= _MOST:
+        raise wrong(option, f"must be in [{_LEAST:g}, {_MOST:g}], got {value}")
 
 
 def _check_delta(delta: float) -> None:
@@ -51,8 +55,8 @@ def finite(value: float) -> float | None:
 
 
 def told(epsilon: float) -> str:
-    """Return an epsilon for reading."""
-    return number(epsilon) if math.isfinite(epsilon) else "none: there is no noise"
+    """Return an epsilon for reading, rounded up."""
+    return at_least(epsilon, 7) if math.isfinite(epsilon) else "none: there is no noise"
 
 
 def tell_noise(
@@ -105,9 +109,9 @@ def tell_noise(
             (f"   of {rounds:,} messages", f"{told(total)} at delta {delta:g} for all together")
         )
     if true_delta is not None:
-        rows.append((f"delta of epsilon {epsilon:g}", f"{number(true_delta)}, of one message"))
+        rows.append((f"delta of epsilon {epsilon:g}", f"{at_least(true_delta, 7)}, of one message"))
     if needed is not None:
-        text = f"deviation {number(needed)} would keep epsilon {epsilon:g}, delta {delta:g}"
+        text = f"deviation {at_least(needed, 7)} would keep epsilon {epsilon:g}, delta {delta:g}"
         rows.append(("needed", text))
     report.pairs(rows)
     spent = {
@@ -130,10 +134,10 @@ class LocalDp:
     rounds: int
 
     def __post_init__(self) -> None:
-        check_positive("--clipping-norm", self.clipping_norm)
-        check_positive("--epsilon", self.epsilon)
-        if not 0 <= self.sensitivity < math.inf:
-            raise wrong("--sensitivity", f"must be in [0, inf), got {self.sensitivity}")
+        check_size("--clipping-norm", self.clipping_norm)
+        check_size("--epsilon", self.epsilon)
+        if self.sensitivity != 0:
+            check_size("--sensitivity", self.sensitivity)
         _check_delta(self.delta)
         check_count("--rounds", self.rounds)
 
@@ -175,7 +179,7 @@ class Central:
     adaptive: bool
 
     def __post_init__(self) -> None:
-        check_positive("--noise-multiplier", self.noise_multiplier)
+        check_size("--noise-multiplier", self.noise_multiplier)
         _check_delta(self.delta)
         check_count("--sampled-clients", self.sampled_clients, 2**32 - 1)
         check_count("--clients", self.clients, 2**32 - 1)
@@ -196,7 +200,7 @@ def central(options: Central, report: Report) -> None:
     """Answer for Flower's central wrappers."""
     found = {
         name: central_wrapper(options.noise_multiplier, options.weight, replace=replace)
-        for name, replace in (("replace_one", True), ("add_or_remove_one", False))
+        for name, replace in (("replace_one", True), ("zero_one", False))
     }
     totals = {name: noise.epsilon(options.delta, options.rounds) for name, noise in found.items()}
     theirs = flowers_epsilon(
@@ -227,14 +231,17 @@ def central(options: Central, report: Report) -> None:
     rows = [
         ("noise of each entry", f"{options.noise_multiplier:g} x clip / {options.sampled_clients}"),
         ("a client weighs", f"{options.weight:g} x clip / {options.sampled_clients} at most"),
-        ("shift", f"mu = {told(shift)} where one is replaced: twice the weight over the noise"),
+        (
+            "shift",
+            f"mu = {told(shift)} if one is replaced: twice the weight over the noise",
+        ),
         ("   of all rounds", f"times the root of {options.rounds:,}"),
         ("curve", CURVE),
-        ("epsilon, one replaced", f"{number(totals['replace_one'])} {every}"),
-        ("   added or removed", f"{number(totals['add_or_remove_one'])} {every}"),
+        ("epsilon", f"{told(totals['replace_one'])} {every}, one replaced or left out"),
+        ("   zeros for one", f"{told(totals['zero_one'])} {every}: the mean divides as before"),
     ]
     if theirs is not None:
-        rows.append(("   by Flower's accountant", f"{number(theirs)} (Renyi; added or removed)"))
+        rows.append(("   by Flower's accountant", f"{number(theirs)} (Renyi; as zeros for one)"))
     report.pairs(rows)
     spent = meaning(PrivacySpent(Unit.CLIENT, totals["replace_one"], options.delta))
     report.facts["meaning"] = {"total": spent}
@@ -247,5 +254,8 @@ def central(options: Central, report: Report) -> None:
         )
     report.line()
     report.line(f"In all: {spent}")
-    report.line("Covers: the models that the server hands out, if it adds its noise as it says.")
+    report.line(
+        "Covers: the models that the server hands out, if it adds its noise as it says, and if all "
+        f"{options.sampled_clients:,} clients of a round answer: where fewer do, each weighs more."
+    )
     report.line(f"Not covered: {_CENTRAL_RAW}.")

@@ -21,6 +21,8 @@ _ROOT_HALF = math.sqrt(0.5)
 #: Intervals in which delta and its inverse are computed to six digits and more.
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-3, 100.0
 SMALLEST_DELTA, LARGEST_DELTA = 1e-18, 0.5
+#: Below it the two sides of the curve differ by less than doubles hold of either.
+_SMALLEST_SHIFT = 1e-7
 
 
 def gaussian_delta(epsilon: float, shift: float) -> float:
@@ -107,7 +109,7 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     -------
     float
         Not below the true one, and at most two parts in a million of delta above it; zero where
-        delta alone covers the shift.
+        delta alone covers the shift. Of shifts below 1e-7 it is that of 1e-7.
 
     Raises
     ------
@@ -126,9 +128,10 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     if not SMALLEST_DELTA <= delta < 1:
         raise ValueError(f"delta must be in [{SMALLEST_DELTA:g}, 1), got {delta}")
     allowed = delta * (1.0 - 1e-6)  # covers the roundings of the curve in doubles
-    low, high = -shift / 2, 10.0  # at 10 the tail alone is below the smallest delta
     if math.erf(shift / 2 * _ROOT_HALF) <= allowed:
         return 0.0
+    shift = max(shift, _SMALLEST_SHIFT)  # epsilon grows with it, so this is a bound
+    low, high = -shift / 2, 10.0  # at 10 the tail alone is below the smallest delta
     while high - low > 1e-12 * max(abs(low), abs(high)):
         middle = (low + high) / 2
         density = math.exp(-middle * middle / 2) / math.sqrt(2 * math.pi)

@@ -12,8 +12,10 @@ from flwr.app import MetricRecord, RecordDict
 from flwr.clientapp.mod import LocalDpMod, localdp_mod
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
     FedAvg,
     dp_adaptive_clipping,
+    dp_fixed_clipping,
 )
 from flwr.supercore.differential_privacy import compute_stdv
 
@@ -89,6 +91,39 @@ def test_a_central_wrapper_is_a_shift_of_its_mean(weight: float) -> None:
     for replace, distance in ((True, 2 * moves), (False, moves)):
         noise = central_wrapper(multiplier, weight, replace=replace)
         assert noise.shift == pytest.approx(distance / deviation)
+
+
+def test_a_client_that_is_left_out_shifts_the_mean_as_far_as_one_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    added: list[float] = []
+    monkeypatch.setattr(
+        dp_fixed_clipping, "add_gaussian_noise_inplace", lambda _, by: added.append(by)
+    )
+
+    def mean(*updates: float) -> float:
+        wrapper = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 1.0, 4)
+        wrapper.current_arrays = record({"w": np.zeros(1)})
+        replies = []
+        for node, update in enumerate(updates, 7):
+            content: dict[str, Any] = {
+                "arrays": record({"w": np.full(1, update)}),
+                "metrics": MetricRecord({"num-examples": 1}),
+            }
+            replies.append(message(RecordDict(content), node=node, reply=True))
+        arrays, _ = wrapper.aggregate_train(1, replies)
+        assert arrays is not None
+        (found,) = arrays.to_numpy_ndarrays()
+        return float(found[0])
+
+    whole = mean(9.0, 9.0, 9.0, -9.0)
+    left_out, zeros = mean(9.0, 9.0, 9.0) - whole, mean(9.0, 9.0, 9.0, 1e-9) - whole
+    assert added == pytest.approx([0.25] * 3)
+    for moved, replace in ((left_out, True), (zeros, False)):
+        noise = central_wrapper(1.0, 1.0, replace=replace)
+        assert noise.shift == pytest.approx(moved / added[0])
+    with pytest.raises(ZeroDivisionError):  # of exact zeros the wrapper makes an error
+        mean(9.0, 0.0)
 
 
 @pytest.mark.parametrize(("multiplier", "rounds"), [(1.0, 1), (1.0, 50), (8.0, 100)])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.advice.present import local_dp_mod, mindspore_dp
+from flower_ldp.mechanisms.gaussian_law import gaussian_delta
 from tests.cli import flower_ldp
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -31,7 +32,7 @@ def test_localdp_tells_the_true_epsilon_beside_the_stated_one() -> None:
     assert "a clip of 1 has one of 2" in found["warnings"][0]
     assert "metrics" in found["not_covered"]
     text = flower_ldp("explain", "localdp", *ISSUED).out
-    assert "8.522501e+08 at delta 1e-05, per client and message" in text
+    assert "8.522502e+08 at delta 1e-05, per client and message" in text
 
 
 def test_a_sensitivity_of_two_clips_is_the_textbook_and_near_the_truth() -> None:
@@ -39,6 +40,30 @@ def test_a_sensitivity_of_two_clips_is_the_textbook_and_near_the_truth() -> None
     found = flower_ldp("explain", "localdp", *given, "--json").json
     assert found["warnings"] == []
     assert 0.5 < found["epsilon"]["round"] < 1.0
+
+
+@pytest.mark.parametrize(("clip", "sensitivity"), [("1e30", "1e-30"), ("1e-30", "1e30")])
+@pytest.mark.parametrize("epsilon", ["1e-30", "1e30"])
+def test_sizes_of_any_kind_have_a_finite_figure(clip: str, sensitivity: str, epsilon: str) -> None:
+    given = ("--clipping-norm", clip, "--sensitivity", sensitivity, "--epsilon", epsilon)
+    found = flower_ldp("explain", "localdp", *given, "--delta", 0.9, "--rounds", 10**6, "--json")
+    assert 0 <= found.json["epsilon"]["round"] <= found.json["epsilon"]["total"] < float("inf")
+
+
+@pytest.mark.parametrize("multiplier", ["1e-30", "1e30"])
+def test_a_wrapper_of_any_size_has_a_finite_figure(multiplier: str) -> None:
+    given = ("--noise-multiplier", multiplier, "--sampled-clients", 2**32 - 1, "--rounds", 10**6)
+    for share in ((), ("--largest-share", 1)):
+        found = flower_ldp("explain", "central", *given, *share, "--delta", "1e-18", "--json")
+        assert 0 <= found.json["epsilon"]["total_replace_one"] < float("inf")
+
+
+def test_what_is_printed_is_a_bound_too() -> None:
+    out = flower_ldp("explain", "localdp", *ISSUED).out
+    deviation = float(out.split("needed")[1].split()[1])
+    assert gaussian_delta(10.0, 2.0 / deviation) <= 1e-5
+    printed = float(out.split("true epsilon")[1].split()[0])
+    assert printed >= local_dp_mod(1.0, 1e-4, 10.0, 1e-5).epsilon(1e-5)
 
 
 def test_without_noise_there_is_no_number() -> None:
@@ -54,7 +79,7 @@ def test_central_has_both_relations_and_flowers_own_figure(extra: tuple[object, 
     pytest.importorskip("dp_accounting")
     found = flower_ldp("explain", "central", *CENTRAL, "--rounds", 50, *extra, "--json").json
     epsilon = found["epsilon"]
-    assert epsilon["total_add_or_remove_one"] == pytest.approx(54.3766, rel=1e-5)
+    assert epsilon["total_zero_one"] == pytest.approx(54.3766, rel=1e-5)
     assert epsilon["total_replace_one"] == pytest.approx(159.4415, rel=1e-5)
     assert epsilon["total_flower"] == pytest.approx(57.30, rel=1e-3)
     assert epsilon["round_replace_one"] < epsilon["total_replace_one"]
@@ -125,6 +150,10 @@ def test_what_is_none_of_mindspores_is_a_problem(tmp_path: Path) -> None:
         (("localdp", "--clipping-norm", 0, *ISSUED[2:]), "--clipping-norm"),
         (("localdp", *ISSUED[:2], "--sensitivity", -1, *ISSUED[4:]), "--sensitivity"),
         (("localdp", *ISSUED[:4], "--epsilon", 0, *ISSUED[6:]), "--epsilon"),
+        (("localdp", "--clipping-norm", "1e300", *ISSUED[2:]), "--clipping-norm"),
+        (("localdp", *ISSUED[:2], "--sensitivity", "1e-300", *ISSUED[4:]), "--sensitivity"),
+        (("localdp", *ISSUED[:4], "--epsilon", "nan", *ISSUED[6:]), "--epsilon"),
+        (("central", "--noise-multiplier", "1e300", *CENTRAL[2:]), "--noise-multiplier"),
         (("central", *CENTRAL, "--clients", 19), "--clients"),
         (("central", *CENTRAL, "--largest-share", 0.01), "--largest-share"),
         (("central", "--noise-multiplier", 0, *CENTRAL[2:]), "--noise-multiplier"),

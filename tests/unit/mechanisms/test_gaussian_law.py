@@ -122,6 +122,18 @@ def test_the_epsilon_of_any_shift_meets_delta_and_is_tight(shift: float, delta: 
         assert in_60_digits(epsilon * (1 - 1e-6), shift) >= delta * (1 - 1e-5)
 
 
+@pytest.mark.parametrize("shift", [1e-300, 1e-14, 1e-12, 3e-10, 3e-9, 1e-7])
+@pytest.mark.parametrize("delta", [1e-18, 1e-16, 1e-14, 1e-9])
+def test_the_epsilon_of_a_tiny_shift_meets_delta_too(shift: float, delta: float) -> None:
+    epsilon = gaussian_epsilon(shift, delta)
+    with mpmath.workdps(60):
+        if epsilon == 0.0:
+            assert 2 * mpmath.ncdf(mpmath.mpf(shift) / 2) - 1 <= delta
+        else:
+            assert in_60_digits(epsilon, shift) <= delta
+            assert epsilon < 1e-6
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 50.0])
 def test_epsilon_and_shift_are_inverse(epsilon: float) -> None:
     shift = largest_shift(epsilon, 1e-6)
