@@ -59,17 +59,22 @@ def read_settings(items: Sequence[str]) -> dict[str, bool | float | int | str]:
     Raises
     ------
     ConfigError
-        If an item is nothing of this, or the file cannot be read.
+        If an item is nothing of this, a number does not fit into a message, or the file cannot be
+        read.
     """
     for item in items:
         if "=" not in item and not item.endswith(".toml"):
             raise ConfigError(f"a setting is KEY=VALUE or the name of a .toml file, got {item!r}")
     try:
-        return dict(parse_config_args(list(items)))
+        found = dict(parse_config_args(list(items)))
     except click.ClickException as error:
         raise ConfigError(f"{' '.join(items)}: {error.format_message()}") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{' '.join(items)}: {error}") from error
+    for name, value in found.items():
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{name}: {value} does not fit into 64 bits")
+    return found
 
 
 def find_federation(

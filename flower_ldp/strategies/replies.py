@@ -38,7 +38,8 @@ NO_POLICY_HINT = (
     f"clients refuse with {REFUSED_POLICY}: their policy does not allow this proposal, or none "
     "is named. Each node's operator names one by --node-config 'ldp-policy=\"FILE\"' or the "
     "variable FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
-    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts: the one that "
+    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts ('flower-ldp "
+    "simulate' takes --policy): the one that "
     "'flwr run' starts by itself stays up with the environment of its first start, until it is "
     "ended (pkill -f 'flower-superlink.*3909[13]'). The client's log says which"
 )

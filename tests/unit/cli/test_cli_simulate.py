@@ -162,6 +162,7 @@ def test_the_federation_is_that_of_flwr_run(app: Path) -> None:
         (("--federation-config", "nodes=2"), "nodes"),
         (("elsewhere",), "no connection 'elsewhere'"),
         (("--node-config", "partition-id=1"), "partition-id is given to each node"),
+        (("--node-config", f"size={2**63}"), "size: 9223372036854775808 does not fit into 64 bits"),
         (("--policy", "/nowhere.yaml"), "/nowhere.yaml"),
         (("--faults", "asleep=0.5"), "--faults has away, leaving, lost, seed, slow, slow-seconds"),
         (("--faults", "lost=2"), "lost must be a probability"),
