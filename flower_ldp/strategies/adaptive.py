@@ -36,6 +36,10 @@ class _Moments:
             self.square = np.zeros_like(proposed, dtype=np.float32)
         return self.mean, self.square
 
+    def forget(self) -> None:
+        """Begin anew."""
+        self.mean = self.square = None
+
 
 def _check(eta: float, tau: float, **betas: float) -> None:
     for name, value in (("eta", eta), ("tau", tau)):
@@ -91,6 +95,10 @@ class Adam:
         step: Vector = (np.float64(rate) * mean / (np.sqrt(square) + self.tau)).astype(np.float32)
         return step
 
+    def forget(self) -> None:
+        """Begin anew, with means of zero."""
+        self._moments.forget()
+
     def describe(self) -> str:
         """Return one line for the log."""
         betas = f"beta_1 {self.beta_1:g}, beta_2 {self.beta_2:g}"
@@ -138,6 +146,10 @@ class Yogi:
         step: Vector = self.eta * mean / (np.sqrt(square) + self.tau)
         return step
 
+    def forget(self) -> None:
+        """Begin anew, with means of zero."""
+        self._moments.forget()
+
     def describe(self) -> str:
         """Return one line for the log."""
         betas = f"beta_1 {self.beta_1:g}, beta_2 {self.beta_2:g}"
@@ -177,6 +189,10 @@ class Adagrad:
         self._moments.square = square
         step: Vector = np.asarray(self.eta * proposed / (np.sqrt(square) + self.tau), np.float32)
         return step
+
+    def forget(self) -> None:
+        """Begin anew, with means of zero."""
+        self._moments.forget()
 
     def describe(self) -> str:
         """Return one line for the log."""

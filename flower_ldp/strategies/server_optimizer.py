@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,14 @@ class ServerOptimizer(Protocol):
 
     def describe(self) -> str:
         """Return one line for the log."""
+
+
+@runtime_checkable
+class Forgetting(Protocol):
+    """A server optimizer that keeps something of one run's rounds, and begins each run anew."""
+
+    def forget(self) -> None:
+        """Begin anew: a run begins, maybe of another model."""
 
 
 @dataclass
@@ -76,6 +84,10 @@ class Momentum:
         """Return learning_rate times the running sum."""
         velocity = self._velocity.update(self.momentum, proposed)
         return np.float32(self.learning_rate) * velocity
+
+    def forget(self) -> None:
+        """Begin anew, with a sum of zero."""
+        self._velocity.vector = None
 
     def describe(self) -> str:
         """Return one line for the log."""
@@ -128,6 +140,10 @@ class FixedLength:
         progress = min(max(server_round - 1, 0) / self.rounds, 1.0)
         length = self.length * (1.0 - progress * (1.0 - self.final_fraction))
         return np.float32(length / norm) * velocity
+
+    def forget(self) -> None:
+        """Begin anew, with no direction."""
+        self._velocity.vector = None
 
     def describe(self) -> str:
         """Return one line for the log."""

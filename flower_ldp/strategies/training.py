@@ -42,7 +42,7 @@ from flower_ldp.strategies.outlook import Preview, Prospect
 from flower_ldp.strategies.patience import patient_start
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
-from flower_ldp.strategies.server_optimizer import ServerOptimizer
+from flower_ldp.strategies.server_optimizer import Forgetting, ServerOptimizer
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.tally import Tally, read_reports
 from flower_ldp.strategies.turns import Turn, find_turn
@@ -156,6 +156,8 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         self._prospect.expect(rounds, layout.entries, max(before.values(), default=0))
         self._watch = NoiseWatch()
         self._health.begin_run()
+        if isinstance(self.server_optimizer, Forgetting):
+            self.server_optimizer.forget()
 
     @abstractmethod
     def _tally(self, dimension: int, participation: float) -> Tally[Any]:
@@ -406,9 +408,11 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         """
         with np.errstate(over="ignore", invalid="ignore"):
             step = current.tally.step(reports).astype(np.float32, copy=False)
-            if isinstance(self.server_optimizer, Following):
+            # An optimizer that has seen one infinity proposes nothing else for ever.
+            usable = self.server_optimizer is not None and bool(np.isfinite(step).all())
+            if usable and isinstance(self.server_optimizer, Following):
                 self.server_optimizer.hear(self._signal(current, reports), reports)
-            if self.server_optimizer is not None:
+            if usable and self.server_optimizer is not None:
                 step = self.server_optimizer.step(step, current.server_round)
             step = current.layout.lift(step)
             moved = current.layout.add(current.model, step)
