@@ -38,7 +38,7 @@ include_patterns = [
     "examples/*.ipynb",
     "examples/**/*.ipynb",
 ]
-exclude_patterns = [".*", "build", "dist", "tests", "**/.*", "**/outputs"]
+exclude_patterns = [".*", "build", "dist", "tests", "**/.*", "**/outputs", "CODE_OF_CONDUCT.md"]
 
 myst_heading_anchors = 4
 nb_execution_mode = "off"

@@ -55,6 +55,7 @@ EXTRAS = (
     Extra("accounting", ("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
     Extra("dpsgd", ("opacus", "torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
     Extra("evaluation", ("sklearn",), "scores of clusters, images of the examples"),
+    Extra("sbom", ("cyclonedx", "packaging"), "flower-ldp installed sbom"),
 )
 
 

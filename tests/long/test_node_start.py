@@ -93,13 +93,6 @@ def test_the_secret_is_on_no_command_line_and_flower_reads_it(
     assert not any(secret.hex() in word for word in more)
 
 
-def test_elsewhere_than_on_linux_there_is_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = given(monkeypatch, "--sandbox")
-    monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(SandboxMissing, match="darwin"):
-        command._apps(*found)
-
-
 def test_a_simulations_policy_needs_a_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY.format(mode="simulation"))

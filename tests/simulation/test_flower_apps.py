@@ -80,7 +80,7 @@ def test_a_run_without_an_engine_draws_from_the_laws_that_flowers_engine_draws_f
     ours, theirs = (read[one]["exchanges"] for one in (way, "ray"))
     # What is no matter of chance is the same.
     assert sizes(ours) == sizes(theirs)
-    assert [len(reports) for _, reports in sizes(ours)] == [3] * 11
+    assert [len(reports) for _, reports in sizes(ours)] == [3] * 7
     assert sorted(map(str, read[way]["spent"].values())) == sorted(
         map(str, read["ray"]["spent"].values())
     )

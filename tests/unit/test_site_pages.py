@@ -23,7 +23,7 @@ from site_offline import fetched
 
 PARTS = ["Start", "Tutorials", "How-to", "Explanation", "Reference", "Project"]
 #: Explanations of what is no mechanism.
-GROUNDS = {"docs/threat_model", "docs/accounting"}
+GROUNDS = {"docs/dpo", "docs/threat_model", "docs/accounting"}
 
 
 def text(path: Path) -> str:
@@ -44,7 +44,7 @@ def test_the_parts_are_those_that_users_of_flower_know() -> None:
 
 def test_every_page_is_in_a_list_once() -> None:
     found = sorted(listed())
-    there = {"README", "CONTRIBUTING", "CHANGELOG", "benchmarks/README"}
+    there = {"README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "benchmarks/README"}
     for folder, pattern in (
         ("docs", "*.md"),
         ("docs/api", "*.*"),

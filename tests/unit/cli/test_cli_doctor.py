@@ -19,9 +19,14 @@ from tests.cli import flower_ldp
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 #: Extras that are sums of others, or for those who change the package.
-SUMS = {"examples", "benchmarks", "notebooks", "dev"}
+SUMS = {"examples", "benchmarks", "notebooks", "docs", "dev"}
 #: What a distribution of an extra is imported as.
-MODULES = {"flwr[simulation]": "ray", "dp-accounting": "dp_accounting", "scikit-learn": "sklearn"}
+MODULES = {
+    "flwr[simulation]": "ray",
+    "dp-accounting": "dp_accounting",
+    "scikit-learn": "sklearn",
+    "cyclonedx-python-lib": "cyclonedx",
+}
 
 
 @pytest.fixture(autouse=True)
