@@ -42,3 +42,17 @@ def test_the_page_has_the_results() -> None:
             assert stated == f"{found['epsilon_stated']:.0f}"
         assert found["seeds"] == 5
         assert found.get("verdict", "hopeless") == "hopeless"
+
+
+def test_the_page_has_the_accuracy_at_each_epsilon() -> None:
+    page = (ROOT / "docs" / "dpsgd_release.md").read_text(encoding="utf-8")
+    table = page.split("| data, patients a site |")[1].split("\n\n")[0].splitlines()[2:]
+    kinds = {"MNIST": "mnist", "CIFAR-10": "cifar", "breast cancer": "cancer"}
+    for line, (begins, kind) in zip(table, kinds.items(), strict=True):
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        assert name.startswith(begins)
+        for epsilon, cell in zip((1, 2, 4), cells, strict=True):
+            found = result("hospitals", f"{kind}, {epsilon}")
+            mean, spread = (100 * found[f"accuracy_{of}"] for of in ("mean", "standard_deviation"))
+            assert cell == f"{mean:.1f} ± {spread:.1f} %"
+            assert found["epsilon_patient"] == epsilon
