@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -44,6 +45,34 @@ def arguments(evaluate_on: str, changes: list[str] | None, data: str = "mnist.np
 def earlier(output: Path) -> list[Run]:
     """Return the runs that a results file has."""
     return list(json.loads(output.read_text())["runs"]) if output.exists() else []
+
+
+def spread(runs: list[Run], digits: int | None = 4) -> Run:
+    """Return mean and deviation of the accuracy of runs, and how many there are."""
+    found = [one["accuracy"] for one in runs]
+    mean, deviation = statistics.mean(found), statistics.pstdev(found)
+    return {
+        "accuracy_mean": mean if digits is None else round(mean, digits),
+        "accuracy_standard_deviation": deviation if digits is None else round(deviation, digits),
+        "seeds": len(runs),
+    }
+
+
+def reached(mean: float, floor: float | None, goal: float | None) -> Run:
+    """Return floor and goal in percent, and which of them a mean reached."""
+    passed = [
+        name
+        for name, least in (("floor", floor), ("goal", goal))
+        if least is not None and 100 * mean >= least
+    ]
+    return {"floor": floor, "goal": goal, "reached": passed[-1] if passed else "none"}
+
+
+def told(line: Run) -> str:
+    """Return a line of a summary as it is printed: mean and deviation in percent."""
+    mean, deviation = (100 * line[f"accuracy_{of}"] for of in ("mean", "standard_deviation"))
+    goals = f", {line['reached']} ({line['floor']}, {line['goal']})" if "reached" in line else ""
+    return f"{line['row']:<28} {mean:.1f} ± {deviation:.1f} %{goals}"
 
 
 def is_known(run: Run, runs: list[Run]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +136,3 @@ def run(sites: Sites, plan: Plan) -> dict[str, Any]:
         "delta_patient_most": max(one.delta for one in spent),
         "patients": len(sites.rows[0]),
     }
-
-
-def at(plan: Plan, changes: dict[str, Any]) -> Plan:
-    """Return a plan with some of its numbers changed."""
-    return replace(plan, **changes)

@@ -20,7 +20,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-sys.path[:0] = [str(EXAMPLES / "existing_app" / "plain"), str(EXAMPLES / "asked_once")]
+sys.path[:0] = [str(EXAMPLES / "existing_app" / "plain"), str(EXAMPLES / "asked-once")]
 
 from asked_once_example import head  # noqa: E402
 from quickstart import task  # noqa: E402

@@ -37,6 +37,7 @@ from flower_ldp.audit import (  # noqa: E402
 from flower_ldp.audit.power import draws_to_refute, expected_bound  # noqa: E402
 from flower_ldp.audit_paths import gate, labels  # noqa: E402
 from flower_ldp.audit_paths.dpsgd import dpsgd  # noqa: E402
+from flower_ldp.audit_paths.dpsgd_release import dpsgd_release  # noqa: E402
 from flower_ldp.mechanisms import (  # noqa: E402
     BinaryResponse,
     BoundedMean,
@@ -59,6 +60,7 @@ def shipped() -> list[Case]:
         gate(SignDS(0.75, 0.2), MagRR(0.25)),
         labels(1.0),
         dpsgd(1.0),
+        dpsgd_release(1.0),
     ]
 
 
@@ -89,6 +91,7 @@ def planted() -> list[Case]:
             dpsgd(1.0, trainer=broken_paths.train_each_batch_four_times),
             mechanism="dpsgd, each batch four times (epsilon 1)",
         ),
+        _steps_repeated(),
         replace(
             case,
             mechanism="signds, ties by s u_j >= tau (epsilon 4)",
@@ -109,6 +112,17 @@ def planted() -> list[Case]:
             draws=60_000,
         ),
     ]
+
+
+def _steps_repeated() -> Case:
+    # So large a delta is told by few plans, each of which is a ledger's work.
+    repeats = dpsgd_release(1.0, delta=0.45, patients=2, trainer=broken_paths.repeats_each_step)
+    return replace(
+        repeats,
+        mechanism="dpsgd-release, each step repeated (epsilon 1, delta 0.45)",
+        contrasts=repeats.contrasts[:1],
+        draws=300,
+    )
 
 
 def audited(cases: list[Case], scale: float) -> list[dict[str, Any]]:

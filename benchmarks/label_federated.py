@@ -1,14 +1,14 @@
 """Accuracy on MNIST of local priors in a federation of 50 clients, against central training.
 
 In one process, without Flower: each client is an object that holds its own images and true
-labels, randomizes its labels once, and answers with what a client of ``examples/label_dp``
+labels, randomizes its labels once, and answers with what a client of ``examples/label-dp``
 sends. Nothing else leaves it: sums and numbers by cluster of its features, counts of its
 **randomized** labels by cluster, and weights that it trained on soft targets. The server adds,
 finds priors and averages weights over the clients of a round.
 
 Not through :mod:`flower_ldp.simulation`: an app's labels pass the gate, whose draws take no seed,
 and here each seed draws the labels that the central run of that seed drew. The app itself is
-``examples/label_dp``.
+``examples/label-dp``.
 
 The result file has the central runs of ``label_dp.py`` of the same seeds beside it.
 

@@ -7,7 +7,7 @@ Each measurement is a process of its own, on two cores, watched from outside.
   take one step on one of scikit-learn's digits. Flower's engine, this package's with messages
   as over a network (``strict``) and without (``fast``), and strict with two worker processes.
 * ``command``: from the command to the last round of the digits example that is the README's main
-  job, ``examples/asked_once``, in either engine; and of ``examples/signds``, in which 50 clients
+  job, ``examples/asked-once``, in either engine; and of ``examples/signds``, in which 50 clients
   train a CNN for 30 rounds, so that training is most of it.
 * ``once``: 60,000 clients of one record, asked once.
 * ``memory``: 10,000 clients send back a LeNet-5 each, which FedAvg averages.
@@ -192,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "rounds" in parts:
         result["rounds"] = in_rounds(options)
     if "command" in parts:
-        result["example"] = by_command("asked_once")
+        result["example"] = by_command("asked-once")
         result["signds"] = by_command("signds", "--clients", str(options.clients))
     if "once" in parts:
         result["once"] = measured("record", "strict", options.once, 1, "--contexts", "drop")

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import json
 import logging
-import statistics
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +27,7 @@ import numpy as np
 import typer
 from _asked_once import Images, Training, run, shares
 from _environment import write_report
-from _runs import EvaluateOn, Seeds, earlier, is_known
+from _runs import Changes, EvaluateOn, Seeds, changed, earlier, is_known, reached, spread, told
 from _strokes import coordinates, features, with_constant
 
 HERE = Path(__file__).resolve().parent
@@ -102,30 +101,19 @@ def summary(runs: list[dict[str, Any]], found: list[Row]) -> list[dict[str, Any]
         mine = [one for one in runs if one["row"] == row.name]
         if not mine:
             continue
-        accuracies = [one["accuracy"] for one in mine]
-        mean = statistics.mean(accuracies)
+        accuracy = spread(mine, None)
         made.append(
             {
                 "row": row.name,
                 "clients": row.clients,
                 "epsilon_total": max(one["epsilon_total_most"] for one in mine),
-                "accuracy_mean": mean,
-                "accuracy_standard_deviation": statistics.pstdev(accuracies),
-                "seeds": len(mine),
+                **accuracy,
                 "payload_bytes": mine[0]["payload_bytes"],
                 "message_bytes": max(one["message_bytes"] for one in mine),
-                "floor": row.floor,
-                "goal": row.goal,
-                "reached": _reached(100 * mean, row),
+                **reached(accuracy["accuracy_mean"], row.floor, row.goal),
             }
         )
     return made
-
-
-def _reached(percent: float, row: Row) -> str:
-    if row.goal is not None and percent >= row.goal:
-        return "goal"
-    return "floor" if row.floor is not None and percent >= row.floor else "none"
 
 
 def main(
@@ -133,9 +121,7 @@ def main(
     cache: Annotated[Path | None, typer.Option(help="Where features of images are kept.")] = None,
     seeds: Seeds = 5,
     only: Annotated[list[str] | None, typer.Option(help="Rows, by name; repeatable.")] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Of the training, as rounds=40; repeatable.")
-    ] = None,
+    changes: Changes = None,
     evaluate_on: EvaluateOn = "test",
     output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = OUTPUT,
 ) -> None:
@@ -143,12 +129,10 @@ def main(
     logging.getLogger("flwr").setLevel(logging.ERROR)
     source = Source(data, cache)
     known, runs = rows("mnist") + rows("cifar"), earlier(output)
-    pairs = (item.split("=", 1) for item in changes or [])
-    change: dict[str, Any] = {name: json.loads(value) for name, value in pairs}
     for row in rows(source.kind):
         if only and row.name not in only:
             continue
-        training = replace(row.training, **change)
+        training = changed(row.training, changes)
         for seed in range(1, seeds + 1):
             one: dict[str, Any] = {
                 "row": row.name,
@@ -170,9 +154,7 @@ def main(
             words = [data.name, "--evaluate-on", evaluate_on, "--seeds", str(seeds)]
             write_report(output, "benchmarks/totals.py", words, body)
     for line in summary(runs, known):
-        mean, spread = (100 * line[f"accuracy_{of}"] for of in ("mean", "standard_deviation"))
-        goals = f"{line['reached']} ({line['floor']}, {line['goal']})"
-        print(f"{line['row']:<28} {mean:.1f} ± {spread:.1f} %, {goals}")
+        print(told(line))
 
 
 if __name__ == "__main__":

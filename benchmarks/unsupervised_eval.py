@@ -1,6 +1,6 @@
 """Protected evaluation at a client's total of 8: score and loss over rounds, against the truth.
 
-Runs ``examples/unsupervised_eval/run.py`` so many times, each a training and an evaluation in each
+Runs ``examples/unsupervised-eval/run.py`` so many times, each a training and an evaluation in each
 round through Laplace noise, and the same through a codebook. A client answers once in a run, and
 its own ledger says what that came to. Noise and sampling are the operating system's; the seed is
 that of the split, of what clients hold and of the first weights. A run is written when it ends, and
@@ -27,7 +27,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
 
 HERE = Path(__file__).resolve().parent
-SCRIPT = HERE.parent / "examples" / "unsupervised_eval" / "run.py"
+SCRIPT = HERE.parent / "examples" / "unsupervised-eval" / "run.py"
 OUTPUT = HERE / "results" / "unsupervised_eval.json"
 
 

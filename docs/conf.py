@@ -35,8 +35,7 @@ include_patterns = [
     "docs/api/*",
     "benchmarks/README.md",
     "examples/**/*.md",
-    "examples/*.ipynb",
-    "examples/**/*.ipynb",
+    "examples/tutorials/*.ipynb",
 ]
 exclude_patterns = [".*", "build", "dist", "tests", "**/.*", "**/outputs", "CODE_OF_CONDUCT.md"]
 

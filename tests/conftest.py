@@ -42,7 +42,7 @@ LONGEST = (
     "test_flower_apps.py",
     "test_engine.py",
     "test_deployment.py",
-    "test_label_notebook.py",
+    "test_tutorials.py",
     "test_sandboxed_app.py",
     "test_split_lm.py",
     "test_deployment_samples.py",

@@ -82,7 +82,7 @@ class _Deployed:
 class _DeployedRound:
     """A round of a plan, which ends where its app fails."""
 
-    permit: Permit
+    permit: RoundPermit
     granted: GrantedRound
     is_simulation: bool = False
 
@@ -99,6 +99,9 @@ class _DeployedRound:
 
     def seal(self, report: bytes) -> None:
         self.permit.seal(report)
+
+    def seal_last(self, report: bytes) -> None:
+        self.permit.seal_last(report)
 
     def close(self) -> None:
         self.permit.close()

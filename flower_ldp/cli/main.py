@@ -18,6 +18,7 @@ from flower_ldp.cli import (
     data,
     doctor,
     explain,
+    extension,
     installed,
     ledger,
     new,
@@ -48,6 +49,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(bundles.app, name="app")
 app.add_typer(installed.app, name="installed")
+app.add_typer(extension.app, name="extension")
 app.command("audit", cls=Command, epilog=audit.EPILOG)(audit.audit)
 app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.doctor)
 app.command("new", cls=Command, epilog=new.EPILOG)(new.new)

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     SIGNDS = "signds"
     LABELS = "labels"
     SPLIT = "split"
+    MECHANISM = "mechanism"
 
 
 def new(
@@ -35,7 +36,8 @@ def new(
         typer.Option(
             help="codeword: each client is asked once. signds: a private report in every round. "
             "labels: only labels are protected. split: parties with other features of the same "
-            "records; needs torch."
+            "records; needs torch. mechanism: no app, but a distribution with a mechanism of your "
+            "own, and its tests."
         ),
     ] = Kind.CODEWORD,
     publisher: Annotated[
@@ -46,7 +48,8 @@ def new(
     """Write an app that trains on made-up data, with a policy for simulations.
 
     It runs in flower-ldp simulate, in flwr run and, with data of your own, on your machines,
-    unchanged. No file is replaced: the folder must not be there yet.
+    unchanged. --kind mechanism writes a distribution with a mechanism of your own, and no app.
+    No file is replaced: the folder must not be there yet.
     """
     from flower_ldp.cli.new_app import start_of, write
 

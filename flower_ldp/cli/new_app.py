@@ -15,8 +15,11 @@ from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 
+from flower_ldp.cli.new_mechanism import places_of, templates_of
 from flower_ldp.errors import ConfigError
 
+#: The kind that is no app.
+MECHANISM = "mechanism"
 #: As Flower has it for apps and their folders.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}")
 _PUBLISHER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -101,7 +104,7 @@ def write(folder: Path, kind: str, publisher: str) -> list[str]:
     folder : Path
         Not there yet; its name is the app's.
     kind : str
-        A key of the table above.
+        A key of the table above, or ``"mechanism"``.
     publisher : str
         For the app's pyproject.toml.
 
@@ -122,7 +125,9 @@ def write(folder: Path, kind: str, publisher: str) -> list[str]:
 
 
 def start_of(folder: Path, kind: str) -> str:
-    """Return the command that runs an app."""
+    """Return the command that runs an app, or a mechanism's tests."""
+    if kind == MECHANISM:
+        return f"cd {shlex.quote(str(folder))} && python -m pytest"
     policy = folder / "simulation_policy.yaml"
     words = ["flower-ldp", "simulate", str(folder), "--nodes", str(_KINDS[kind].nodes)]
     return shlex.join([*words, "--policy", str(policy)])
@@ -149,7 +154,10 @@ def _texts(name: str, kind: str, publisher: str) -> dict[str, str]:
     """Return all files of an app, by their paths."""
     if not _PUBLISHER.fullmatch(publisher):
         raise ConfigError(f"{publisher!r} is no publisher: letters, digits, '-', '_' and '.'")
-    start, package = _KINDS[kind], _package(name)
+    package = _package(name)
+    if kind == MECHANISM:
+        return _mechanism_texts(name, package, publisher)
+    start = _KINDS[kind]
     places = {
         "NAME": name,
         "PACKAGE": package,
@@ -163,8 +171,7 @@ def _texts(name: str, kind: str, publisher: str) -> dict[str, str]:
     }
 
     def filled(template: str) -> str:
-        text = files("flower_ldp.cli").joinpath("templates", *template.split("/"))
-        return _PLACE.sub(lambda at: places[at[1]], text.read_text(encoding="utf-8"))
+        return _filled(template, places)
 
     policy = files("flower_ldp.cli").joinpath("samples", "simulation_policy.yaml")
     return {
@@ -177,3 +184,16 @@ def _texts(name: str, kind: str, publisher: str) -> dict[str, str]:
         f"{package}/client_app.py": filled(f"{kind}/client_app.py.txt"),
         f"{package}/server_app.py": filled(f"{kind}/server_app.py.txt"),
     }
+
+
+def _mechanism_texts(name: str, package: str, publisher: str) -> dict[str, str]:
+    """Return all files of a mechanism's distribution, by their paths."""
+    places = places_of(name, package, publisher)
+    found = {path: _filled(text, places) for path, text in templates_of(package).items()}
+    return {**found, f"{package}/__init__.py": f'"""{places["DESCRIPTION"]}."""\n'}
+
+
+def _filled(template: str, places: Mapping[str, str]) -> str:
+    """Return a template's text with what belongs in its places."""
+    text = files("flower_ldp.cli").joinpath("templates", *template.split("/"))
+    return _PLACE.sub(lambda at: places[at[1]], text.read_text(encoding="utf-8"))

@@ -55,6 +55,11 @@ def _messages(policy: Policy, report: Report) -> None:
             ("message", "mechanism", "epsilon", "delta", "unit", "post-processing for"),
             [[_cell(value) for value in row.values()] for row in rows],
         )
+    for name, entry in policy.extensions.items():
+        report.warn(
+            f"{name} is an extension, from {entry.distribution} {entry.version}: its guarantee is "
+            "a claim of its author's"
+        )
     empty = [message for message, allowances in policy.messages.items() if not allowances]
     for message in empty:
         report.line(f"{message}: no mechanism may answer.")

@@ -13,6 +13,7 @@ from flower_ldp.clients.dpsgd.accuracy import AccuracyRelease
 from flower_ldp.clients.dpsgd.release import DPSGDRelease
 from flower_ldp.clients.dpsgd.scaling import private_means, private_quantiles
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
+from flower_ldp.clients.extension import ExtensionRelease
 from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.labels import PrivateLabels, private_labels
 from flower_ldp.clients.labels.data import PrivateDataset, private_dataset
@@ -34,6 +35,7 @@ __all__ = [
     "CodewordRelease",
     "DPSGDRelease",
     "EmbeddingRelease",
+    "ExtensionRelease",
     "GaussianRelease",
     "KeptRelease",
     "LabelStages",

@@ -11,13 +11,17 @@ that report back instead of letting a second one be drawn for free.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from flwr.app import Context
 
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
+
+if TYPE_CHECKING:
+    from flower_ldp.clients.extension_use import Prepared
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,32 @@ class PlanRequest:
     """
 
     proposed: TrainingPlan | None = None
+
+
+@dataclass(frozen=True)
+class ExtensionRequest:
+    """Wanted: a report of an extension, which the admission is to load.
+
+    Parameters
+    ----------
+    name : str
+        Of the extension.
+    epsilon, delta : float
+        What the proposal states of a report.
+    options : mapping of str to float
+        All of the extension's options.
+    entries : int
+        That the report is about.
+    length : int
+        Bytes of a report.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    options: Mapping[str, float]
+    entries: int
+    length: int
 
 
 @dataclass(frozen=True)
@@ -94,6 +124,8 @@ class ReleaseRequest:
         What the release rests on, if that is to be paid for as well.
     plan : PlanRequest, optional
         Of a round of private training, which has no events of its own.
+    extension : ExtensionRequest, optional
+        Of a report of an extension.
     per_example : bool
         Whether an example of the release is what the owner's policy says that one is. The policy
         must then say how many there are.
@@ -108,6 +140,7 @@ class ReleaseRequest:
     memo: str = ""
     basis: Basis | None = None
     plan: PlanRequest | None = None
+    extension: ExtensionRequest | None = None
     per_example: bool = False
 
 
@@ -160,6 +193,21 @@ class RoundPermit(Permit, Protocol):
     @property
     def granted(self) -> GrantedRound:
         """What was charged."""
+
+    def seal_last(self, report: bytes) -> None:
+        """Keep a report for an app that failed, and with it that the plan ends; as :meth:`seal`.
+
+        It writes as much as that one does, so that neither takes a time of its own.
+        """
+
+
+@runtime_checkable
+class ExtensionPermit(Permit, Protocol):
+    """Leave to send one report of an extension."""
+
+    @property
+    def prepared(self) -> Prepared:
+        """The extension, ready for this message."""
 
 
 class Admission(Protocol):

@@ -28,12 +28,13 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, Handling, Permit
+from flower_ldp.clients.admission import Admission, Handling, Permit, RoundPermit
 from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, reply, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
@@ -56,6 +57,8 @@ from flower_ldp.refusals import FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 __all__ = ["ERROR_CODE", "FAILED", "REFUSED_MESSAGE", "REFUSED_PROPOSAL", "LdpMod"]
 
 _log = logging.getLogger("flower_ldp")
+
+AnswerT = TypeVar("AnswerT")
 
 
 class LdpMod:
@@ -167,15 +170,20 @@ class LdpMod:
         """Answer with the report that the message got before, or with a new one."""
         payload = permit.stored
         if payload is None:
-            payload = _called(
+            # Which one is known at the moment: a plan ends with the answer, not a second later.
+            seal_last = permit.seal_last if isinstance(permit, RoundPermit) else permit.seal
+            payload, seal = _called(
                 AppCall(permit, arrived),
                 context,
-                lambda own: _private_report(
-                    opened, permit, lambda: call_next(for_app(message, released=True), own)
+                lambda own: (
+                    _private_report(
+                        opened, permit, lambda: call_next(for_app(message, released=True), own)
+                    ),
+                    permit.seal,
                 ),
-                lambda: _neutral(opened),
+                lambda: (_neutral(opened), seal_last),
             )
-            permit.seal(payload)
+            seal(payload)
         return reply(opened.content(payload), message)
 
     def _acknowledge(
@@ -194,9 +202,9 @@ class LdpMod:
 def _called(
     call: AppCall,
     context: Context,
-    compute: Callable[[Context], bytes],
-    instead: Callable[[], bytes],
-) -> bytes:
+    compute: Callable[[Context], AnswerT],
+    instead: Callable[[], AnswerT],
+) -> AnswerT:
     """Call the app with a context of its own; if it may be left behind, with its own state too."""
     if call.handling.answer_after is None:
         with kept_node_config(context) as given:
@@ -205,13 +213,13 @@ def _called(
     for name in ("node_config", "state", "run_config"):
         setattr(own, name, copy.deepcopy(getattr(context, name)))
 
-    def computed() -> tuple[bytes, Context | None]:
+    def computed() -> tuple[AnswerT, Context | None]:
         return compute(own), own
 
-    payload, found = call.run(computed, lambda: (instead(), None))
+    answer, found = call.run(computed, lambda: (instead(), None))
     if found is not None:
         keep_state(context, found)
-    return payload
+    return answer
 
 
 def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Message]) -> bytes:

@@ -21,7 +21,8 @@ _PASSED = (
     ),
     (
         "flwr.compat.common.recorddict_compat",
-        "an old-style app (client_fn, NumPyClient) needs legacy_client_mod behind LdpMod: "
+        "an old-style app (client_fn, NumPyClient) needs legacy_client_mod of "
+        "flower_ldp.clients behind LdpMod: "
         "mods=[LdpMod(train=...), legacy_client_mod]. It translates train messages alone",
     ),
 )

@@ -25,9 +25,10 @@ from flower_ldp.accounting.ledger.types import NO_RUN, Kind
 from flower_ldp.clients.admission import Basis, GrantedRound, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.dpsgd.ends import PlanEnd
-from flower_ldp.clients.dpsgd.models import ModelPlace
+from flower_ldp.clients.dpsgd.models import LAST, ModelPlace
 from flower_ldp.clients.dpsgd.proposals import PROPOSALS
 from flower_ldp.clients.dpsgd.rounds import asked_round
+from flower_ldp.clients.extension_use import PreparedPermit, prepare
 from flower_ldp.clients.node_config import FirstNames
 from flower_ldp.clients.parts import account_name, charge_kept, kept
 from flower_ldp.errors import ConfigError, LedgerError, RefusalError
@@ -76,6 +77,7 @@ class OwnerAdmission:
         try:
             if request.plan is not None:
                 return _round(policy, request, context)
+            request, prepared = prepare(policy, request)
             receipt, account, ledger = _charged(policy, request, context)
         except RefusalError as refusal:
             if not policy.is_simulation:
@@ -90,7 +92,8 @@ class OwnerAdmission:
             account,
             ", ".join(map(_line, request.events)),
         )
-        return _permit(policy, receipt, request, context, ledger)
+        permit = _permit(policy, receipt, request, context, ledger)
+        return permit if prepared is None else PreparedPermit(permit, prepared)
 
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
         """Return the permit of a request that was charged and whose report was never sealed.
@@ -115,7 +118,7 @@ class OwnerAdmission:
                 receipt = ledger.unsealed(charge)
         except LedgerError as error:
             raise RefusalError(REFUSED_LEDGER, str(error)) from error
-        permit = _permit(policy, receipt, request, context)
+        permit = _permit(policy, receipt, request, context, last=b"" if asked is None else LAST)
         return permit if asked is None else asked.permit(permit)
 
     def acknowledge(self, message_type: str, context: Context) -> Handling:
@@ -181,6 +184,8 @@ def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
         asked.end.settle()
         with ExitStack() as stack:
             ledger = stack.enter_context(ledger_of(policy))
+            if ledger.has_report(charge.data_id, LAST):
+                _end_in(ledger, charge)
             # One that is in the ledger was enough, and it takes seconds to say so.
             if ledger.is_new_plan(charge, plan, limits, numbers):
                 PROPOSALS.check((policy.ledger, context.run_id), asked.granted.plan)
@@ -191,15 +196,19 @@ def _round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
                 stack.pop_all()
     except LedgerError as error:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
-    return asked.permit(_permit(policy, receipt, request, context, ledger))
+    return asked.permit(_permit(policy, receipt, request, context, ledger, LAST))
 
 
 def _end(policy: Policy, charge: Charge) -> None:
     """Use up what rounds the plan of one has left."""
     with ledger_of(policy) as ledger:
-        # In run 0, where no message can take its name.
-        name, run = f"end of run {charge.run_id}", charge.run_id
-        ledger.end_plan(replace(charge, run_id=NO_RUN, during=run, message_id=name))
+        _end_in(ledger, charge)
+
+
+def _end_in(ledger: Ledger, charge: Charge) -> None:
+    # In run 0, where no message can take its name.
+    name, run = f"end of run {charge.run_id}", charge.run_id
+    ledger.end_plan(replace(charge, run_id=NO_RUN, during=run, message_id=name))
 
 
 def _line(event: PrivacyEvent) -> str:
@@ -264,12 +273,15 @@ class LedgerPermit:
         Open, for the report; without it the policy's is opened.
     examples : int, optional
         How many examples the release is about, by the policy.
+    last : bytes
+        What a report begins with after which none is sealed to the same part of the data.
     """
 
     handling: OwnerHandling
     receipt: Receipt
     ledger: Ledger | None = None
     examples: int | None = None
+    last: bytes = b""
 
     @property
     def stored(self) -> bytes | None:
@@ -302,6 +314,8 @@ class LedgerPermit:
         ------
         LedgerError
             If it cannot be stored. The report must not leave.
+        BudgetExhausted
+            If the last report was sealed meanwhile. The report must not leave.
         """
         kept = self.ledger  # opening it is a third of what a message costs
         if kept is not None and not kept.closed:
@@ -309,14 +323,14 @@ class LedgerPermit:
                 # Closed before it is opened again, which may get the same descriptor.
                 with kept as ledger:
                     ledger.look_again()  # the app took its time
-                    ledger.seal(self.receipt, report)
+                    ledger.seal(self.receipt, report, last=self.last)
                 return
             except (LedgerError, ValueError) as error:
                 # The app may have closed all files, or have come back in another process, and
                 # that must not be seen. What is wrong with the file itself is wrong again below.
                 say(_log, logging.DEBUG, "the ledger is opened again for the report: %s", error)
         with ledger_of(self.handling.policy) as ledger:
-            ledger.seal(self.receipt, report)
+            ledger.seal(self.receipt, report, last=self.last)
 
     def close(self) -> None:
         """Close the ledger."""
@@ -392,9 +406,10 @@ def _permit(
     request: ReleaseRequest,
     context: Context,
     ledger: Ledger | None = None,
+    last: bytes = b"",
 ) -> LedgerPermit:
     handling = OwnerHandling(policy, account_of(policy, context), request.message_type)
-    return LedgerPermit(handling, receipt, ledger, _examples(policy, request))
+    return LedgerPermit(handling, receipt, ledger, _examples(policy, request), last)
 
 
 def _examples(policy: Policy, request: ReleaseRequest) -> int | None:

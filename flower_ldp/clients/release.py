@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from flwr.app import ConfigRecord, Message, Metadata, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, Metadata, RecordDict
 
 from flower_ldp.accounting.ledger.types import MOST_REPORT
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
@@ -185,11 +185,27 @@ def open_proposal(releases: Mapping[str, Release], message: Message) -> OpenRele
     kind = message.metadata.message_type
     release = releases.get(kind)
     if release is None:
-        raise RefusalError(REFUSED_MESSAGE, f"no release for {kind!r}")
+        raise RefusalError(REFUSED_MESSAGE, f"no release for {kind!r}: {_instead(kind)}")
     try:
         return release.open(message.content)
     except (WireError, ValueError) as error:
         raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+
+
+def _instead(kind: str) -> str:
+    """Return what who writes the app may do about a type of message that has no release."""
+    if kind == MessageType.TRAIN:
+        return "name one, as LdpMod(train=SignDSRelease())"
+    if kind == MessageType.EVALUATE:
+        return (
+            "evaluate on the server (evaluate_fn), or in private, by "
+            "LdpMod(evaluate=ProtectedEvalRelease()) and ProtectedEvalStrategy (docs/evaluation.md)"
+        )
+    return (
+        "an app of this package's answers to 'train' and 'evaluate'. One that sends embeddings "
+        "(vertical, split learning) is made by split_client_app (docs/embedding.md); for other "
+        "messages there is nothing here (docs/combines.md)"
+    )
 
 
 def proposed(content: RecordDict) -> ConfigRecord:

@@ -40,6 +40,10 @@ INSTALLS = (
     "--allow-runtime-dependency-installation: an app would choose what is installed here, which no "
     "digest of it tells; install what the listed apps need beforehand"
 )
+NO_EXTENSIONS = (
+    "the policy allows extensions, and the guarded node loads none: it runs no code but its own. "
+    "Take extensions out of this node's policy, or run an unguarded SuperNode"
+)
 _log = logging.getLogger("flower_ldp")
 
 
@@ -201,6 +205,7 @@ def _setup(
     apps: SandboxedApps | None,
 ) -> Setup:
     """Find the site's policy, ledger and gate; end the process if one cannot be used."""
+    from flower_ldp.extensions.loading import never_load
     from flower_ldp.node.channel import Guarded, Setup
     from flower_ldp.node.guard import Guard
     from flower_ldp.node.pinned import PinnedGate, listed_apps
@@ -208,6 +213,7 @@ def _setup(
     from flower_ldp.node.releases import node_releases
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY
 
+    never_load(NO_EXTENSIONS)  # the policy is read anew for each message
     try:
         policy = _usable_policy(node_config, options)
         gate = named_gate(options.ldp_gate)
@@ -264,6 +270,8 @@ def _usable_policy(node_config: NodeConfig, options: argparse.Namespace) -> Site
             "the policy says mode: simulation, in which nothing is protected: use one of mode "
             "deployment, or give --ldp-simulation"
         )
+    if policy.extensions:
+        raise ConfigError(NO_EXTENSIONS)
     ledger_of(policy).close()
     named = node_config.get(NODE_CONFIG_KEY) or os.environ[ENVIRONMENT_VARIABLE]
     return SitePolicy(Path(os.path.abspath(str(named))), Path(policy.ledger))

@@ -14,6 +14,7 @@ from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.policy.apps import App, Digest
+from flower_ldp.policy.extensions import ExtensionEntry, ExtensionName, check_extensions
 from flower_ldp.policy.sections import (
     Allowance,
     AnchorPlace,
@@ -82,6 +83,9 @@ class Policy(Section):
         claims about single records rest on these alone.
     unlisted_apps : {"answer", "refuse"}
         Whether the guarded node runs other apps at all.
+    extensions : mapping of str to ExtensionEntry
+        By the name of the mechanism, those from elsewhere that may be loaded. The guarded node
+        does not start with any.
     """
 
     data_id: DataName
@@ -99,6 +103,7 @@ class Policy(Section):
     examples: Annotated[Number | None, NotEmpty] = None
     apps: Mapping[Digest, App] = {}
     unlisted_apps: Literal["answer", "refuse"] = "answer"
+    extensions: Mapping[ExtensionName, ExtensionEntry] = {}
 
     @model_validator(mode="after")
     def _allowances_have_budgets(self) -> Policy:
@@ -109,6 +114,11 @@ class Policy(Section):
                     "must be a unit with a budget",
                     {"at": ("messages", message_type, mechanism, "unit")},
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _extensions_can_be_charged(self) -> Policy:
+        check_extensions(self.extensions, self.messages)
         return self
 
     @model_validator(mode="after")

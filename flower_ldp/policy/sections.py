@@ -76,7 +76,7 @@ Name = Annotated[str, AfterValidator(_plain_name), AfterValidator(mechanism_name
 DataName = Annotated[str, AfterValidator(_data_name)]
 MessageName = Annotated[str, AfterValidator(_message_name)]
 Epsilon = Annotated[float, interval("(0, 1000000]")]
-_Delta = Annotated[float, interval("[0, 1)")]
+Delta = Annotated[float, interval("[0, 1)")]
 NotEmpty = BeforeValidator(_given)
 OwnPath = Annotated[Path, BeforeValidator(_own_path)]
 #: How often something may happen.
@@ -126,7 +126,7 @@ class Allowance(Section):
     """
 
     epsilon: Epsilon
-    delta: _Delta = 0.0
+    delta: Delta = 0.0
     unit: UnitName = "client"
     post_processing: Sequence[Literal["example", "label"]] = ()
     plan: Annotated[RoundsPlan | None, NotEmpty] = None
@@ -148,7 +148,7 @@ class Total(Section):
     """A total that must not be exceeded."""
 
     epsilon: Epsilon
-    delta: _Delta = 0.0
+    delta: Delta = 0.0
 
 
 class Window(Total):

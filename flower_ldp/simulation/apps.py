@@ -12,6 +12,7 @@ from flwr.serverapp import ServerApp
 from flwr.supercore.object_ref import load_app
 
 from flower_ldp.errors import ConfigError
+from flower_ldp.simulation.origins import Origins
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def load_folder(
     ------
     ConfigError
         If there is no such file, it is not an app's, what it names are no apps, or an override
-        has another key.
+        has another key; or if Python would take a module of the app from another folder, or as it
+        was before its file was changed.
     """
     folder = Path(folder)
     try:
@@ -58,7 +60,11 @@ def load_folder(
         raise ConfigError(str(error)) from error
     except KeyError as error:  # Flower also has folders of other kinds of apps
         raise ConfigError(f"{folder}: its pyproject.toml names no {error.args[0]}") from error
+    origins = Origins.of(folder, (name.partition(":")[0] for name in names))
+    origins.check()
     server, client = (load_app(name, ConfigError, folder) for name in names)
+    origins.check_places()
+    origins.remember()
     if not isinstance(server, ServerApp) or not isinstance(client, ClientApp):
         raise ConfigError(
             f"{folder}: {names[0]} and {names[1]} must be a ServerApp and a ClientApp, got "

@@ -26,6 +26,7 @@ from flower_ldp.strategies.evaluation.scores import (
     SILHOUETTE_SCORE,
     ClusterScore,
 )
+from flower_ldp.strategies.extension import ExtensionStrategy
 from flower_ldp.strategies.gaussian import GaussianStrategy
 from flower_ldp.strategies.health import Health
 from flower_ldp.strategies.patience import NodesGone, patient_grid
@@ -50,6 +51,7 @@ __all__ = [
     "ClusterScore",
     "CodeTop",
     "CodewordStrategy",
+    "ExtensionStrategy",
     "FixedLength",
     "FixedStep",
     "GaussianStrategy",

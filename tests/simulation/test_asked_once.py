@@ -14,7 +14,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
 from tests.simulation.here import ROOT, script
 
-EXAMPLE = ROOT / "examples" / "asked_once"
+EXAMPLE = ROOT / "examples" / "asked-once"
 
 
 def test_each_client_is_asked_once_and_its_ledger_allows_no_more(tmp_path: Path) -> None:

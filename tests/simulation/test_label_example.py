@@ -19,7 +19,7 @@ from tests import messages
 from tests.simulation.here import script
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "examples" / "label_dp"
+EXAMPLE = ROOT / "examples" / "label-dp"
 CLIENTS = 4
 
 

@@ -18,7 +18,7 @@ from flower_ldp.privacy import Unit
 from tests.network.federation import in_a_hurry
 from tests.simulation.here import script
 
-RUN = Path(__file__).resolve().parents[2] / "examples" / "split_digits" / "run.py"
+RUN = Path(__file__).resolve().parents[2] / "examples" / "split-digits" / "run.py"
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from flower_ldp.split import EmbeddingDP
 from tests.network.federation import in_a_hurry
 from tests.simulation.here import script
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "split_lm"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "split-lm"
 PROSE = b"It was the best of times, it was the worst of times. "
 
 

@@ -15,7 +15,7 @@ from flower_ldp.privacy import Unit
 from tests.simulation.here import script
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "examples" / "unsupervised_eval"
+EXAMPLE = ROOT / "examples" / "unsupervised-eval"
 # Nobody is asked twice: in each round four clients train, and four others are evaluated.
 CLIENTS, ROUNDS, AT_A_TIME = 24, 3, 4
 PROTECTIONS = ("laplace", "codebook")

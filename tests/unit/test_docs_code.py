@@ -36,7 +36,7 @@ PAGE_MARKER = re.compile(r"^<!-- none run: .*\S -->$", re.MULTILINE)
 FIRST = ROOT / "README.md"
 #: What is no code of the reader's: output, files in which nothing runs, and the README's diff.
 SHOWN = {"", "text", "diff", "json", "toml", "yaml", "sql"}
-CODE = {"python", "bash", "sh", "console"}
+CODE = {"python", "bash", "sh", "console", "javascript"}
 
 
 @cache

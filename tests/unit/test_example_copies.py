@@ -19,5 +19,6 @@ def test_the_readers_of_digits_are_one_text() -> None:
 
 
 def test_the_reports_are_one_text() -> None:
-    copies = [EXAMPLES / f"{name}/{name}_example/report.py" for name in ("asked_once", "signds")]
+    names = ("asked-once/asked_once_example", "signds/signds_example")
+    copies = [EXAMPLES / name / "report.py" for name in names]
     assert len({path.read_bytes() for path in copies}) == 1

@@ -18,24 +18,35 @@ ROWS = {
     "SignDS": ("hospital_rivals", "SignDS"),
     "codewords": ("hospital_rivals", "codewords"),
 }
+#: Of rivals on images.
+SEEDS = 3
 
 
-def result(file: str, row: str) -> dict[str, Any]:
+def result(file: str, row: str, data: str = "cancer") -> dict[str, Any]:
     text = (ROOT / "benchmarks" / "results" / f"{file}.json").read_text(encoding="utf-8")
-    [found] = [one for one in json.loads(text)["summary"] if one["row"] == row]
-    assert isinstance(found, dict)
-    return found
+    found = [one for one in json.loads(text)["summary"] if one["row"] == row]
+    [one] = (one for one in found if file == "hospitals" or one["data"] == data)
+    assert isinstance(one, dict)
+    return one
+
+
+def rows_after(head: str) -> list[list[str]]:
+    page = (ROOT / "docs" / "dpsgd_release.md").read_text(encoding="utf-8")
+    table = page.split(head)[1].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def percent(found: dict[str, Any]) -> str:
+    mean, spread = (100 * found[f"accuracy_{of}"] for of in ("mean", "standard_deviation"))
+    return f"{mean:.1f} ± {spread:.1f} %"
 
 
 def test_the_page_has_the_results() -> None:
-    page = (ROOT / "docs" / "dpsgd_release.md").read_text(encoding="utf-8")
-    table = page.split("| way | ε is stated per |")[1].split("\n\n")[0].splitlines()[2:]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    rows = rows_after("| way | ε is stated per |")
     assert [row[0] for row in rows] == [*ROWS]
     for name, _, stated, true, accuracy in rows:
         found = result(*ROWS[name])
-        mean, spread = (100 * found[f"accuracy_{of}"] for of in ("mean", "standard_deviation"))
-        assert accuracy.strip("*") == f"{mean:.1f} ± {spread:.1f} %", name
+        assert accuracy.strip("*") == percent(found), name
         epsilon = found.get("epsilon_true", found.get("epsilon_patient"))
         assert true.split()[0] == ("none" if epsilon is None else f"{epsilon:.2f}")
         if "epsilon_stated" in found:
@@ -44,15 +55,35 @@ def test_the_page_has_the_results() -> None:
         assert found.get("verdict", "hopeless") == "hopeless"
 
 
+def test_the_page_has_the_results_on_images() -> None:
+    rows = rows_after("| way, images |")
+    assert [row[0] for row in rows] == [*ROWS]
+    for name, true, *cells in rows:
+        file, row = ROWS[name]
+        for data, cell in zip(("mnist", "cifar"), cells, strict=True):
+            found = result(file, row.replace("cancer", data), data)
+            assert cell.strip("*") == percent(found), (name, data)
+            epsilon = found.get("epsilon_true", found.get("epsilon_patient"))
+            assert true.split()[0] == ("none" if epsilon is None else f"{epsilon:.2f}")
+            assert found["seeds"] == (5 if file == "hospitals" else SEEDS)
+
+
 def test_the_page_has_the_accuracy_at_each_epsilon() -> None:
-    page = (ROOT / "docs" / "dpsgd_release.md").read_text(encoding="utf-8")
-    table = page.split("| data, patients a site |")[1].split("\n\n")[0].splitlines()[2:]
     kinds = {"MNIST": "mnist", "CIFAR-10": "cifar", "breast cancer": "cancer"}
-    for line, (begins, kind) in zip(table, kinds.items(), strict=True):
-        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+    rows = rows_after("| data, patients a site |")
+    for (name, *cells), (begins, kind) in zip(rows, kinds.items(), strict=True):
         assert name.startswith(begins)
         for epsilon, cell in zip((1, 2, 4), cells, strict=True):
             found = result("hospitals", f"{kind}, {epsilon}")
-            mean, spread = (100 * found[f"accuracy_{of}"] for of in ("mean", "standard_deviation"))
-            assert cell == f"{mean:.1f} ± {spread:.1f} %"
+            assert cell == percent(found)
             assert found["epsilon_patient"] == epsilon
+
+
+def test_the_page_has_the_runs_of_the_network() -> None:
+    found = [result("hospitals", f"cnn, {epsilon}") for epsilon in (1, 2, 4)]
+    assert [one["seeds"] for one in found] == [1, 1, 1]
+    first, second, third = (f"{100 * one['accuracy_mean']:.1f}" for one in found)
+    page = (ROOT / "docs" / "dpsgd_release.md").read_text(encoding="utf-8")
+    assert f"reached {first}, {second} and {third} % at ε = 1, 2 and 4: one run each" in " ".join(
+        page.split()
+    )

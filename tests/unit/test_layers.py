@@ -3,6 +3,8 @@
 privacy, refusals <- errors, files, own_log <- mechanisms <- accounting <- policy, and wire,
 <- clients | strategies <- config <- cli; yaml_source is beneath policy and config, and yaml_strict
 beneath it; labels is beneath clients and strategies, and advice beneath strategies;
+extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
+tests that they have to pass (conformance, with pytest) above it, beneath nothing;
 apps (Flower's bundles) is beneath node and cli; installed (lists of components) beneath cli alone;
 training (torch, Opacus) is above clients; audit_paths is above that, audit and simulation, beneath
 cli alone.
@@ -30,8 +32,8 @@ BASE = frozenset({"refusals", "files", "privacy", "errors", "own_log"})
 MATH = BASE | {"mechanisms"}
 YAML = frozenset({"yaml_source", "yaml_strict"})
 OWNER = MATH | YAML | {"accounting", "policy"}
-CLIENT = OWNER | {"wire", "labels"}
-SERVER = MATH | YAML | {"accounting", "wire", "labels", "advice"}
+CLIENT = OWNER | {"wire", "labels", "extensions"}
+SERVER = MATH | YAML | {"accounting", "wire", "labels", "advice", "extensions"}
 BOTH = CLIENT | SERVER | {"clients", "strategies"}
 PATHS = frozenset({"audit", "training"})
 #: Each module or folder of the package, and those below it that it may import.
@@ -44,6 +46,8 @@ LAYERS: dict[str, frozenset[str]] = {
     "yaml_strict": frozenset(),
     "yaml_source": frozenset({"refusals", "errors", "yaml_strict"}),
     "mechanisms": BASE,
+    "extensions": MATH,
+    "conformance": MATH | {"extensions"},
     "audit": MATH,
     "accounting": MATH,
     "wire": MATH,
@@ -73,6 +77,8 @@ FOREIGN: dict[str, frozenset[str]] = {
     "yaml_strict": frozenset({"yaml"}),
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
+    "extensions": frozenset({"numpy"}),
+    "conformance": frozenset({"numpy", "pytest"}),
     "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
     "apps": frozenset({"flwr"}),
     "installed": frozenset({"cyclonedx", "packageurl", "packaging"}),

@@ -36,7 +36,7 @@ def named(app: Path) -> str:
 
 
 def test_all_examples_are_looked_at() -> None:
-    assert len(APPS) >= 9
+    assert len(APPS) >= 10
 
 
 @pytest.mark.parametrize("app", APPS, ids=named)
@@ -57,7 +57,8 @@ def test_all_that_an_app_needs_is_of_a_kind_that_is_published(app: Path) -> None
 @pytest.mark.parametrize("app", APPS, ids=named)
 def test_an_app_says_who_publishes_it_and_under_which_licence(app: Path) -> None:
     found = project(app)
-    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,31}", found["project"]["name"])
+    for name in (app.name, found["project"]["name"]):  # publishing checks the folder's too
+        assert re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,31}", name)
     assert 0 < len(found["project"]["description"].strip()) <= 200
     settings = found["tool"]["flwr"]["app"]
     assert settings["publisher"]
@@ -71,13 +72,15 @@ def test_an_app_says_who_publishes_it_and_under_which_licence(app: Path) -> None
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
 def test_flowers_own_check_passes_where_there_is_one(app: Path) -> None:
     publish = pytest.importorskip("flwr.cli.app_cmd.publish")
-    for name in ("_collect_file_paths", "_validate_files", "_validate_description"):
+    checks = ("_collect_file_paths", "_validate_files", "_validate_description")
+    for name in (*checks, "_validate_app_name"):
         if not hasattr(publish, name):
             pytest.skip(f"this Flower's publish has no {name}")
     found = publish._collect_file_paths(app)
     # What a run leaves is named by the app's own .gitignore: the repository's is not looked at.
     assert not [path for path in found if LEFT & set(path.parts)]
     publish._validate_files(found)
+    publish._validate_app_name(app.name, "folder")
     publish._validate_description(project(app)["project"]["description"])
 
 

@@ -49,7 +49,7 @@ def test_every_page_is_in_a_list_once() -> None:
         ("docs", "*.md"),
         ("docs/api", "*.*"),
         ("examples", "*/*.md"),
-        ("examples", "*.ipynb"),
+        ("examples/tutorials", "*.ipynb"),
     ):
         paths = (path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern))
         there |= {path.with_suffix("").as_posix() for path in paths}

@@ -31,7 +31,7 @@ ROWS = {
 }
 
 
-PAGES = {"examples/unsupervised_eval/README.md": tuple(ROWS), "docs/evaluation.md": SHORT}
+PAGES = {"examples/unsupervised-eval/README.md": tuple(ROWS), "docs/evaluation.md": SHORT}
 
 
 def shown(value: Any) -> str:

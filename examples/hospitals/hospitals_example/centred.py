@@ -1,7 +1,7 @@
 """A linear layer over columns whose centre is learned too, under the same epsilon.
 
 Where the columns' middle lies is most of what a scaling says. Public constants do not know it, and
-91 patients cannot pay for thirty means beside the training. So the centre is one more parameter:
+91 patients cannot pay for ten means beside the training. So the centre is one more parameter:
 the loss pulls it to each patient's columns, both gradients are clipped as one vector, and the
 training's noise covers both.
 """
@@ -21,7 +21,7 @@ _CONSTANT = 0.5
 
 
 class Centred(nn.Module):
-    """Of columns (n, 30): a logit, and how far each column is from the centre; (n, 31)."""
+    """Of columns (n, 10): a logit, and how far each column is from the centre; (n, 11)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -86,6 +86,21 @@ def has(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> b
     return _number(db, data_id, run_id, message_id) is not None
 
 
+def has_report(db: sqlite3.Connection, data_id: str, beginning: bytes) -> bool:
+    """Return whether an entry of the data has a report that begins so."""
+    query = (
+        "SELECT 1 FROM entry JOIN report ON report.entry = entry.id"
+        " WHERE data_id = ? AND substr(report, 1, ?) = ? LIMIT 1"
+    )
+    return db.execute(query, (data_id, len(beginning), beginning)).fetchone() is not None
+
+
+def is_after(db: sqlite3.Connection, number: int, beginning: bytes) -> bool:
+    """Return whether the data of an entry has a report that begins so."""
+    row = db.execute("SELECT data_id FROM entry WHERE id = ?", (number,)).fetchone()
+    return has_report(db, str(row[0]), beginning)
+
+
 def _number(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> int | None:
     row = db.execute(
         "SELECT id FROM entry WHERE data_id = ? AND run_id = ? AND message_id = ?",

@@ -62,7 +62,7 @@ from flower_ldp.accounting.ledger.types import (
     spending,
 )
 from flower_ldp.accounting.ledger.verify import verify
-from flower_ldp.errors import LedgerError
+from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import REFUSED_REPEAT
 
@@ -239,11 +239,24 @@ class Ledger:
         self._session.move_anchor()
         return Receipt(head.entries, head.chain)
 
-    def seal(self, receipt: Receipt, report: bytes) -> None:
+    def seal(self, receipt: Receipt, report: bytes, *, last: bytes = b"") -> None:
         """Store a report; when this returns it is on disk and may leave.
+
+        Parameters
+        ----------
+        receipt : Receipt
+            Of its charge.
+        report : bytes
+            What is to leave.
+        last : bytes
+            What the last report of the part of the data begins with, if there is a last one: after
+            one that begins so none is stored.
 
         Raises
         ------
+        BudgetExhausted
+            If the last report was stored before. Nothing was written, and the report must not
+            leave.
         ValueError, TypeError
             If the receipt is not of this ledger, its report is already there, or the report
             is longer than 2^28 bytes.
@@ -261,6 +274,8 @@ class Ledger:
                 raise ValueError(f"receipt of entry {number} is not from this ledger")
             if rows.read_report(db, number, receipt.chain) is not None:
                 raise ValueError(f"entry {number} was sealed before: its report may not change")
+            if last and entries.is_after(db, number, last):
+                raise BudgetExhausted(f"entry {number} was charged, and its plan has ended since")
             at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)
 
@@ -291,6 +306,24 @@ class Ledger:
             head = self._session.head()
             at = self._clock_at(head).of_a_charge
             return plan_is_new(db, head, charge, plan, limits, numbers, at)
+
+    def has_report(self, data_id: str, beginning: bytes) -> bool:
+        """Return whether any report that begins so was sealed for a part of the data.
+
+        Parameters
+        ----------
+        data_id : str
+            What the reports' entries were charged to, by its whole name.
+        beginning : bytes
+            First bytes of the report.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be used.
+        """
+        with self._session.transaction(READ) as db:
+            return entries.has_report(db, data_id, beginning)
 
     def end_plan(self, charge: Charge) -> None:
         """Use up the rounds that a plan has left, so that nothing more leaves by it.

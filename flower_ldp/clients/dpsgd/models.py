@@ -5,6 +5,9 @@ of its own, in the folder ``<ledger>.models``, and what the ledger seals is a co
 over it and over what it answers, under a key beside the ledger that this user alone can read
 (``<ledger>-models-key``). The file is on disk before the code is sealed. An owner may delete files
 at any time: a message that comes again is then refused.
+
+A model that left in place of an app that failed has a code that begins otherwise. So that the plan
+has ended is sealed with what leaves, in one writing of one length whether the app failed or not.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import hmac
 import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +32,8 @@ from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_REPEAT
 _log = logging.getLogger("flower_ldp")
 
 _MAGIC = b"ldp-model-1:"
+#: Begins the code of a model with which its plan ended; as long.
+LAST = b"ldp-last--1:"
 #: What the ledger's name ends with in the folder's name and in the key's.
 FOLDER_SUFFIX, KEY_SUFFIX = ".models", "-models-key"
 
@@ -72,10 +78,10 @@ class ModelPlace:
             raise RefusalError(REFUSED_LEDGER, f"no place for trained models: {error}") from error
         return cls(folder / hashlib.sha256(answered).hexdigest()[:40], key, answered)
 
-    def code(self, model: bytes) -> bytes:
+    def code(self, model: bytes, beginning: bytes = _MAGIC) -> bytes:
         """Return the code of a model."""
         length = len(self.answered).to_bytes(8, "big")
-        return _MAGIC + hmac.digest(self.key, length + self.answered + model, "sha256")
+        return beginning + hmac.digest(self.key, length + self.answered + model, "sha256")
 
     def kept(self, code: bytes) -> bytes:
         """Return the model that has this code.
@@ -91,11 +97,12 @@ class ModelPlace:
             raise RefusalError(
                 REFUSED_REPEAT, f"the model is not kept any more: {error}"
             ) from error
-        if not hmac.compare_digest(self.code(model), code):
+        beginning = LAST if code.startswith(LAST) else _MAGIC
+        if not hmac.compare_digest(self.code(model, beginning), code):
             raise RefusalError(REFUSED_LEDGER, f"{self.file} is not the model that was kept")
         return model
 
-    def keep(self, model: bytes) -> bytes:
+    def keep(self, model: bytes, beginning: bytes = _MAGIC) -> bytes:
         """Bring a model to disk, and return its code.
 
         Raises
@@ -109,7 +116,12 @@ class ModelPlace:
             make_whole(self.file, model)
         except OSError as error:
             raise LedgerError(f"the model cannot be kept in {self.file}: {error}") from error
-        return self.code(model)
+        return self.code(model, beginning)
+
+    def forget(self) -> None:
+        """Delete a model that does not leave after all."""
+        with suppress(OSError):  # to this site alone it would be a file too many
+            self.file.unlink(missing_ok=True)
 
     def permit(self, permit: Permit, granted: GrantedRound, end: PlanEnd) -> ModelPermit:
         """Return the permit to send this model.
@@ -167,10 +179,30 @@ class ModelPermit:
         ------
         LedgerError
             If it cannot be kept, or the plan has ended and that cannot be kept.
+        BudgetExhausted
+            If another round of the plan, underway at the same time, was the last.
         """
+        self._seal(report, _MAGIC)
+
+    def seal_last(self, report: bytes) -> None:
+        """Keep a model that leaves for an app that failed, and with it that the plan ends.
+
+        Raises
+        ------
+        LedgerError, BudgetExhausted
+            As :meth:`seal`.
+        """
+        self._seal(report, LAST)
+
+    def _seal(self, report: bytes, beginning: bytes) -> None:
         if self.end.is_lost:
             raise LedgerError("the plan has ended, which could be written nowhere: nothing leaves")
-        self.permit.seal(self.place.keep(report))
+        code = self.place.keep(report, beginning)
+        try:
+            self.permit.seal(code)
+        except RefusalError:
+            self.place.forget()
+            raise
 
     def close(self) -> None:
         """Close the ledger."""

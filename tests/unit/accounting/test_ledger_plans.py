@@ -79,6 +79,15 @@ def test_a_plan_that_ends_uses_its_other_rounds_up_once(ledger: Ledger) -> None:
     ledger.verify()
 
 
+def test_a_report_is_found_by_how_it_begins_among_those_of_its_plan(ledger: Ledger) -> None:
+    receipt = ledger.charge(ROUND, LIMITS, basis=PLAN)
+    assert not ledger.has_report(ROUND.data_id, b"")
+    ledger.seal(receipt, b"last: a model")
+    assert ledger.has_report(ROUND.data_id, b"last:")
+    assert not ledger.has_report(ROUND.data_id, b"model")
+    assert not ledger.has_report("ward", b"last:")
+
+
 def test_the_first_charge_per_patient_leaves_a_mark(ledger: Ledger) -> None:
     own = {"example": "patient"}
     patients = replace(ROUND, data_id="ward#" + rounds_part("patient", "p"))

@@ -22,6 +22,7 @@ from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacyEvent
 from tests.bundles import packed
 from tests.cli import flower_ldp
+from tests.extension_world import Installed
 from tests.unit.installed.sites import installed
 from tests.unit.test_docs_form import WIDTH, is_row
 
@@ -140,6 +141,7 @@ def test_the_page_names_every_key_of_the_json(
     Path("ward.csv").write_text(WARD)
     Path("one.fab").write_bytes(packed())
     installed(tmp_path / "site")
+    extension = Installed(tmp_path / "elsewhere").write()
     Path("client_policy.yaml").write_text(Path("policy.yaml").read_text())
     ledger = "privacy-ledger.sqlite"
     found = [flower_ldp("ledger", "create", ledger, "--json")]
@@ -170,6 +172,7 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("app", "compare", "one.fab", "one.fab", "--json"),
         flower_ldp("installed", "check", "--site", tmp_path / "site", "--json"),
         flower_ldp("installed", "sbom", "--site", "site", "--output", "out.json", "--json"),
+        flower_ldp("extension", "digest", "one-bit", "--site", extension.site, "--json"),
         flower_ldp("audit", "magrr", "--draws", 200, "--json"),
         *(
             flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")

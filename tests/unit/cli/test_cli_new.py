@@ -18,9 +18,12 @@ import pytest
 import flower_ldp as package
 from flower_ldp.apps import bundle_of, read_bundle
 from flower_ldp.cli.new import Kind
+from flower_ldp.cli.new_mechanism import templates_of
 from tests.cli import flower_ldp
 from tests.extras import extra
 
+#: The kinds that are apps.
+APPS = [kind for kind in Kind if kind is not Kind.MECHANISM]
 TEMPLATES = Path(package.__file__).parent / "cli" / "templates"
 #: What makes a run of a kind short.
 SHORT = {
@@ -44,7 +47,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", APPS)
 def test_an_app_of_each_kind_runs(kind: Kind) -> None:
     if kind is Kind.SPLIT:
         extra("torch").zeros(1)  # skips without it
@@ -59,7 +62,7 @@ def test_an_app_of_each_kind_runs(kind: Kind) -> None:
     assert Path("my-app/simulation-ledger.sqlite").exists()
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", APPS)
 def test_an_app_of_each_kind_is_one_that_flower_packs(kind: Kind) -> None:
     made = flower_ldp("new", "My-App2", "--kind", kind.value, "--publisher", "ward-7", "--json")
     folder = Path("My-App2")
@@ -140,6 +143,39 @@ def test_a_publisher_and_a_kind_that_will_not_do() -> None:
 
 def test_every_template_is_used() -> None:
     used = {"README.md.txt", "gitignore.txt", "pyproject.toml.txt", "task.py.txt"}
-    used |= {f"{kind}/{side}_app.py.txt" for kind in Kind for side in ("client", "server")}
+    used |= {f"{kind}/{side}_app.py.txt" for kind in APPS for side in ("client", "server")}
+    used |= set(templates_of("my_bit").values())
     found = {str(p.relative_to(TEMPLATES).as_posix()) for p in TEMPLATES.rglob("*.txt")}
     assert found == used | {"split/task.py.txt"}
+
+
+def test_a_mechanism_is_a_distribution_that_a_policy_can_allow() -> None:
+    made = flower_ldp("new", "My-Bit", "--kind", "mechanism", "--json").json
+    assert made["start"] == "cd My-Bit && python -m pytest"
+    found = sorted(path for path in Path("My-Bit").rglob("*") if path.is_file())
+    assert [path.relative_to("My-Bit").as_posix() for path in found] == made["files"]
+    for path in found:
+        assert not re.search("@[A-Z]+@", path.read_text(encoding="utf-8")), path
+    told = tomllib.loads(Path("My-Bit/pyproject.toml").read_text())
+    entries = told["project"]["entry-points"]["flower_ldp.mechanisms"]
+    assert entries == {"my_bit": "my_bit.mechanism:extension"}
+    assert told["tool"]["pytest"]["ini_options"]["ldp_mechanism"] == entries["my_bit"]
+    version = ".".join(package.__version__.split(".")[:2])
+    assert f"flower-ldp>={version}" in told["project"]["dependencies"]
+
+
+@pytest.mark.parametrize("name", ["sign-ds", "SignDS", "dp-encrypt", "laplace-2"])
+def test_a_mechanism_takes_no_built_in_name(name: str) -> None:
+    done = flower_ldp("new", name, "--kind", "mechanism")
+    assert (done.code, "overrides none" in done.err) == (1, True)
+    assert not Path(name).exists()
+
+
+def test_the_test_that_comes_with_a_mechanism_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    flower_ldp("new", "my-app", "--kind", "mechanism")  # whose modules are forgotten afterwards
+    monkeypatch.syspath_prepend("my-app")
+    space: dict[str, object] = {}
+    exec(Path("my-app/tests/test_estimate.py").read_text(), space)  # noqa: S102
+    test = space["test_the_estimates_mean_is_the_updates_signs"]
+    assert callable(test)
+    test()

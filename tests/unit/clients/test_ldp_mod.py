@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -25,6 +26,7 @@ from flwr.app import (
 from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LdpMod, Permit, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
+from flower_ldp.clients.release import open_proposal
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import RandomSource, SignDS
 from flower_ldp.refusals import NO_PROPOSAL
@@ -305,6 +307,19 @@ def never(message: Message, context: Context) -> Message:
 @pytest.mark.parametrize("kind", ["evaluate", "query", "train.extra", "system"])
 def test_messages_without_a_release_are_refused_before_the_app_is_asked(kind: str) -> None:
     assert_error(answer(never, kind=kind), REFUSED_MESSAGE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("train", "LdpMod(train=SignDSRelease())"),
+        ("evaluate", "LdpMod(evaluate=ProtectedEvalRelease())"),
+        ("query.generate_embeddings", "split_client_app (docs/embedding.md)"),
+    ],
+)
+def test_a_message_without_a_release_is_refused_with_what_to_do(kind: str, advice: str) -> None:
+    with pytest.raises(RefusalError, match=re.escape(advice)):
+        open_proposal({}, message(proposal(MODEL, SELECTION), kind=kind))
 
 
 def tampered(**fields: object) -> RecordDict:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from flwr.clientapp import ClientApp
 from flower_ldp.clients import legacy_client_mod
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.refusals import REFUSED_MESSAGE
+from flower_ldp.simulation import load_folder, run_in_process
 from flower_ldp.strategies import RunStopped, SignDSStrategy
 from tests.messages import context, message
 from tests.unit.combines.world import (
@@ -26,6 +29,8 @@ from tests.unit.combines.world import (
     run,
     told,
 )
+
+BASELINE = Path(__file__).resolve().parents[3] / "examples" / "signdsfl"
 
 pytestmark = [
     pytest.mark.usefixtures("simulation_policy"),
@@ -82,6 +87,24 @@ def test_scikit_learn() -> None:
     assert has_moved(run(SignDSStrategy(SignDS(8.0)), app_of(train, [gate()]), model), model)
 
 
+def test_the_baseline_runs_by_each_of_its_rules(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    small = {"model": "logistic", "num-server-rounds": 1, "local-epochs": 1}
+    for rule, magnitude in (("ours", 1.0), ("published", 1.0), ("published", 0.0)):
+        settings = {**small, "rule": rule, "magnitude-epsilon": magnitude}
+        app = load_folder(BASELINE, {**settings, "output-dir": str(tmp_path)})
+        run_in_process(app.server, app.client, 2, run_config=app.run_config)
+        history = json.loads((tmp_path / "history.json").read_text(encoding="utf-8"))
+        assert history["config"]["rule"] == rule
+        before, after = history["rounds"]
+        assert (before["round"], after["round"], after["accepted"]) == (0, 1, 2)
+        assert after["epsilon-total"] == 100.0 + magnitude
+    app = load_folder(BASELINE, {**small, "rule": "mine", "output-dir": str(tmp_path)})
+    with pytest.raises(ValueError, match="rule must be"):
+        run_in_process(app.server, app.client, 2, run_config=app.run_config)
+
+
 def test_jax() -> None:
     jax = pytest.importorskip("jax")
     rows, labels = data()
@@ -123,7 +146,7 @@ def test_numpy_client_without_the_mod_is_told_in_words(caplog: pytest.LogCapture
     with pytest.raises(RunStopped, match="ldp:failed 3 times"):
         run(SignDSStrategy(SignDS(8.0)), old_app())
     (said, *_) = [one.getMessage() for one in caplog.records if is_ours(one)]
-    assert "needs legacy_client_mod behind LdpMod" in said
+    assert "needs legacy_client_mod of flower_ldp.clients behind LdpMod" in said
 
 
 def trees() -> Arrays:

@@ -25,6 +25,7 @@ from flower_ldp.clients import (
     Release,
 )
 from flower_ldp.clients.dpsgd.handover import CountHandover, Handover, current
+from flower_ldp.clients.dpsgd.models import LAST
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.node.channel import Channel
 from flower_ldp.node.command import named_gate
@@ -263,6 +264,9 @@ def test_an_app_that_seals_nothing_is_answered_for_and_ends_its_plan(
     plan, *rounds = node.entries()
     assert [str(event.cost) for event in plan.events] == ["epsilon 8, delta 0.01"]
     assert sum(one.releases for one in rounds) == 2
+    with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
+        # With it no round leaves that is underway.
+        assert ledger.has_report(rounds[0].data_id, LAST)
     assert node.ask(asked(2), gated()).error.reason == "ldp:refused:budget"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -187,3 +189,35 @@ def test_wrong_arguments_are_refused_by_name() -> None:
         run_in_process(server, app, 0)
     with pytest.raises(ConfigError, match=r"pyproject\.toml"):
         load_folder("/nowhere")
+
+
+PROJECT = """
+[project]
+name = "app"
+version = "1.0.0"
+
+[tool.flwr.app]
+publisher = "nobody"
+
+"""
+
+
+def test_an_app_of_a_name_that_another_folder_has_taken_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    project = '[tool.flwr.app.components]\nserverapp = "same_name:server"\n'
+    project += 'clientapp = "same_name:client"\n'
+    code = "from flwr.clientapp import ClientApp\nfrom flwr.serverapp import ServerApp\n"
+    for name in ("plain", "private"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "pyproject.toml").write_text(PROJECT + project)
+        body = f"{code}server, client = ServerApp(), ClientApp()\nname = {name!r}\n"
+        (folder / "same_name.py").write_text(body)
+    first = load_folder(tmp_path / "plain")
+    assert load_folder(tmp_path / "plain").client is first.client
+    # It would be the plain app, without a word.
+    with pytest.raises(ConfigError, match=r"same_name was loaded before, from .*plain"):
+        load_folder(tmp_path / "private")
+    del sys.modules["same_name"]

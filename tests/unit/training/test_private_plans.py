@@ -204,6 +204,88 @@ def test_a_plan_whose_end_the_ledger_did_not_take_is_over(
     assert site.ask("m-3").error.reason == "ldp:refused:budget"
 
 
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """Return what is counted in the second after a fixed moment, which is not over."""
+    waiting: list[Callable[[], None]] = []
+
+    class Held:
+        def __init__(self, _: float, function: Callable[..., None], args: Any) -> None:
+            self.start = lambda: waiting.append(lambda: function(*args))
+
+    monkeypatch.setattr("flower_ldp.clients.calling.threading.Timer", Held)
+    return waiting
+
+
+MOMENT = "{train: 0.1}"
+
+
+def test_a_plan_is_over_with_the_answer_and_not_when_the_failure_is_counted(
+    tmp_path: Path, quiet: list[Callable[[], None]]
+) -> None:
+    """A process that is killed in between has ended the plan too."""
+    first = weights(Site(tmp_path, task=raising, moment=MOMENT).ask())
+    site = Site(tmp_path)
+    assert (len(quiet), site.counts()["failed"]) == (1, 0)
+    assert site.ask("m-2").error.reason == "ldp:refused:budget"
+    before = site.entries()
+    quiet.pop()()
+    assert site.counts()["failed"] == 1
+    assert site.ask("m-2").error.reason == "ldp:refused:budget"
+    assert site.entries() == before
+    assert [entry.releases for entry in before] == [0, 1, 1]
+    assert weights(site.ask("m-1")).tolist() == first.tolist()
+
+
+def test_the_end_of_a_plan_takes_no_writing_of_its_own_at_the_moment(
+    tmp_path: Path, quiet: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[tuple[str, list[int]]] = []
+    seal = Ledger.seal
+
+    def seen(self: Ledger, receipt: Any, report: bytes, *, last: bytes) -> None:
+        files = [path.stat().st_size for path in (folder / "ledger.sqlite.models").iterdir()]
+        kept.append((report[:11].decode(), [len(report), *files]))
+        seal(self, receipt, report, last=last)
+
+    monkeypatch.setattr(Ledger, "seal", seen)
+    for task, name in ((raising, "fails"), (None, "trains")):
+        folder = tmp_path / name
+        folder.mkdir()
+        Site(folder, task=task, moment=MOMENT if task else "{}").ask()
+    (ends_with, one), (goes_on, other) = kept
+    assert (ends_with, goes_on) == ("ldp-last--1", "ldp-model-1")
+    assert one == other
+
+
+@pytest.mark.parametrize("moment", ["{}", MOMENT])
+def test_a_round_that_was_underway_when_its_plan_ended_does_not_leave(
+    tmp_path: Path, quiet: list[Callable[[], None]], moment: str
+) -> None:
+    """Else each of the rounds that a server asks for at once would tell whether its app failed."""
+
+    def asked_meanwhile(sent: Message, given: Context) -> Message:
+        assert not Site(tmp_path, task=raising, moment=moment).ask("m-2").has_error()
+        return site.train(sent, given)
+
+    site = Site(tmp_path, task=asked_meanwhile)
+    assert site.ask("m-1").error.reason == "ldp:refused:budget"
+    assert [entry.sealed for entry in site.entries()] == [False, False, True]
+    assert len(list((tmp_path / "ledger.sqlite.models").iterdir())) == 1
+    assert site.ask("m-1").error.reason == "ldp:refused:repeat"
+
+
+def test_of_two_failures_at_once_one_is_told(
+    tmp_path: Path, quiet: list[Callable[[], None]]
+) -> None:
+    def asked_meanwhile(sent: Message, given: Context) -> Message:
+        Site(tmp_path, task=raising).ask("m-2")
+        raise OSError("no such file either")
+
+    assert Site(tmp_path, task=asked_meanwhile).ask("m-1").error.reason == "ldp:refused:budget"
+    assert Site(tmp_path).counts()["failed"] == 2
+
+
 def test_a_plan_of_another_run_goes_on(tmp_path: Path, locked: Callable[[], None]) -> None:
     Site(tmp_path, task=raising).ask()
     (file,) = owed(Site(tmp_path))

@@ -1,0 +1,68 @@
+"""``flower-ldp extension``: the digest by which an owner allows a mechanism from elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flower_ldp.cli.output import Command, JsonOption, epilog, reporting
+
+app = typer.Typer(
+    help="Mechanisms from elsewhere: what a policy has to say to allow one.",
+    epilog=epilog("flower-ldp extension digest one-bit-ldp"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _commands() -> None:
+    """Let there be commands, though it is but one."""
+
+
+@app.command(cls=Command, epilog=epilog("flower-ldp extension digest one-bit-ldp"))
+def digest(
+    distribution: Annotated[
+        str, typer.Argument(metavar="DISTRIBUTION", help="Its name, as pip has it.")
+    ],
+    site: Annotated[
+        Path | None,
+        typer.Option(
+            "--site",
+            metavar="FOLDER",
+            help="The site-packages of another installation, in place of this one's.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the digest of an installed distribution, and the lines of a policy that allow it.
+
+    It is over the files as they are now; nothing of them is run. Not 0 if no policy could allow it:
+    files that its list does not name, links, compiled code, imports that the digest does not cover.
+    """
+    from flower_ldp.extensions.files import normal, read_distribution
+
+    with reporting(as_json) as report:
+        found = read_distribution(distribution, None if site is None else [str(site)])
+        names = sorted(found.entries)
+        report.facts.update(
+            distribution=normal(found.name),
+            version=found.version,
+            digest=found.digest,
+            extensions=names,
+        )
+        if not names:
+            report.problem(f"{found.name} names no mechanism: no entry point of the group")
+        report.line(found.digest)
+        for name in names:
+            report.line("")
+            report.line("extensions:")
+            report.line(f"  {name}:")
+            report.line(f"    distribution: {normal(found.name)}")
+            report.line(f"    version: '{found.version}'")
+            report.line(f"    digest: {found.digest}")
+            report.line("    epsilon: 1.0  # the least that a report is charged: yours to choose")

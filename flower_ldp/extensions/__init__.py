@@ -1,0 +1,31 @@
+"""Mechanisms from elsewhere: what they have to offer, how they are judged, and how they are loaded.
+
+A distribution names its extension by an entry point of the group ``flower_ldp.mechanisms``. It is
+loaded only where the owner's policy names the distribution, its version and its digest. It
+overrides nothing that is built in, and the guarded node loads none (``docs/extensions.md``).
+"""
+
+from __future__ import annotations
+
+from flower_ldp.extensions.contract import (
+    GROUP,
+    Chosen,
+    Extension,
+    ExtensionMechanism,
+    Setting,
+)
+from flower_ldp.extensions.files import Distribution, read_distribution
+from flower_ldp.extensions.loading import Allowed, load_extension, never_load
+
+__all__ = [
+    "GROUP",
+    "Allowed",
+    "Chosen",
+    "Distribution",
+    "Extension",
+    "ExtensionMechanism",
+    "Setting",
+    "load_extension",
+    "never_load",
+    "read_distribution",
+]

@@ -1,0 +1,132 @@
+"""The tutorials: their stored outputs are whole, and the notebooks still print such.
+
+Two of them are executed, in turn by commit; all with the variable ``TUTORIALS=all``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.network.federation import in_a_hurry
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples" / "tutorials"
+#: Each tutorial, and the modules of extras that it needs beside matplotlib and scikit-learn.
+TUTORIALS: dict[str, tuple[str, ...]] = {
+    "01_first_training": (),
+    "02_choosing": (),
+    "03_existing_apps": (),
+    "04_part_of_a_model": ("torch",),
+    "05_protected_evaluation": (),
+    "06_private_labels": ("dp_accounting", "opacus", "torch"),
+    "07_two_hospitals": ("torch",),
+    "08_data_owner": (),
+    "09_five_hospitals": ("dp_accounting", "opacus", "torch"),
+    "10_three_sites": (),
+}
+#: Executed together: each with another such that all pairs take about the same time.
+PAIRS = (("01", "02"), ("03", "09"), ("04", "05"), ("06", "08"), ("07", "10"))
+LARGEST = 400_000  # bytes
+#: Paths of the machine that executed it.
+MACHINE = re.compile(r"/(home|root|tmp|Users|work|usr)/")
+
+
+def in_turn(commits: int) -> list[str]:
+    """Return a pair of tutorials; a run of commits goes through all of them."""
+    pair = PAIRS[commits % len(PAIRS)]
+    return [name for name in TUTORIALS if name[:2] in pair]
+
+
+def commits() -> int:
+    """Count the commits; none where git is not."""
+    try:
+        command = ["git", "rev-list", "--count", "HEAD"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(done.stdout)
+
+
+def this_time() -> list[str]:
+    return list(TUTORIALS) if os.environ.get("TUTORIALS") == "all" else in_turn(commits())
+
+
+def check_of(name: str) -> Callable[[str], None]:
+    module = import_module(f"tests.simulation.tutorials.check_{name[:2]}")
+    check: Callable[[str], None] = module.check
+    return check
+
+
+def read(path: Path) -> dict[str, Any]:
+    notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return notebook
+
+
+def outputs(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    return [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
+
+
+def printed(notebook: dict[str, Any]) -> str:
+    """Return what was printed; an error is none, and neither is a warning."""
+    for output in outputs(notebook):
+        assert output["output_type"] != "error", output
+        assert output.get("name") != "stderr", output
+    return "".join("".join(output.get("text", ())) for output in outputs(notebook))
+
+
+def test_every_notebook_is_in_the_table() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(TUTORIALS)
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_the_stored_outputs_are_whole_and_name_no_machine(name: str) -> None:
+    path = FOLDER / f"{name}.ipynb"
+    assert path.stat().st_size < LARGEST
+    notebook = read(path)
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    check_of(name)(printed(notebook))
+    pictures = [output.get("data", {}).pop("image/png", None) for output in outputs(notebook)]
+    assert any(pictures)
+    assert not MACHINE.search(json.dumps(notebook))
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_check_can_fail(name: str) -> None:
+    with pytest.raises(AssertionError):
+        check_of(name)("")
+
+
+def test_a_run_of_commits_executes_all() -> None:
+    turns = [in_turn(number) for number in range(7, 7 + len(PAIRS))]
+    assert sorted(name for pair in turns for name in pair) == sorted(TUTORIALS)
+
+
+@pytest.mark.parametrize("name", this_time())
+def test_it_runs(name: str, tmp_path: Path) -> None:
+    for module in ("ipykernel", "matplotlib", "nbconvert", "sklearn", *TUTORIALS[name]):
+        pytest.importorskip(module)
+    environment = {key: value for key, value in in_a_hurry().items() if key != "MNIST_NPZ"}
+    target = tmp_path / "executed.ipynb"
+    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute"]
+    command += ["--ExecutePreprocessor.timeout=600", "--output", str(target)]
+    done = subprocess.run(
+        [*command, str(FOLDER / f"{name}.ipynb")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    check_of(name)(printed(read(target)))

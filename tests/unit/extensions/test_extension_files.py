@@ -1,0 +1,205 @@
+"""A distribution is read as it lies there, or refused: what the digest covers is all of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.errors import ConfigError
+from flower_ldp.extensions import read_distribution
+from tests.extension_world import DISTRIBUTION, ENTRY, INFORMATION, NAME, Installed
+
+
+def read(installed: Installed) -> str:
+    return read_distribution(DISTRIBUTION, installed.path).digest
+
+
+def test_name_version_entry_and_sources_are_read(tmp_path: Path) -> None:
+    found = read_distribution("One_Bit", Installed(tmp_path).write().path)
+    assert (found.name, found.version) == (DISTRIBUTION, "0.1.0")
+    assert found.entries == {NAME: ("one_bit.mechanism", "extension")}
+    assert set(found.sources) == {"one_bit/__init__.py", "one_bit/mechanism.py"}
+    assert re.fullmatch("sha256:[0-9a-f]{64}", found.digest)
+
+
+def test_each_byte_of_each_file_is_in_the_digest_and_its_path(tmp_path: Path) -> None:
+    installed = Installed(tmp_path).write()
+    before = read(installed)
+    changed = [f"{INFORMATION}/METADATA", f"{INFORMATION}/entry_points.txt", "one_bit/mechanism.py"]
+    for name in changed:
+        path = tmp_path / name
+        text = path.read_bytes()
+        path.write_bytes(text + b"\n")
+        assert read(installed) != before, name
+        path.write_bytes(text)
+    assert read(installed) == before
+    files = dict(installed.files)
+    files["one_bit/other.py"] = files.pop("one_bit/mechanism.py")
+    entry = installed.entry.replace("mechanism:", "other:")
+    assert read(Installed(tmp_path / "moved", files, entry).write()) != before
+
+
+def test_what_the_installer_and_python_add_is_not(tmp_path: Path) -> None:
+    installed = Installed(tmp_path).write()
+    before = read(installed)
+    (tmp_path / INFORMATION / "INSTALLER").write_text("uv\n")
+    (tmp_path / "one_bit" / "__pycache__").mkdir()
+    (tmp_path / "one_bit" / "__pycache__" / "mechanism.cpython-311.pyc").write_bytes(b"anything")
+    (tmp_path / "one_bit" / "__pycache__" / "more.cpython-311.pyc").write_bytes(b"anything")
+    assert read(installed) == before
+
+
+def _link(site: Path) -> None:
+    (site / "elsewhere.py").write_text("")
+    (site / "one_bit" / "__init__.py").unlink()
+    (site / "one_bit" / "__init__.py").symlink_to(site / "elsewhere.py")
+
+
+def _linked_folder(site: Path) -> None:
+    (site / "one_bit").rename(site / "real")
+    (site / "one_bit").symlink_to(site / "real")
+
+
+def _unlisted_link(site: Path) -> None:
+    (site / "real").mkdir()
+    (site / "one_bit" / "more").symlink_to(site / "real")
+
+
+def _editable(site: Path) -> None:
+    note = '{"url": "file:///here", "dir_info": {"editable": true}}'
+    (site / INFORMATION / "direct_url.json").write_text(note)
+
+
+def _twice(site: Path) -> None:
+    (site / "One.Bit-0.1.0.dist-info").mkdir()
+
+
+def _old_link(site: Path) -> None:
+    (site / "one-bit.egg-link").write_text("/somewhere/else\n.")
+
+
+def _egg(site: Path) -> None:
+    (site / INFORMATION).rename(site / "one_bit-0.1.0.egg-info")
+
+
+def _row(name: str) -> Callable[[Path], None]:
+    def add(site: Path) -> None:
+        path = site / INFORMATION / "RECORD"
+        path.write_text(f"{path.read_text()}{name},,\n")
+        if not name.startswith(("/", "..")) and name.isascii() and not (site / name).exists():
+            (site / name).parent.mkdir(exist_ok=True)
+            (site / name).write_text("")
+
+    return add
+
+
+def _changed(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(site: Path) -> None:
+        text = (site / name).read_text()
+        assert old in text
+        (site / name).write_text(text.replace(old, new))
+
+    return change
+
+
+def _stowaway(name: str) -> Callable[[Path], None]:
+    return lambda site: (site / name).write_text("print()") and None
+
+
+METADATA, ENTRIES = f"{INFORMATION}/METADATA", f"{INFORMATION}/entry_points.txt"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (_link, "is a link"),
+        (_linked_folder, "is a link"),
+        (_unlisted_link, "does not name"),
+        (_editable, "editable"),
+        (_twice, "installed 2 times"),
+        (_old_link, "installed 2 times"),
+        (_egg, "not installed from a wheel"),
+        (_stowaway("one_bit/more.py"), "does not name"),
+        (_stowaway(f"{INFORMATION}/more.txt"), "does not name"),
+        (_row("../../bin/one-bit"), "outside of it"),
+        (_row("/etc/passwd"), "outside of it"),
+        (_row("one_bit/./more.py"), "outside of it"),
+        (_row("one_bit/\uff4dore.py"), "no plain name"),
+        (_row("one_bit/MECHANISM.py"), "a file twice"),
+        (_row("one_bit/core.so"), "not Python's source"),
+        (_row("one_bit.pth"), "not Python's source"),
+        (_row("tests/test_it.py"), "one package or module"),
+        (_row("one_bit/gone.py"), None),
+        (_changed("one_bit/mechanism.py", "import math\n", "import math, scipy\n"), "not cover"),
+        (
+            _changed("one_bit/mechanism.py", "import math\n", "def f(): import one_bit.more\n"),
+            "relatively",
+        ),
+        (_changed("one_bit/mechanism.py", "import math\n", "import (\n"), "cannot be read"),
+        (_changed(METADATA, "Name: one-bit", "Name: two-bits"), "metadata are those of"),
+        (_changed(METADATA, "Version: 0.1.0\n", ""), "no version"),
+        (_changed(ENTRIES, "one_bit.mechanism:", "os:"), "entry point"),
+        (_changed(ENTRIES, ":extension", ":a.b"), "entry point"),
+        (_changed(ENTRIES, "]\n", "\n"), "cannot be read"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(
+    tmp_path: Path, spoil: Callable[[Path], None], complaint: str | None
+) -> None:
+    installed = Installed(tmp_path).write()
+    spoil(tmp_path)
+    if complaint is None:
+        (tmp_path / "one_bit" / "gone.py").unlink()
+        complaint = "cannot be read"
+    with pytest.raises(ConfigError, match=complaint):
+        read(installed)
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one-bit is not installed here"):
+        read_distribution(DISTRIBUTION, [str(tmp_path), str(tmp_path / "none")])
+
+
+def test_a_folder_that_is_looked_in_twice_holds_it_once(tmp_path: Path) -> None:
+    installed = Installed(tmp_path).write()
+    again = [*installed.path, f"{tmp_path}/../{tmp_path.name}", *installed.path]
+    assert read_distribution(DISTRIBUTION, again).digest == installed.digest
+
+
+@pytest.mark.parametrize("top", ["numpy", "flower_ldp", "json"])
+def test_a_package_takes_no_name_of_anothers(tmp_path: Path, top: str) -> None:
+    files = {f"{top}/__init__.py": ""}
+    with pytest.raises(ConfigError, match="another's"):
+        read(Installed(tmp_path, files, "").write())
+
+
+def test_a_package_needs_its_own_init(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no __init__\.py"):
+        read(Installed(tmp_path, {"one_bit/mechanism.py": ""}, "").write())
+
+
+def test_there_is_an_end_to_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = Installed(tmp_path).write()
+    monkeypatch.setattr("flower_ldp.extensions.files._MOST_BYTES", 500)
+    with pytest.raises(ConfigError, match="more than 500 bytes"):
+        read(installed)
+    monkeypatch.undo()
+    monkeypatch.setattr("flower_ldp.extensions.files._MOST_FILES", 2)
+    with pytest.raises(ConfigError, match="more than 2"):
+        read(installed)
+
+
+def test_a_section_of_defaults_names_no_extension(tmp_path: Path) -> None:
+    entry = f"[DEFAULT]\nother = one_bit.mechanism:extension\n{ENTRY}"
+    Installed(tmp_path, entry=entry).write()
+    assert list(read_distribution(DISTRIBUTION, [str(tmp_path)]).entries) == [NAME]
+
+
+def test_sources_that_nest_too_deep_are_refused(tmp_path: Path) -> None:
+    files = {"one_bit/__init__.py": "", "one_bit/mechanism.py": f"x = {'-' * 200_000}1\n"}
+    Installed(tmp_path, files).write()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_distribution(DISTRIBUTION, [str(tmp_path)])

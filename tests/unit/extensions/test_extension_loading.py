@@ -1,0 +1,187 @@
+"""What is allowed is loaded, from the bytes that were hashed; of all else nothing is run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flower_ldp.errors import ConfigError
+from flower_ldp.extensions import Allowed, Extension, load_extension, loading, never_load
+from flower_ldp.extensions import files as files_module
+from tests.extension_world import DISTRIBUTION, NAME, VERSION, Installed
+
+#: Shows that it was run.
+LOUD = "import sys\nsys.modules['one_bit_was_run'] = sys\n"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(loading, "_loaded", {})
+    monkeypatch.setattr(loading, "_never", [])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def allowed(installed: Installed, **other: str) -> Allowed:
+    return replace(Allowed(NAME, DISTRIBUTION, VERSION, installed.digest), **other)
+
+
+def was_run() -> bool:
+    return "one_bit_was_run" in sys.modules
+
+
+def loud(site: Path, **more: str) -> Installed:
+    made = Installed(site)
+    own = made.files["one_bit/mechanism.py"]
+    head = "from __future__ import annotations\n"
+    files = {**made.files, "one_bit/mechanism.py": own.replace(head, head + LOUD)}
+    return replace(made, files={**files, **more}).write()
+
+
+def test_what_is_allowed_is_loaded_once_and_not_under_its_name(tmp_path: Path) -> None:
+    installed = loud(tmp_path)
+    extension = load_extension(allowed(installed), installed.path)
+    assert isinstance(extension, Extension)
+    assert extension.name == NAME
+    assert was_run()
+    assert load_extension(allowed(installed), []) is extension
+    assert "one_bit" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"version": "0.1"},
+        {"version": "0.1.0 "},
+        {"digest": "sha256:" + "0" * 64},
+        {"name": "other_bit"},
+        {"name": "\uff4fne_bit"},
+        {"name": "ONE_BIT"},
+        {"name": "signds"},
+        {"name": "laplace_2"},
+        {"distribution": "two-bits"},
+    ],
+)
+def test_of_what_is_not_allowed_nothing_is_run(tmp_path: Path, other: dict[str, str]) -> None:
+    installed = loud(tmp_path)
+    with pytest.raises(ConfigError):
+        load_extension(allowed(installed, **other), installed.path)
+    assert not was_run()
+
+
+def test_an_entry_point_that_is_not_named_is_not_imported(tmp_path: Path) -> None:
+    installed = Installed(tmp_path)
+    entry = f"{installed.entry}loud_bit = one_bit.loud:extension\n"
+    files = {**installed.files, "one_bit/loud.py": LOUD}
+    replace(installed, files=files, entry=entry).write()
+    load_extension(allowed(installed), installed.path)
+    assert not was_run()
+
+
+def test_a_built_in_name_is_refused_though_the_distribution_has_it(tmp_path: Path) -> None:
+    installed = loud(tmp_path)
+    entry = installed.entry.replace(NAME + " ", "signds ")
+    replace(installed, entry=entry).write()
+    with pytest.raises(ConfigError, match="overrides none"):
+        load_extension(allowed(installed, name="signds"), installed.path)
+    assert not was_run()
+
+
+def test_the_same_version_with_other_bytes_is_refused(tmp_path: Path) -> None:
+    installed = loud(tmp_path)
+    before = allowed(installed)
+    with (tmp_path / "one_bit" / "mechanism.py").open("a") as stream:
+        stream.write("# more\n")
+    with pytest.raises(ConfigError, match="is allowed"):
+        load_extension(before, installed.path)
+    assert not was_run()
+
+
+def test_what_changes_after_it_was_hashed_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = Installed(tmp_path)
+    lazy = "def later() -> object:\n    from . import late\n    return late.VALUE\n"
+    own = installed.files["one_bit/mechanism.py"]
+    files = {
+        "one_bit/__init__.py": "",
+        "one_bit/mechanism.py": own + lazy,
+        "one_bit/late.py": "VALUE = 'hashed'\n",
+    }
+    replace(installed, files=files).write()
+    wanted = allowed(installed)
+    read = files_module.read_distribution
+
+    def read_then_change(name: str, path: object = None) -> object:
+        found = read(name, installed.path)
+        for source in (tmp_path / "one_bit").glob("*.py"):
+            source.write_text(LOUD)
+        return found
+
+    monkeypatch.setattr(loading, "read_distribution", read_then_change)
+    extension = load_extension(wanted)
+    assert not was_run()
+    later = extension.make.__globals__["later"]  # type: ignore[attr-defined]
+    assert later() == "hashed"
+    assert not was_run()
+
+
+def test_what_is_imported_already_under_its_name_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = Installed(tmp_path).write()
+    monkeypatch.setitem(sys.modules, "one_bit", sys)
+    monkeypatch.setitem(sys.modules, "one_bit.mechanism", sys)
+    assert load_extension(allowed(installed), installed.path).name == NAME
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise SystemExit(3)",
+        "raise ValueError('private')",
+        "import numpy as extension",
+        "class Extension: name = 'one_bit'\nextension = Extension()",
+        "from . import gone",
+        "",
+    ],
+)
+def test_what_fails_or_is_no_extension_is_refused(tmp_path: Path, source: str) -> None:
+    files = {"one_bit/__init__.py": "", "one_bit/mechanism.py": source}
+    installed = Installed(tmp_path, files).write()
+    before = [*sys.meta_path], set(sys.modules)
+    with pytest.raises(ConfigError) as caught:
+        load_extension(allowed(installed), installed.path)
+    assert "private" not in str(caught.value)
+    assert (sys.meta_path, set(sys.modules)) == before
+
+
+def test_an_extension_of_another_name_than_its_entry_points_is_refused(tmp_path: Path) -> None:
+    installed = Installed(tmp_path)
+    own = installed.files["one_bit/mechanism.py"].replace('Extension("one_bit"', 'Extension("two"')
+    files = {**installed.files, "one_bit/mechanism.py": own}
+    replace(installed, files=files).write()
+    with pytest.raises(ConfigError, match="is not the Extension one_bit"):
+        load_extension(allowed(installed), installed.path)
+
+
+def test_a_single_module_will_do(tmp_path: Path) -> None:
+    own = Installed(tmp_path).files["one_bit/mechanism.py"]
+    entry = "[flower_ldp.mechanisms]\none_bit = one_bit:extension\n"
+    installed = Installed(tmp_path, {"one_bit.py": own}, entry).write()
+    assert load_extension(allowed(installed), installed.path).name == NAME
+
+
+def test_a_process_that_must_load_none_loads_none(tmp_path: Path) -> None:
+    installed = loud(tmp_path)
+    never_load("not here")
+    with pytest.raises(ConfigError, match="not here"):
+        load_extension(allowed(installed), installed.path)
+    assert not was_run()

@@ -1,0 +1,279 @@
+"""The test vectors of the wire: made from the page, and the package agrees with each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flower_ldp import refusals
+from flower_ldp.clients.answers import ERROR_CODE
+from flower_ldp.clients.health import with_health
+from flower_ldp.errors import WireError
+from flower_ldp.mechanisms import Codeword, RandomSource
+from flower_ldp.mechanisms.sampling.exact import exp_lower
+from flower_ldp.mechanisms.sampling.hadamard import signs
+from flower_ldp.mechanisms.subspace import Subspace
+from flower_ldp.mechanisms.training_plan import TrainingPlan
+from flower_ldp.wire import (
+    codeword,
+    embedding,
+    evaluation,
+    extension,
+    gaussian,
+    health,
+    model,
+    signds,
+    training_plan,
+)
+from flower_ldp.wire.embedding_codecs import EMBEDDINGS
+from flower_ldp.wire.part import without_part
+from flower_ldp.wire.records import Records
+from tests.vectors.make import FOLDER, made, text
+
+Case = dict[str, Any]
+
+READERS: dict[str, Callable[[Case], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "bytes": bytes.fromhex,
+    "list of str": list,
+    "list of int": lambda found: [int(one) for one in found],
+    "list of float": lambda found: [float(one) for one in found],
+}
+PARSERS: dict[str, Callable[[Case], Any]] = {
+    "signds": signds.SignDSProposal.from_fields,
+    "codeword": codeword.CodewordProposal.from_fields,
+    "gaussian": gaussian.GaussianProposal.from_fields,
+    "extension": extension.ExtensionProposal.from_fields,
+    "evaluation": evaluation.EvalProposal.from_fields,
+    "embedding": embedding.EmbeddingProposal.from_fields,
+    "training": training_plan.read_plan,
+}
+
+
+@cache
+def vectors(name: str) -> Case:
+    found: Case = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def fields(record: Case) -> Case:
+    """Return the fields of a record, each of its type."""
+    return {name: READERS[kind](v) for name, typed in record.items() for kind, v in typed.items()}
+
+
+def parsed(message: str, record: Case) -> Any:
+    """Read a proposal as a gate does: what is about a part of the model first."""
+    others, _ = without_part(fields(record))
+    return PARSERS[message](others)
+
+
+def check_refused(name: str, read: Callable[[Case, bytes], object]) -> None:
+    """Check that bytes which are no report are refused, each for its reason."""
+    for case in vectors(name)["refused"]:
+        with pytest.raises(WireError) as caught:
+            read(case, bytes.fromhex(case["bytes"]))
+        assert caught.value.reason == case["reason"], case
+
+
+def test_the_files_are_what_the_page_makes() -> None:
+    files = made()
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(files)
+    for name, content in files.items():
+        assert (FOLDER / f"{name}.json").read_text(encoding="utf-8") == text(content), name
+
+
+def test_nothing_of_the_package_makes_them() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in FOLDER.glob("*.py")]
+    assert len(sources) == 8
+    assert not any("flower_ldp" in source for source in sources)
+
+
+def test_proposals_are_read_and_written() -> None:
+    for case in vectors("proposals")["accepted"]:
+        found, (others, part) = fields(case["fields"]), without_part(fields(case["fields"]))
+        proposal = PARSERS[case["message"]](others)
+        is_plan = isinstance(proposal, TrainingPlan)
+        written = training_plan.plan_fields(proposal) if is_plan else proposal.to_fields()
+        written |= part.to_fields()
+        assert written == found, case["name"]
+        assert {n: type(v) for n, v in written.items()} == {n: type(v) for n, v in found.items()}
+
+
+def test_other_proposals_are_refused() -> None:
+    for case in vectors("proposals")["refused"]:
+        assert case["refusal"] == refusals.REFUSED_PROPOSAL
+        try:
+            found = parsed(case["message"], case["fields"])
+        except WireError:
+            continue
+        pytest.fail(f"{case['message']}, {case['name']}: read as {found}")
+
+
+def test_refusals_are_those_of_the_package() -> None:
+    found = vectors("refusals")
+    assert found["code"] == ERROR_CODE
+    rows = {row["reason"]: row["charge"] for row in found["reasons"]}
+    assert rows == {code: row.stage for code, row in refusals.MEANINGS.items()}
+
+
+def test_signds_reports() -> None:
+    for case in vectors("signds")["accepted"]:
+        data, d, bit = bytes.fromhex(case["bytes"]), case["d"], case["magnitude-bit"]
+        indices = np.array(case["indices"], dtype=np.int64)
+        assert signds.encode_report(indices, case["sign"], bit, dimension=d) == data
+        back = signds.decode_report(data, dimension=d, dim_out=case["h"], has_bit=bit is not None)
+        assert (back[0].tolist(), *back[1:]) == (case["indices"], case["sign"], bit)
+    check_refused(
+        "signds",
+        lambda case, data: signds.decode_report(
+            data, dimension=case["d"], dim_out=case["h"], has_bit=case["magnitude-bit-asked"]
+        ),
+    )
+
+
+def test_codeword_reports() -> None:
+    def plan(case: Case) -> Any:
+        return Codeword(8.0, 1, case["rotations"], 0, case["blocks"]).plan(case["d"])
+
+    for case in vectors("codeword")["accepted"]:
+        report = codeword.NamedCodeword(case["n"], case["code"], case["row"], case["sign"])
+        data = bytes.fromhex(case["bytes"])
+        assert codeword.encode_codeword(report, plan(case)) == data
+        assert codeword.decode_codeword(data, plan(case)) == report
+    check_refused("codeword", lambda case, data: codeword.decode_codeword(data, plan(case)))
+
+
+def test_gaussian_reports() -> None:
+    for case in vectors("gaussian")["accepted"]:
+        data, proposal = bytes.fromhex(case["bytes"]), parsed("gaussian", case["proposal"])
+        assert proposal.encode(np.array(case["entries"], dtype=np.int8)) == data
+        assert proposal.decode(data, case["d"]).tolist() == case["entries"]
+    check_refused(
+        "gaussian",
+        lambda case, data: parsed("gaussian", case["proposal"]).decode(data, case["d"]),
+    )
+
+
+def test_reports_of_an_extension() -> None:
+    for case in vectors("extension")["accepted"]:
+        data, proposal = bytes.fromhex(case["bytes"]), parsed("extension", case["proposal"])
+        assert proposal.report_bytes(7) == len(data)
+        assert proposal.decode(data, 7) == data
+    check_refused(
+        "extension",
+        lambda case, data: parsed("extension", case["proposal"]).decode(data, 7),
+    )
+
+
+def test_reports_of_an_evaluation() -> None:
+    for case in vectors("evaluation")["accepted"]:
+        data, proposal = bytes.fromhex(case["bytes"]), parsed("evaluation", case["proposal"])
+        rows = np.array(case["rows"], dtype=np.int64)
+        assert evaluation.encode_eval_report(proposal, rows, case["metrics"]) == data
+        back = evaluation.decode_eval_report(data, proposal)
+        assert [part.tolist() for part in back] == [case["rows"], case["metrics"]]
+    check_refused(
+        "evaluation",
+        lambda case, data: evaluation.decode_eval_report(
+            data, parsed("evaluation", case["proposal"])
+        ),
+    )
+
+
+def test_embeddings_and_their_tables() -> None:
+    def mechanism(case: Case) -> Any:
+        return EMBEDDINGS[case["mechanism"]].read(4.0, case["width"], False)
+
+    for case in vectors("embedding")["accepted"]:
+        data, reports = bytes.fromhex(case["bytes"]), np.array(case["reports"])
+        assert embedding.encode_embeddings(reports, mechanism(case)) == data
+        rows = embedding.decode_embeddings(data, mechanism(case), case["records"])
+        assert (rows.argmax(axis=1) if reports.ndim == 1 else rows).tolist() == case["reports"]
+    check_refused(
+        "embedding",
+        lambda case, data: embedding.decode_embeddings(data, mechanism(case), case["records"]),
+    )
+    empty = {case["message"]: case["bytes"] for case in vectors("embedding")["acknowledgements"]}
+    assert empty == dict.fromkeys((embedding.PREPARE, embedding.BACKWARD, embedding.REWIND), "")
+    for table in vectors("embedding")["tables"]:
+        records = Records.of(table["ids"])
+        assert [table["ids"][row] for row in records.order] == table["order"]
+        assert records.digest == table["digest"]
+
+
+def test_the_health_bit() -> None:
+    for case in vectors("health")["accepted"]:
+        report, data = bytes.fromhex(case["report"]), bytes.fromhex(case["bytes"])
+        assert health.append_health(report, case["bit"]) == data
+        assert health.split_health(data, asked=True) == (report, case["bit"])
+    check_refused("health", lambda _, data: health.split_health(data, asked=True))
+
+
+def test_a_model_that_is_kept() -> None:
+    def arrays(case: Case) -> dict[str, Any]:
+        return {
+            a["name"]: np.array(a["entries"], dtype=a["dtype"]).reshape(a["shape"])
+            for a in case["arrays"]
+        }
+
+    for case in vectors("model")["accepted"]:
+        data, sent = bytes.fromhex(case["bytes"]), arrays(case)
+        assert model.encode_model(sent, sent, case["weight"]) == data
+        back, weight = model.decode_model(data, sent)
+        assert weight == case["weight"]
+        assert all((back[name] == sent[name]).all() for name in sent)
+    check_refused("model", lambda case, data: model.decode_model(data, arrays(case)))
+
+
+def test_signs_and_subspaces() -> None:
+    for case in vectors("signs")["cases"]:
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(case["bits"]), dtype=np.uint8))
+        flips = signs(int(case["seed"]), case["number"], case["n"])
+        assert ((flips < 0) == bits).all()
+    for case in vectors("subspace")["cases"]:
+        found = Subspace(case["subspace-dimension"], int(case["subspace-seed"]))
+        assert found.project(np.array(case["update"])).tolist() == case["projected"]
+
+
+class Given(RandomSource):
+    """A source of the bytes of a vector, all of which must be taken."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self.left = data
+
+    def random_bytes(self, n: int) -> bytes:
+        out, self.left = self.left[:n], self.left[n:]
+        assert len(out) == n
+        return out
+
+
+def test_codewords_are_drawn_from_the_same_bytes() -> None:
+    for case in vectors("codeword_draws")["cases"]:
+        proposal, d = parsed("codeword", case["proposal"]), case["d"]
+        plan = proposal.mechanism.plan(d)
+        assert f"{plan.weight:064x}" == case["weight"]
+        update = case["update"]
+        with np.errstate(over="ignore"):
+            update = update and np.array([float(one) for one in update]).astype(np.float32)
+        rng = Given(bytes.fromhex(case["random"]))
+        report = proposal.encode(proposal.mechanism.randomize(update, rng, d))
+        neutral = update is None or len(update) != d or not np.isfinite(update).all()
+        payload = with_health(report, proposal.health, is_neutral=neutral, rng=rng)
+        assert payload.hex() == case["payload"], case["name"]
+        assert rng.left == b"", case["name"]
+
+
+def test_powers_are_the_largest_whole_numbers() -> None:
+    for case in vectors("codeword_draws")["powers"]:
+        assert f"{exp_lower(float(case['epsilon'])):x}" == case["power"], case["epsilon"]
