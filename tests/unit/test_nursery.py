@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ import pytest
 
 from tests.nursery import HURRY, Nursery
 
+nursery_module = importlib.import_module("tests.network.hurry.nursery")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are told of by pidfd")
 
 
@@ -91,6 +94,21 @@ def test_a_signal_is_passed_on(nursery: Nursery, tmp_path: Path) -> None:
     process.terminate()
     assert said(process) == "stopped\n"
     assert process.returncode == 3
+
+
+def test_a_fork_and_its_command_may_end_at_once(tmp_path: Path) -> None:
+    """One look at the events has the ends of both."""
+    door = nursery_module.Nursery(str(tmp_path / "door"))
+    fork = subprocess.Popen([sys.executable, "-c", ""])
+    own, other = socket.socketpair()
+    note = str(tmp_path / "note")
+    door.watch(nursery_module.Child(fork.pid, note, os.pidfd_open(fork.pid), own, False))
+    os.waitid(os.P_PID, fork.pid, os.WEXITED | os.WNOWAIT)
+    other.close()
+    door.turn()
+    door.leave()
+    assert own.fileno() == -1
+    fork.returncode = 0  # it was waited for
 
 
 FAMILY = """

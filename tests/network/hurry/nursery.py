@@ -114,7 +114,7 @@ def _open_files() -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Child:
+class Child:
     """A fork: what it is known by, and the command's process that waits for it."""
 
     pid: int
@@ -140,7 +140,7 @@ class Nursery:
         self._door.bind(place)
         self._door.listen(256)
         self._events = selectors.DefaultSelector()
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, Child] = {}
 
     def leave(self) -> None:
         """Have nothing to do with it: another process serves."""
@@ -152,8 +152,12 @@ class Nursery:
         self._on(self._door, self._begin)
         self._on(sys.stdin.fileno(), self._close)
         while True:
-            for key, _ in self._events.select():
-                key.data()
+            self.turn()
+
+    def turn(self) -> None:
+        """Wait for something, and answer to all that is there."""
+        for key, _ in self._events.select():
+            key.data()
 
     def _on(self, what: Any, then: Callable[[], None]) -> None:
         self._events.register(what, selectors.EVENT_READ, then)
@@ -186,9 +190,12 @@ class Nursery:
         for one in files:
             os.close(one)
         leads = _join(pid, request["group"], request["leads"])
-        child = _Child(pid, note, os.pidfd_open(pid), link, leads)
-        self._children[pid] = child
-        self._on(link, lambda: self._pass_on(child))
+        self.watch(Child(pid, note, os.pidfd_open(pid), link, leads))
+
+    def watch(self, child: Child) -> None:
+        """Pass on what its command's process says, and its end to that."""
+        self._children[child.pid] = child
+        self._on(child.waiting, lambda: self._pass_on(child))
         self._on(child.watched, lambda: self._end(child))
 
     def _leave(self, link: socket.socket, wanted: list[int], files: list[int]) -> None:
@@ -207,7 +214,10 @@ class Nursery:
             os.dup2(high, number)
             os.close(high)
 
-    def _pass_on(self, child: _Child) -> None:
+    def _pass_on(self, child: Child) -> None:
+        # Both may have ended at once: one look at the events then has its end and this.
+        if self._children.get(child.pid) is not child:
+            return
         try:
             numbers = child.waiting.recv(64)
         except OSError:
@@ -217,7 +227,7 @@ class Nursery:
         if not numbers:
             self._events.unregister(child.waiting)
 
-    def _end(self, child: _Child) -> None:
+    def _end(self, child: Child) -> None:
         _, status = os.waitpid(child.pid, 0)
         self._events.unregister(child.watched)
         os.close(child.watched)
