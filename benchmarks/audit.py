@@ -34,6 +34,7 @@ from flower_ldp.audit import (  # noqa: E402
     signds,
     signds_long,
 )
+from flower_ldp.audit.codeword_cases import codeword  # noqa: E402
 from flower_ldp.audit.power import draws_to_refute, expected_bound  # noqa: E402
 from flower_ldp.audit_paths import gate, labels  # noqa: E402
 from flower_ldp.audit_paths.dpsgd import dpsgd  # noqa: E402
@@ -42,6 +43,7 @@ from flower_ldp.mechanisms import (  # noqa: E402
     BinaryResponse,
     BoundedMean,
     CodebookEmbedding,
+    Codeword,
     MagRR,
     SignDS,
 )
@@ -55,12 +57,13 @@ def shipped() -> list[Case]:
         *(binary_response(BinaryResponse(epsilon)) for epsilon in (0.5, 1.0, 4.0)),
         *(magrr(MagRR(epsilon)) for epsilon in (1.0, 4.0)),
         *(signds(SignDS(epsilon, 0.2), 1_000) for epsilon in (1.0, 4.0)),
+        *(codeword(Codeword(epsilon, rotations=4), 1_000) for epsilon in (1.0, 4.0)),
         signds_long(SignDS(1.0, 0.2)),
         nested_units(BoundedMean(0.75, 0.0, 1.0), CodebookEmbedding(0.25, 10)),
         gate(SignDS(0.75, 0.2), MagRR(0.25)),
         labels(1.0),
         dpsgd(1.0),
-        dpsgd_release(1.0),
+        *(dpsgd_release(epsilon) for epsilon in (1.0, 4.0)),
     ]
 
 
