@@ -1,0 +1,174 @@
+"""Flower's quickstart-pytorch, 100 clients: as it is, with the README's change, with 280 weights.
+
+The app is Flower's (``tests/simulation/apps/quickstart-pytorch``). Its loader gives images in
+MNIST's layout in the shape of CIFAR-10's, 480 to train on for each client, and 2,000 of the test
+images. A row changes the strategy and the mod, and with 280 weights ``Net``, to the one that
+``docs/asked_once.md`` has. No length was tuned. Each run is a process of its own; those that are
+there are not repeated.
+
+    python benchmarks/quickstart.py mnist.npz
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import multiprocessing
+import os
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from _environment import write_report
+from _runs import Mnist, Output, Run, Seeds, earlier, is_known, spread, told
+
+ROOT = Path(__file__).resolve().parents[1]
+SIMULATION = ROOT / "tests" / "simulation"
+CLIENTS, TEST = 100, 2_000
+
+CODEWORDS = """CodewordStrategy(
+        Codeword(epsilon=8.0),
+        FixedLength(8.0, rounds=10, momentum=0.3, final_fraction=0.3),
+        answers_per_client=1,
+        fraction_train=0.1,
+    )"""
+SIGNDS = "SignDSStrategy(SignDS(7.0, 0.2), LearnedStep(MagRR(1.0)))"
+IMPORTS = """
+from flower_ldp.mechanisms import Codeword, MagRR, SignDS
+from flower_ldp.strategies import CodewordStrategy, FixedLength, LearnedStep, SignDSStrategy
+"""
+NOT_PRIVATE = "FedAvg(fraction_evaluate=fraction_evaluate)"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is changed in the app, for how many rounds it runs, and the total per client."""
+
+    name: str
+    small: bool
+    rounds: int
+    strategy: str = NOT_PRIVATE
+    release: str = ""
+    total: float | None = None
+
+
+ROWS = [
+    Row("280 weights, asked once", True, 10, CODEWORDS, "CodewordRelease", 8.0),
+    Row("280 weights, SignDS", True, 3, SIGNDS, "SignDSRelease", 24.0),
+    Row("280 weights, FedAvg", True, 3),
+    Row("as it is, SignDS", False, 3, SIGNDS, "SignDSRelease", 24.0),
+    Row("as it is, asked once", False, 3, CODEWORDS, "CodewordRelease", 8.0),
+    Row("as it is, FedAvg", False, 3),
+]
+
+
+def main(
+    data: Mnist, seeds: Seeds = 3, output: Output = ROOT / "benchmarks/results/quickstart.json"
+) -> None:
+    """Run each row with each seed, and write means and spreads."""
+    runs = earlier(output)
+    context = multiprocessing.get_context("spawn")
+    for seed in range(1, seeds + 1):
+        for row in ROWS:
+            one: Run = {**asdict(row), "seed": seed}
+            if is_known(one, runs):
+                continue
+            with context.Pool(1) as pool:
+                one["accuracy"] = pool.apply(accuracy, (row, seed, data.resolve()))
+            runs.append(one)
+            print(f"{row.name:<28} seed {seed}: {one['accuracy']:.4f}", flush=True)
+            write_report(output, "benchmarks/quickstart.py", [data.name], summed(runs))
+    for line in summed(runs)["summary"]:
+        print(told(line))
+
+
+def summed(runs: list[Run]) -> dict[str, Any]:
+    """Return the runs, and mean and spread of each row."""
+    of = {row.name: [one for one in runs if one["name"] == row.name] for row in ROWS}
+    return {
+        "summary": [{"row": name, **spread(mine)} for name, mine in of.items() if mine],
+        "runs": runs,
+    }
+
+
+def accuracy(row: Row, seed: int, data: Path) -> float:
+    """Run the app as a row changes it; return the accuracy of the model that it saves."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    os.environ["FLOWER_LDP_POLICY"] = str(ROOT / "configs" / "simulation_policy.yaml")
+    sys.path.insert(0, str(SIMULATION / "standins"))
+    _give_images(data)
+    import torch
+
+    from flower_ldp.simulation import load_folder, run_in_process
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "quickstart-pytorch"
+        shutil.copytree(SIMULATION / "apps" / "quickstart-pytorch", folder)
+        _change(folder / "pytorchexample", row)
+        os.chdir(place)
+        app = load_folder(folder, {"num-server-rounds": row.rounds})
+        run_in_process(app.server, app.client, CLIENTS, run_config=app.run_config, progress=False)
+        task = sys.modules["pytorchexample.task"]
+        net = task.Net()
+        net.load_state_dict(torch.load("final_model.pt"))
+        return float(task.test(net, task.load_centralized_dataset(), torch.device("cpu"))[1])
+
+
+def _change(app: Path, row: Row) -> None:
+    if row.release:
+        _replace(
+            app / "client_app.py",
+            "app = ClientApp()",
+            f"from flower_ldp.clients import {row.release}, LdpMod\n"
+            f"app = ClientApp(mods=[LdpMod(train={row.release}())])",
+        )
+        _replace(app / "server_app.py", NOT_PRIVATE, row.strategy)
+        _replace(app / "server_app.py", "\n# Create ServerApp", f"{IMPORTS}\n# Create ServerApp")
+    if row.small:
+        page = (ROOT / "docs" / "asked_once.md").read_text()
+        net = re.search(r"^class Net\(nn\.Module\):\n(?:    .*\n|\n)+", page, re.M)
+        task = (app / "task.py").read_text()
+        old = task[task.index("class Net(") : task.index("fds = None")]
+        if net is None:
+            raise ValueError("the page has no Net")
+        _replace(app / "task.py", old, net[0])
+
+
+def _replace(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    if text.count(old) != 1:
+        raise ValueError(f"{file.name} is not what it was: {old!r}")
+    file.write_text(text.replace(old, new))
+
+
+def _give_images(data: Path) -> None:
+    """Let the app's loader find images of a file, at the size and depth of CIFAR-10's."""
+    datasets = importlib.import_module("datasets")  # of the stand-ins
+
+    with np.load(data) as arrays:
+        found = {
+            part: datasets.Records(
+                {
+                    "img": np.repeat(
+                        np.pad(arrays[f"x_{part}"][:most], ((0, 0), (2, 2), (2, 2)))[..., None],
+                        3,
+                        3,
+                    ),
+                    "label": arrays[f"y_{part}"][:most].astype(np.int64),
+                }
+            )
+            for part, most in (("train", None), ("test", TEST))
+        }
+    vars(datasets)["load_dataset"] = lambda name, split: found[split]
+
+
+if __name__ == "__main__":
+    typer.run(main)
