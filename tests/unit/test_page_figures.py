@@ -58,6 +58,17 @@ def test_accuracies_with_private_labels(name: str) -> None:
         assert one["seeds"] == 3
 
 
+@pytest.mark.parametrize("found", results("quickstart")["summary"], ids=lambda found: found["row"])
+def test_the_accuracy_of_flowers_quickstart(found: dict[str, Any]) -> None:
+    (row,) = (
+        line
+        for line in text("docs/asked_once.md").splitlines()
+        if line.startswith("| ") and all(word in line for word in found["row"].split(", "))
+    )
+    assert f"{percent(found)} %" in row
+    assert found["seeds"] == 5
+
+
 @pytest.mark.parametrize("row", ["LeNet-5, subspace", "11 million, head of 5,000"])
 def test_the_accuracy_of_a_large_model(row: str) -> None:
     (found,) = (one for one in results("large_models")["summary"] if one["row"] == row)
