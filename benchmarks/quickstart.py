@@ -69,7 +69,7 @@ ROWS = [
 
 
 def main(
-    data: Mnist, seeds: Seeds = 3, output: Output = ROOT / "benchmarks/results/quickstart.json"
+    data: Mnist, seeds: Seeds = 5, output: Output = ROOT / "benchmarks/results/quickstart.json"
 ) -> None:
     """Run each row with each seed, and write means and spreads."""
     runs = earlier(output)
