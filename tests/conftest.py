@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.extras import skipping
@@ -20,6 +21,12 @@ from tests.nursery import HURRY, Nursery
 # Tests run beside each other and start processes that do: threads of torch and numpy would wait
 # for each other's cores. Set before either is imported, and inherited by what tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A test is no measure of time, and the same each time.
+settings.register_profile(
+    "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
