@@ -38,6 +38,7 @@ git ls-files -z | xargs -0 tar -c --ignore-failed-read | tar -x -C "$work/tree"
   { cat "$work/build.log"; exit 1; }
 rm -rf "$work/tree/flower_ldp"
 
+failed=()
 for version in "${versions[@]}"; do
   case $version in
     oldest) flwr="flwr==$oldest" ;;
@@ -50,5 +51,6 @@ for version in "${versions[@]}"; do
   "$work/bare/bin/pip" check
   "$work/bare/bin/flower-ldp" --version
   echo "== $("$work/bare/bin/python" --version), $("$work/bare/bin/pip" freeze | grep '^flwr==')"
-  (cd "$work/tree" && "$work/bare/bin/python" -m pytest -q tests/unit "$@")
+  (cd "$work/tree" && "$work/bare/bin/python" -m pytest -q tests/unit "$@") || failed+=("$version")
 done
+[ ${#failed[@]} -eq 0 ] || { echo "failed with flwr ${failed[*]}"; exit 1; }

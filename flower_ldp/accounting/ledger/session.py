@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -66,6 +67,9 @@ class Session:
             self._check()
             self._file = file.identity(path)
             self.db = file.connect(path, timeout=timeout, read_only=read_only, durable=durable)
+            # Who drops a ledger has closed it: from Python 3.13 on a connection warns of it, which
+            # would be an error of the user's tests. A child's end closes nothing of its parent's.
+            weakref.finalize(self, self.db.close).atexit = False
             try:
                 file.check_version(path, self.db)
                 if schema.outdated(self.db):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sqlite3
@@ -252,6 +253,13 @@ def test_ledger_of_a_parent_process_is_refused(path: Path, monkeypatch: pytest.M
             with pytest.raises(LedgerError, match="open it again after fork"):
                 ledger.charge(charge("3"), [LIFE])
         ledger.charge(charge("3"), [LIFE])
+
+
+def test_a_ledger_that_is_dropped_is_closed(path: Path) -> None:
+    db = Ledger.open(path)._session.db
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        db.execute("SELECT 1")
 
 
 def test_durable_settings(path: Path) -> None:
