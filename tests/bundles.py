@@ -44,6 +44,16 @@ def app_folder(folder: Path, changed: Mapping[str, str] | None = None) -> Path:
     return path
 
 
+def _dated(name: zipfile.ZipInfo | str, method: int) -> zipfile.ZipInfo:
+    """Return a member of a set date: the same files have the same digest in every process."""
+    if isinstance(name, zipfile.ZipInfo):
+        return name
+    info = zipfile.ZipInfo(name)
+    info.external_attr = 0o600 << 16
+    info.compress_type = method
+    return info
+
+
 def packed(
     files: Mapping[str, str] = FILES,
     *,
@@ -60,5 +70,5 @@ def packed(
     ]
     with zipfile.ZipFile(held, "w", method) as archive:
         for name, text in [*files.items(), *more, (".info/CONTENT", "\n".join(lines))]:
-            archive.writestr(name, text)
+            archive.writestr(_dated(name, method), text)
     return held.getvalue()
