@@ -46,9 +46,12 @@ _ZEROS_NORM, _ZEROS_SPEED = 1.25, 1.5
 _NOTHING = 1e-4
 #: Share of the agreement within rounds that is to be left between them at first, and how it falls.
 _SHARE, _FALL = 0.5, 1.5
-#: Doublings of the length: all of a run for each deviation of z; deviations that count little; the
-#: most of a round; and the most of a run.
-_SPEED, _SMALL, _MOST, _RANGE = 60.0, 8.0, 1.0, 10.0
+#: Doublings of the length: all of a run for each deviation of z; deviations that count little; and
+#: the most of a round.
+_SPEED, _SMALL, _MOST = 60.0, 8.0, 1.0
+#: The most of a run, and the least. A model that is wrong only where it is sure agrees with itself
+#: at any length, so that lengths which grow with it forget all but the last rounds.
+_LONGEST, _SHORTEST = 5.0, -10.0
 
 
 @dataclass
@@ -226,7 +229,7 @@ def _adapt(run: _Run, velocity: NDArray[np.float64], now: NDArray[np.float64], l
     wanted = _SHARE * left**_FALL * most
     change = run.speed * left * (found - wanted) / (_SMALL + most)
     changed = run.doublings + min(max(change, -_MOST), _MOST)
-    run.doublings = min(max(changed, -_RANGE), _RANGE)
+    run.doublings = min(max(changed, _SHORTEST), _LONGEST)
 
 
 def _size(weights: Sequence[NDArray[Any]]) -> tuple[float, float]:

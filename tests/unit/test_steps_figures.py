@@ -55,7 +55,7 @@ def test_every_app_is_there_at_every_total() -> None:
     assert [(cell["app"], cell["epsilon"]) for cell in CELLS] == [
         (app, epsilon) for app in apps for epsilon in (8, 30, 100)
     ]
-    assert len(apps) == 6
+    assert len(apps) == 8
 
 
 def test_what_is_within_the_goal_is_said() -> None:
