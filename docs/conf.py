@@ -25,7 +25,7 @@ extensions = ["myst_nb", "site_contents", "site_links", "site_math", "site_offli
 extensions += (
     ["site_no_names"]
     if tags.has("pages")  # noqa: F821  # Sphinx defines it
-    else ["sphinx.ext.autodoc", "numpydoc", "site_names"]
+    else ["sphinx.ext.autodoc", "numpydoc", "site_names", "site_types"]
 )
 
 root_doc = "README"
@@ -40,6 +40,8 @@ include_patterns = [
 exclude_patterns = [".*", "build", "dist", "tests", "**/.*", "**/outputs", "CODE_OF_CONDUCT.md"]
 
 myst_heading_anchors = 4
+#: Formulas of the notebooks, as GitHub and Jupyter read them.
+myst_enable_extensions = ["dollarmath"]
 nb_execution_mode = "off"
 nb_merge_streams = True
 
