@@ -30,6 +30,8 @@ from flower_ldp.yaml_source import error_text
 #: How many lines of rows without a group are printed.
 _SHOWN = 10
 _KEY_SUFFIX = ".key"
+#: What there is to do where nothing can be compared.
+_AFRESH = "delete the file to remember this table afresh"
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ def answer(options: CheckOptions, report: Report) -> None:
     if options.max_rows:
         rows.append((f"   more than {options.max_rows:,}", f"{many:,} patients"))
     report.pairs(rows)
+    if not total:
+        report.problem("the table has no rows")
     if table.without:
         lines = ", ".join(map(str, table.without[:_SHOWN]))
         more = ", ..." if len(table.without) > _SHOWN else ""
@@ -120,7 +124,7 @@ def _rows(options: CheckOptions) -> Iterator[tuple[int, str, str]]:
     """Yield the line, the group and what tells each row from others."""
     try:
         with options.file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.reader(stream)
+            reader = csv.reader(stream, strict=True)  # a quote left open would swallow rows
             head = next(reader, [])
             at = _column(head, "--group", options.group)
             name = None if options.row is None else _column(head, "--row", options.row)
@@ -156,27 +160,38 @@ def _remembered(options: CheckOptions, table: Table, report: Report) -> None:
     """Compare groups with those of the last time, and remember these."""
     if options.remember is None:
         return
+    place = options.remember.with_name(options.remember.name + _KEY_SUFFIX)
+    if options.remember.exists() and not place.exists():
+        raise ConfigError(
+            f"{options.remember}: its key {place.name} is missing: restore it, or {_AFRESH}"
+        )
     try:
-        key = own_key(options.remember.with_name(options.remember.name + _KEY_SUFFIX))
+        key = own_key(place)
         now = {_code(key, row): _code(key, group) for row, group in table.rows.items()}
-        before = _read(options.remember)
+        before, same = _read(options.remember), True
         if before is None:
             report.line(f"Groups are remembered in {options.remember}.")
         else:
-            _compare(before, now, report)
-        if before is None or not report.facts["groups"]["changed"]:
+            same = _compare(before, now, report)
+        if same:
             with replacing(options.remember, mode=0o600) as stream:
                 stream.write(json.dumps(now).encode())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{options.remember}: cannot be used: {error}") from error
 
 
-def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> None:
+def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> bool:
+    """Say what changed; return whether the new table may take the place of the old one."""
     known = [(before[row], now[row]) for row in now.keys() & before.keys()]
     cut = _several((old, new) for old, new in known)
     joined = _several((new, old) for old, new in known)
     facts = {"compared": len(known), "cut": cut, "joined": joined, "changed": bool(cut or joined)}
     report.facts["groups"] = facts
+    if before and not known:
+        report.problem(
+            f"no row was there the last time, so nothing is compared: correct it, or {_AFRESH}"
+        )
+        return False
     if cut:
         report.problem(
             f"{cut:,} patients of the last time are several now: each would be protected as one of "
@@ -186,6 +201,7 @@ def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> Non
         report.problem(f"{joined:,} patients have rows that were of several the last time")
     if not (cut or joined):
         report.line(f"{len(known):,} rows were there the last time, in the same groups.")
+    return not (cut or joined)
 
 
 def _several(pairs: Iterator[tuple[str, str]]) -> int:

@@ -21,12 +21,15 @@ from flower_ldp.strategies.flowers_accountant import flowers_epsilon
 
 #: What LocalDpMod passes on as it is.
 _RAW = (
-    "metrics and numbers of examples, replies to evaluate and query messages, and the error of a "
-    "client whose update is exactly zero: they leave as they are, at no epsilon"
+    "metrics and numbers of examples, replies to evaluate and query messages, arrays without a "
+    "dimension (as BatchNorm's counter: neither clipped nor noised) and of integers, an update "
+    "with a NaN in it, which is not clipped, and the error of a client whose update is exactly "
+    "zero: they leave at no epsilon"
 )
 _CENTRAL_RAW = (
     "the server and all who see what arrives there, at no epsilon; nor metrics, nor numbers of "
-    "examples, nor how many clients answered, nor the error at an update that is exactly zero"
+    "examples, nor how many clients answered, nor the error at an update that is exactly zero; nor "
+    "arrays without a dimension and updates with a NaN in them, which are not clipped"
 )
 
 
@@ -57,6 +60,11 @@ def finite(value: float) -> float | None:
 def told(epsilon: float) -> str:
     """Return an epsilon for reading, rounded up."""
     return at_least(epsilon, 7) if math.isfinite(epsilon) else "none: there is no noise"
+
+
+def _shift(noise: NormalNoise) -> str:
+    found = told(noise.shift)
+    return f"mu = {found} = distance / deviation" if noise.deviation else found
 
 
 def tell_noise(
@@ -100,7 +108,7 @@ def tell_noise(
     }
     rows = [
         ("distance", f"{number(noise.distance)}: clipped updates may point in opposite directions"),
-        ("shift", f"mu = {told(noise.shift)} = distance / deviation"),
+        ("shift", _shift(noise)),
         ("curve", CURVE),
         ("true epsilon", f"{told(one)} at delta {delta:g}, per client and message"),
     ]
@@ -250,12 +258,16 @@ def central(options: Central, report: Report) -> None:
     if options.adaptive:
         report.warn(
             "adaptive clipping: the noise is made for the clip after its update, and a clip that "
-            "shrank in the round had more; the true epsilon is larger by what it shrinks"
+            "shrank in the round had more; the true epsilon is larger by what it shrinks. For "
+            "zeros in place of one it is larger still: whether a client was clipped counts as 0 or "
+            "1, and its noise is made for half of that"
         )
     report.line()
     report.line(f"In all: {spent}")
     report.line(
-        "Covers: the models that the server hands out, if it adds its noise as it says, and if all "
-        f"{options.sampled_clients:,} clients of a round answer: where fewer do, each weighs more."
+        "Covers: the models that the server hands out, if it adds its noise as it says, if the "
+        "wrapper is around FedAvg (others make a step or a median of the updates, which one client "
+        f"can move further), and if all {options.sampled_clients:,} clients of a round answer: "
+        "where fewer do, each weighs more."
     )
     report.line(f"Not covered: {_CENTRAL_RAW}.")

@@ -37,8 +37,16 @@ class Command(TyperCommand):
     """A command with plain help, as it is meant.
 
     Typer escapes the bracket of "[default: ...]" for rich, plain help or not, and the backslash
-    would show.
+    would show. A file that cannot be read is for the command to judge, as one that is not there:
+    click would call it wrong usage.
     """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options, without a look at the rights on the files that they name."""
+        for param in self.params:
+            if isinstance(param.type, click.Path):
+                param.type.readable = False
+        return super().parse_args(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help text."""

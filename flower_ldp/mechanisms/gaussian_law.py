@@ -23,6 +23,8 @@ SMALLEST_EPSILON, LARGEST_EPSILON = 1e-3, 100.0
 SMALLEST_DELTA, LARGEST_DELTA = 1e-18, 0.5
 #: Below it the two sides of the curve differ by less than doubles hold of either.
 _SMALLEST_SHIFT = 1e-7
+#: Above it the roundings of the last product move delta by more than its margin of 1e-6.
+_LARGE_SHIFT = 1e6
 
 
 def gaussian_delta(epsilon: float, shift: float) -> float:
@@ -109,7 +111,8 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     -------
     float
         Not below the true one, and at most two parts in a million of delta above it; zero where
-        delta alone covers the shift. Of shifts below 1e-7 it is that of 1e-7.
+        delta alone covers the shift. Of shifts below 1e-7 it is that of 1e-7; of shifts from 1e6
+        on it is a part in 10^15 larger, which covers its own roundings.
 
     Raises
     ------
@@ -140,7 +143,8 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
             high = middle
         else:
             low = middle
-    return shift * (high + shift / 2)
+    found = shift * (high + shift / 2)
+    return found if shift < _LARGE_SHIFT else found * (1.0 + 1e-15)
 
 
 def _mills(x: float) -> float:

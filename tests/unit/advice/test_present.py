@@ -13,6 +13,7 @@ from flwr.clientapp.mod import LocalDpMod, localdp_mod
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
+    FedAdagrad,
     FedAvg,
     dp_adaptive_clipping,
     dp_fixed_clipping,
@@ -50,6 +51,49 @@ def test_localdpmod_answers_an_update_of_zeros_with_an_error() -> None:
     same = message(RecordDict({"arrays": record({"w": np.zeros(3)})}), reply=True)
     with pytest.raises(ZeroDivisionError):
         LocalDpMod(1.0, 1.0, 1.0, 1e-5)(asked, context(), lambda *_: same)
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [("counter", np.array(1234)), ("scale", np.array(1234.5)), ("integers", np.array([5, 6]))],
+)
+def test_localdpmod_lets_arrays_out_as_they_are(name: str, sent: np.ndarray) -> None:
+    w = np.zeros(3)
+    asked = message(RecordDict({"arrays": record({"w": w, name: np.zeros_like(sent)})}))
+    moved = message(RecordDict({"arrays": record({"w": w + 1, name: sent})}), reply=True)
+    # Integers in a vector cannot be clipped at all; in a wide clip they leave.
+    mod = LocalDpMod(100.0 if sent.shape else 1.0, 1e-3, 1.0, 1e-5)
+    _, left = (
+        mod(asked, context(), lambda *_: moved).content.array_records["arrays"].to_numpy_ndarrays()
+    )
+    assert np.array_equal(left, sent)
+
+
+def test_localdpmod_clips_no_update_with_a_nan() -> None:
+    asked = message(RecordDict({"arrays": record({"w": np.zeros(2)})}))
+    moved = message(RecordDict({"arrays": record({"w": np.array([np.nan, 1e6])})}), reply=True)
+    answer = LocalDpMod(1.0, 2.0, 1.0, 1e-5)(asked, context(), lambda *_: moved)
+    (left,) = answer.content.array_records["arrays"].to_numpy_ndarrays()
+    assert left[1] == pytest.approx(1e6, rel=1e-3)
+
+
+def test_a_wrapper_around_another_strategy_moves_further_than_its_noise_is_for() -> None:
+    def step(update: float) -> float:
+        wrapper = DifferentialPrivacyServerSideFixedClipping(FedAdagrad(), 1e-12, 1.0, 20)
+        wrapper.current_arrays = record({"w": np.zeros(1)})
+        wrapper.strategy.current_arrays = {"w": np.zeros(1)}
+        replies = []
+        for node, one in enumerate([update, *[1e-3, -1e-3] * 9, 1e-3], 7):
+            content: dict[str, Any] = {
+                "arrays": record({"w": np.full(1, one)}),
+                "metrics": MetricRecord({"num-examples": 1}),
+            }
+            replies.append(message(RecordDict(content), node=node, reply=True))
+        arrays, _ = wrapper.aggregate_train(1, replies)
+        assert arrays is not None
+        return float(arrays.to_numpy_ndarrays()[0][0])
+
+    assert step(9.0) - step(-9.0) > 1.9 * (2 * 1.0 / 20)
 
 
 def test_the_setting_of_a_hospital_platform_is_850_million() -> None:

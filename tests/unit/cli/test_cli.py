@@ -155,3 +155,10 @@ def test_ledgers_and_policies_are_read_without_flower(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(PLACE)},
     )
     assert "flwr" not in done.stdout.splitlines()[-1]
+
+
+def test_a_file_that_cannot_be_read_is_no_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    # To click it would be; root may read all, so the rights are denied by hand.
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    assert run("config", "check", ROOT / "configs" / "signds.yaml").code != 2
+    assert run("doctor", "--policy", ROOT / "configs" / "signds.yaml").code == 1

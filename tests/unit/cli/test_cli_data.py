@@ -107,6 +107,28 @@ def test_rows_are_told_apart_by_a_column(tmp_path: Path, ward: Path) -> None:
     assert found["groups"]["compared"] == 6
 
 
+def test_what_cannot_be_compared_is_a_problem_and_is_not_remembered(
+    tmp_path: Path, ward: Path
+) -> None:
+    memory, key = tmp_path / "ward.groups", tmp_path / "ward.groups.key"
+    check(ward, "--remember", memory)
+    first, secret = memory.read_bytes(), key.read_bytes()
+    key.unlink()
+    assert "its key ward.groups.key is missing" in check(ward, "--remember", memory).err
+    assert (memory.read_bytes(), key.exists()) == (first, False)
+    key.write_bytes(secret[::-1])
+    key.chmod(0o600)
+    done = check(ward, "--remember", memory)
+    assert "no row was there the last time" in done.json["problems"][0]
+    assert memory.read_bytes() == first
+
+
+def test_a_table_without_rows_or_with_an_open_quote_is_no_table(tmp_path: Path) -> None:
+    assert "no rows" in check(write(tmp_path / "none.csv", [])).json["problems"][0]
+    done = check(write(tmp_path / "open.csv", ['"ann,1,40', *WARD[1:]]))
+    assert "cannot be read" in done.json["problems"][0]
+
+
 def test_a_table_that_is_none_is_refused(tmp_path: Path, ward: Path) -> None:
     assert check(tmp_path / "none.csv").code == 1
     assert flower_ldp("data", "check", ward, "--group", "person").code == 2

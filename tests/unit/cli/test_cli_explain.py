@@ -30,7 +30,8 @@ def test_localdp_tells_the_true_epsilon_beside_the_stated_one() -> None:
     }
     assert found["noise"]["needed_deviation"] == pytest.approx(0.99978, rel=1e-5)
     assert "a clip of 1 has one of 2" in found["warnings"][0]
-    assert "metrics" in found["not_covered"]
+    for what in ("metrics", "arrays without a dimension", "integers", "a NaN"):
+        assert what in found["not_covered"]
     text = flower_ldp("explain", "localdp", *ISSUED).out
     assert "8.522502e+08 at delta 1e-05, per client and message" in text
 
@@ -71,7 +72,9 @@ def test_without_noise_there_is_no_number() -> None:
     found = flower_ldp("explain", "localdp", *given, "--json").json
     assert found["epsilon"]["round"] is None
     assert found["epsilon"]["delta_at_stated"] == 1.0
-    assert "Without noise nothing is protected" in flower_ldp("explain", "localdp", *given).out
+    out = flower_ldp("explain", "localdp", *given).out
+    assert "Without noise nothing is protected" in out
+    assert "no noise = distance" not in out
 
 
 @pytest.mark.parametrize("extra", [(), ("--clients", 100), ("--adaptive",)])
@@ -85,6 +88,7 @@ def test_central_has_both_relations_and_flowers_own_figure(extra: tuple[object, 
     assert epsilon["round_replace_one"] < epsilon["total_replace_one"]
     assert "the server" in found["not_covered"]
     assert bool(found["warnings"]) is ("--adaptive" in extra)
+    assert "around FedAvg" in flower_ldp("explain", "central", *CENTRAL).out
 
 
 def test_a_client_that_weighs_more_has_more_to_lose() -> None:

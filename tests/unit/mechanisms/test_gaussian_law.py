@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -147,3 +148,11 @@ def test_epsilon_and_shift_are_inverse(epsilon: float) -> None:
 def test_epsilon_of_a_shift_refuses_what_is_none(shift: float, delta: float, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be in"):
         gaussian_epsilon(shift, delta)
+
+
+@pytest.mark.parametrize("delta", [3.8e-13, 8e-4, 0.25])
+def test_the_epsilon_of_a_huge_shift_is_a_bound_before_roundings_too(delta: float) -> None:
+    for shift in (123_615_639_968.35669, 9.194071526233382e16, 1.2818111744405397e37, 1e60):
+        found, exact = Fraction(gaussian_epsilon(shift, delta)), Fraction(shift)
+        # Beside the tail the other term is nothing; a float of it may be as large as it likes.
+        assert math.erfc(min(40.0, float(found / exact - exact / 2)) * math.sqrt(0.5)) / 2 <= delta
