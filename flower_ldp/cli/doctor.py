@@ -22,8 +22,9 @@ def doctor(
 ) -> None:
     """Say what is installed, what is missing for what, and if policy and ledger can be used.
 
-    Run it as the user, and in the environment, of the client. Nothing is changed, and no extra is
-    imported. What is missing for a part that is not used is no error.
+    Run it as the user, and in the environment, of the client. Nothing is changed, but what a crash
+    left half written in the ledger is undone. No extra is imported. What is missing for a part that
+    is not used is no error.
     """
     from flower_ldp.cli.doctor_answers import answer
 

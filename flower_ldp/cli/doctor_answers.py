@@ -1,4 +1,8 @@
-"""What ``flower-ldp doctor`` finds: versions, extras, guarded node, policy, ledger, entropy."""
+"""What ``flower-ldp doctor`` finds: versions, extras, guarded node, policy, ledger, entropy.
+
+What needs a distribution that may be missing is imported where it is used, so that the rest is told
+all the same.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,8 @@ from typing import Any
 
 from flower_ldp import __version__
 from flower_ldp.cli.output import Report
-from flower_ldp.cli.requirements import Requirement, requirements
+from flower_ldp.cli.requirements import Requirement, of_extra, requirements
 from flower_ldp.errors import LdpError
-from flower_ldp.policy import load_own_policy
-from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, policy_path
 
 _DISTRIBUTION = "flower-ldp"
 _PACKAGE = Path(__file__).parents[1]
@@ -121,13 +123,33 @@ def _judge(wanted: Requirement, found: str | None, report: Report) -> None:
 
 
 def _extras(report: Report) -> None:
-    rows = [{"name": one.name, "missing": one.missing(), "use": one.use} for one in EXTRAS]
+    rows = [
+        {"name": one.name, "missing": one.missing(), "unfit": _unfit(one.name), "use": one.use}
+        for one in EXTRAS
+    ]
     report.facts["extras"] = rows
     report.table(
         "Extras: pip install 'flower-ldp[NAME]'",
-        ("extra", "missing", "what it is for"),
-        [(str(row["name"]), ", ".join(row["missing"]) or "-", str(row["use"])) for row in rows],
+        ("extra", "missing or unfit", "what it is for"),
+        [
+            (str(row["name"]), ", ".join([*row["missing"], *row["unfit"]]) or "-", str(row["use"]))
+            for row in rows
+        ],
     )
+
+
+def _unfit(extra: str) -> list[str]:
+    """Return what is installed in a version that an extra does not ask for."""
+    try:
+        lines = metadata.requires(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return []
+    found = [(wanted, _version_of(wanted.name)) for wanted in of_extra(extra, lines)]
+    return [
+        f"{wanted.name} {version} is not {wanted.versions}"
+        for wanted, version in found
+        if version is not None and not wanted.admits(version)
+    ]
 
 
 def _engine(report: Report) -> None:
@@ -151,6 +173,8 @@ def _node(report: Report) -> None:
     why, sandbox = "", shutil.which("bwrap")
     try:
         check_here()
+    except metadata.PackageNotFoundError:
+        why = "flwr is missing"
     except (FlowerChanged, NoLinux) as error:
         why = str(error)
     report.facts["guarded_node"] = {"usable": not why, "reason": why, "bubblewrap": sandbox}
@@ -163,6 +187,13 @@ def _owner(policy: Path | None, report: Report) -> None:
     """Look at policy and ledger as a client that is started like this would find them."""
     report.facts.update(policy=None, ledger=None)
     try:
+        from flower_ldp.cli.policy_answers import ledger_of
+        from flower_ldp.policy import load_own_policy
+        from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, policy_path
+    except ModuleNotFoundError as error:
+        report.problem(f"neither policy nor ledger can be read: {error}")
+        return
+    try:
         path = policy_path({}) if policy is None else policy
         if path is None:
             report.line(
@@ -174,8 +205,6 @@ def _owner(policy: Path | None, report: Report) -> None:
     except LdpError as error:
         report.problem(str(error))
         return
-    from flower_ldp.cli.policy_answers import ledger_of
-
     for doubt in doubts:
         report.warn(doubt)
     report.facts["policy"] = {"file": str(path), "data_id": held.data_id, "mode": held.mode}

@@ -30,7 +30,7 @@ def budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report:
         for limit in policy.limits():
             # A run that is still to come is bound by what belongs to no run.
             spent = ledger.spent(data_id, NO_RUN if chosen is None else chosen, limit)
-            allowed, left = limit.allowed, _left(limit.allowed, spent)
+            allowed, left = limit.allowed, left_of(limit.allowed, spent)
             facts.append(
                 {
                     "data_id": data_id,
@@ -86,7 +86,8 @@ def over(data_id: str, limit: Limit, spent: Amount) -> str | None:
     )
 
 
-def _left(allowed: Amount, spent: Amount) -> Amount:
+def left_of(allowed: Amount, spent: Amount) -> Amount:
+    """Return what is left of a limit, nothing where more was spent."""
     # A budget that was lowered since may be below what was spent: then nothing is left.
     return Amount(max(allowed.epsilon - spent.epsilon, 0), max(allowed.delta - spent.delta, 0))
 

@@ -172,7 +172,12 @@ class Report:
                 "warnings": self._warnings,
                 **self.facts,
             }
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            try:
+                typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                self.problem(f"the answer cannot be written: {error.strerror or error}")
         if self._problems:
             raise typer.Exit(1)
 

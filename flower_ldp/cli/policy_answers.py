@@ -13,7 +13,7 @@ from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.types import NO_RUN
 from flower_ldp.cli.ledger_answers import look_into
-from flower_ldp.cli.ledger_budgets import accounts_of, over
+from flower_ldp.cli.ledger_budgets import accounts_of, left_of, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.policy import Policy, load_own_policy
@@ -78,7 +78,7 @@ def _messages(policy: Policy, report: Report) -> None:
 def _budgets(policy: Policy, report: Report) -> None:
     rows: list[dict[str, Any]] = []
     for limit in policy.limits():
-        fits = {message: _fits(policy, message, limit) for message in policy.messages}
+        fits = {message: _fits(policy, message, limit, Amount()) for message in policy.messages}
         rows.append(
             {
                 "unit": limit.unit.value,
@@ -190,8 +190,8 @@ def _plan(policy: Policy, message: str, report: Report) -> None:
         report.warn(f"{message}: the plan's noise cannot be checked: {error}")
 
 
-def _fits(policy: Policy, message: str, limit: Limit) -> int | None:
-    """Return how many releases at the largest cost fit a budget; None if none touches it."""
+def _fits(policy: Policy, message: str, limit: Limit, spent: Amount) -> int | None:
+    """Return how many releases at the largest cost fit what is left; None if none touches it."""
     costs = [
         Amount.cost(allowance.epsilon, allowance.delta)
         for name, allowances in policy.messages.items()
@@ -202,10 +202,10 @@ def _fits(policy: Policy, message: str, limit: Limit) -> int | None:
     ]
     if not costs:
         return None
-    allowed = limit.allowed
+    left = left_of(limit.allowed, spent)
     epsilon, delta = sum(c.epsilon for c in costs), sum(c.delta for c in costs)
-    fits = allowed.epsilon // epsilon
-    return min(fits, allowed.delta // delta) if delta else fits
+    fits = left.epsilon // epsilon
+    return min(fits, left.delta // delta) if delta else fits
 
 
 def ledger_of(policy: Policy, report: Report) -> None:
@@ -226,7 +226,7 @@ def ledger_of(policy: Policy, report: Report) -> None:
         anchor = None if place is None else anchor_of(place.file, place.command)
         with Ledger.open(path, anchor=anchor) as ledger:
             mark = ledger.mark()
-            over_limits(ledger, policy, report)
+            _limits(ledger, policy, report)
     except LedgerError as error:
         report.problem(str(error))
         return
@@ -234,14 +234,30 @@ def ledger_of(policy: Policy, report: Report) -> None:
     report.line(f"Ledger {path}: usable, {mark.entries:,} entries.")
 
 
-def over_limits(ledger: Ledger, policy: Policy, report: Report) -> None:
-    """Warn of each limit that is exceeded: a lowered one, or after units came to be nested."""
+def _limits(ledger: Ledger, policy: Policy, report: Report) -> None:
+    """Warn of each limit that is exceeded or reached: a lowered one, or after units were nested."""
     for data_id in accounts_of(ledger, policy):
         for limit in policy.limits():
             # A limit for a run binds the run that is to come: what belongs to no run counts.
-            found = over(data_id, limit, ledger.spent(data_id, NO_RUN, limit))
+            spent = ledger.spent(data_id, NO_RUN, limit)
+            found = over(data_id, limit, spent)
             if found is not None:
                 report.warn(found)
+            elif not policy.is_simulation:
+                _reached(policy, limit, spent, report)
+        for number in policy.numbers():
+            if not policy.is_simulation and 0 < number.most <= ledger.number(data_id, number):
+                report.warn(f"{data_id}: {number} are there: a further one is refused")
+
+
+def _reached(policy: Policy, limit: Limit, spent: Amount, report: Report) -> None:
+    """Warn of each message whose release may fit the limit, but not what is left of it."""
+    for message in policy.messages:
+        if _fits(policy, message, limit, Amount()) and _fits(policy, message, limit, spent) == 0:
+            report.warn(
+                f"{policy.data_id}: {spent} of {limit} was spent: a further {message} release at "
+                "its largest cost is refused, unless it was paid for"
+            )
 
 
 def _cell(value: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 _BOUND = re.compile(r"(>=|<)([0-9.]+)")
 
 
@@ -48,9 +49,22 @@ def requirements(lines: Iterable[str]) -> Iterator[Requirement]:
     """
     for line in lines:
         text, _, marker = line.partition(";")
-        name = _NAME.match(text)
-        if name is None or "extra" in marker:
-            continue
+        if "extra" not in marker:
+            yield from _read(text)
+
+
+def of_extra(extra: str, lines: Iterable[str]) -> Iterator[Requirement]:
+    """Yield what an extra asks for by itself, and not by other extras of the same distribution."""
+    for line in lines:
+        text, _, marker = line.partition(";")
+        asked = _EXTRA.search(marker)
+        if asked is not None and asked[1] == extra:
+            yield from _read(text)
+
+
+def _read(text: str) -> Iterator[Requirement]:
+    name = _NAME.match(text)
+    if name is not None:
         bounds = sorted(("".join(one) for one in _BOUND.findall(text)), reverse=True)
         yield Requirement(name[0], ",".join(bounds))
 

@@ -162,3 +162,18 @@ def test_a_file_that_cannot_be_read_is_no_wrong_usage(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     assert run("config", "check", ROOT / "configs" / "signds.yaml").code != 2
     assert run("doctor", "--policy", ROOT / "configs" / "signds.yaml").code == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_json_that_cannot_be_written_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*MODULE, "policy", "sample", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(PLACE)},
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: the answer cannot be written: No space left on device\n"

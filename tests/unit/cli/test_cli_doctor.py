@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import tomllib
 from importlib import metadata
@@ -17,6 +19,8 @@ from flower_ldp.cli.requirements import Requirement, requirements
 from tests.cli import flower_ldp
 
 ROOT = Path(__file__).parents[3]
+#: Where the package is: an installed one is not beside the tests.
+PLACE = Path(package.__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 #: Extras that are sums of others, or for those who change the package.
 SUMS = {"examples", "benchmarks", "notebooks", "docs", "dev"}
@@ -27,6 +31,22 @@ MODULES = {
     "scikit-learn": "sklearn",
     "cyclonedx-python-lib": "cyclonedx",
 }
+
+#: Hides one distribution from a process, and its metadata.
+HIDE = """
+import importlib.metadata, sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "{0}":
+            raise ModuleNotFoundError("No module named '{0}'", name="{0}")
+sys.meta_path.insert(0, Hide())
+known = importlib.metadata.version
+def version(name):
+    if name in ("{0}", {{"yaml": "pyyaml"}}.get("{0}")):
+        raise importlib.metadata.PackageNotFoundError(name)
+    return known(name)
+importlib.metadata.version = version
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +105,39 @@ def test_what_is_too_old_or_missing_is_named_with_its_remedy(
         "flwr 1.31.9 is not >=1.32,<2: pip install 'flwr>=1.32,<2'",
         "numpy is missing: pip install 'numpy>=1.26'",
     ]
+
+
+@pytest.mark.parametrize("name", ["flwr", "numpy", "yaml"])
+def test_what_is_missing_does_not_end_the_doctor(name: str, tmp_path: Path) -> None:
+    # In a process of its own: here all is imported.
+    (tmp_path / "sitecustomize.py").write_text(HIDE.format(name))
+    done = subprocess.run(
+        [sys.executable, "-m", "flower_ldp", "doctor", "--json"],
+        capture_output=True,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}{os.pathsep}{PLACE}"},
+        text=True,
+        check=False,
+    )
+    found = json.loads(done.stdout)
+    missing = {"yaml": "pyyaml"}.get(name, name)
+    assert done.returncode == 1
+    assert any(one.startswith(f"{missing} is missing: pip install") for one in found["problems"])
+    assert found["entropy"]
+
+
+def test_an_extra_in_a_version_that_it_does_not_ask_for_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = ["numpy>=1.26", "torch>=2.4; extra == 'torch'", "torch>=2.4; extra == 'dpsgd'"]
+    monkeypatch.setattr(doctor_answers.metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(doctor_answers, "_version_of", lambda _: "2.1.0")
+    done = flower_ldp("doctor", "--json")
+    assert {row["name"]: row["unfit"] for row in done.json["extras"] if row["unfit"]} == {
+        "torch": ["torch 2.1.0 is not >=2.4"],
+        "dpsgd": ["torch 2.1.0 is not >=2.4"],
+    }
+    assert done.code == 0
+    assert "torch 2.1.0 is not >=2.4" in flower_ldp("doctor").out
 
 
 def test_what_is_not_installed_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:

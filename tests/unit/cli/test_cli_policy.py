@@ -136,6 +136,26 @@ def test_a_ledger_over_its_limits_is_said_with_the_figures(file: Path) -> None:
         assert f"ward-7: epsilon 11 was spent in all, over the limit of {limit}" in done.err
 
 
+def test_a_ledger_that_has_reached_its_limits_is_said_before_the_next_message(file: Path) -> None:
+    file.write_text(POLICY + "releases: {life: 5}\n")
+    event, all_of_it = PrivacyEvent("signds", 0.9), [Limit(Unit.CLIENT, "life", 90.0)]
+    with Ledger.open(file.with_name("ledger.sqlite")) as ledger:
+        for message in "abcd":
+            ledger.charge(Charge("ward-7", 1, message, "train", b"x", (event,)), all_of_it)
+        assert flower_ldp("policy", "check", file, "--json").json["warnings"] == []
+        ledger.charge(Charge("ward-7", 1, "e", "train", b"x", (event,)), all_of_it)
+    for command in (["policy", "check", file], ["doctor", "--policy", file]):
+        done = flower_ldp(*command, "--json")
+        assert (done.code, done.json["warnings"]) == (
+            0,
+            [
+                "ward-7: epsilon 4.5 of epsilon 4.5 per client and 2.592e+06 s was spent: a "
+                "further train release at its largest cost is refused, unless it was paid for",
+                "ward-7: 5 releases per life are there: a further one is refused",
+            ],
+        )
+
+
 def test_a_check_does_not_migrate_a_ledger(file: Path) -> None:
     old = (Path(__file__).parents[2] / "data" / "ledger-v1.sqlite").read_bytes()
     path = Path(flower_ldp("policy", "check", file, "--json").json["ledger"]["file"])
