@@ -84,6 +84,12 @@ def printed(notebook: dict[str, Any]) -> str:
     return "".join("".join(output.get("text", ())) for output in outputs(notebook))
 
 
+def pictures(notebook: dict[str, Any]) -> list[str]:
+    """Take the pictures out of a notebook."""
+    found = [output.get("data", {}).pop("image/png", None) for output in outputs(notebook)]
+    return [picture for picture in found if picture]
+
+
 def test_every_notebook_is_in_the_table() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(TUTORIALS)
 
@@ -96,8 +102,7 @@ def test_the_stored_outputs_are_whole_and_name_no_machine(name: str) -> None:
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     check_of(name)(printed(notebook))
-    pictures = [output.get("data", {}).pop("image/png", None) for output in outputs(notebook)]
-    assert any(pictures)
+    assert pictures(notebook)
     assert not MACHINE.search(json.dumps(notebook))
 
 
@@ -118,6 +123,7 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
         pytest.importorskip(module)
     environment = {key: value for key, value in in_a_hurry().items() if key != "MNIST_NPZ"}
     target = tmp_path / "executed.ipynb"
+    beside = sorted(path.name for path in FOLDER.iterdir())
     command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute"]
     command += ["--ExecutePreprocessor.timeout=600", "--output", str(target)]
     done = subprocess.run(
@@ -129,4 +135,7 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    check_of(name)(printed(read(target)))
+    notebook = read(target)
+    check_of(name)(printed(notebook))
+    assert pictures(notebook)
+    assert sorted(path.name for path in FOLDER.iterdir()) == beside, "it left a file"

@@ -7,6 +7,6 @@ import re
 
 def number(pattern: str, text: str) -> float:
     """Return the first group of the first match as a number; commas part thousands."""
-    found = re.search(pattern, text)
+    found = re.search(pattern, text, flags=re.MULTILINE)
     assert found is not None, pattern
     return float(found[1].replace(",", ""))
