@@ -20,6 +20,7 @@ from site_links import to_pages
 from site_math import inline
 from site_names import missing
 from site_offline import fetched
+from site_types import plain
 
 PARTS = ["Start", "Tutorials", "How-to", "Explanation", "Reference", "Project"]
 #: Explanations of what is no mechanism.
@@ -123,3 +124,21 @@ def test_a_public_name_without_a_place_is_found() -> None:
     names = {f"flower_ldp.advice.{name}" for name in advice.__all__}
     assert missing("flower_ldp.advice", names) == []
     assert missing("flower_ldp.advice", names - {"flower_ldp.advice.advise"}) == ["advise"]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (
+            "(x: ~numpy.ndarray[tuple[~typing.Any, ...], ~numpy.dtype[~numpy.float32]] | None)",
+            "(x: ~numpy.typing.NDArray[~numpy.float32] | None)",
+        ),
+        (
+            "(x: ~typing.Annotated[~typing.Annotated[dict[str, int], 1], (2, 'a]')], y: str)",
+            "(x: dict[str, int], y: str)",
+        ),
+        ("(x: dict[str, int]) -> None", "(x: dict[str, int]) -> None"),
+    ],
+)
+def test_signatures_name_types_as_the_source_does(written: str, shown: str) -> None:
+    assert plain(written) == shown
