@@ -134,7 +134,7 @@ def test_a_public_name_without_a_place_is_found() -> None:
             "(x: ~numpy.typing.NDArray[~numpy.float32] | None)",
         ),
         (
-            "(x: ~typing.Annotated[~typing.Annotated[dict[str, int], 1], (2, 'a]')], y: str)",
+            "(x: ~typing.Annotated[~typing.Annotated[dict[str, int], 1], (2, 'a')], y: str)",
             "(x: dict[str, int], y: str)",
         ),
         ("(x: dict[str, int]) -> None", "(x: dict[str, int]) -> None"),
