@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -117,10 +118,15 @@ def write(folder: Path, kind: str, publisher: str) -> list[str]:
     """
     found = _texts(_named(folder), kind, publisher)
     folder.mkdir(parents=True)
-    for name, text in found.items():
-        path = folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
+    try:
+        for name, text in found.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+    except BaseException:
+        # The next try would be refused by what is there of this one.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return sorted(found)
 
 

@@ -109,6 +109,23 @@ def test_in_a_deployment_a_client_reads_the_file_that_its_node_names(tmp_path: P
     assert (inputs.shape, labels.tolist()) == ((5, 8), [0, 1, 2, 0, 1])
 
 
+def test_on_a_full_disk_nothing_is_left_half_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    write, left = Path.write_text, [2]
+
+    def full(path: Path, *args: object, **named: object) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        return write(path, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        done = flower_ldp("new", "my-app", "--kind", "signds", "--publisher", "ward-7")
+    assert (done.code, "No space left" in done.err) == (1, True)
+    assert not Path("my-app").exists()
+    assert flower_ldp("new", "my-app", "--kind", "signds", "--publisher", "ward-7").code == 0
+
+
 def test_what_is_there_is_not_replaced() -> None:
     Path("my-app").mkdir()
     done = flower_ldp("new", "my-app")
