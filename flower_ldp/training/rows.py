@@ -89,9 +89,11 @@ class Rows:
 
 
 def _like(part: Any, like: torch.Tensor) -> torch.Tensor:
-    found = torch.as_tensor(part).detach()
+    found = torch.as_tensor(part).detach().as_subclass(torch.Tensor)
     if found.shape != like.shape:
         raise ValueError(f"expected shape {tuple(like.shape)}, found {tuple(found.shape)}")
+    if found.layout != like.layout:  # as a sparse one: it would not lie beside the others
+        raise ValueError(f"expected {like.layout}, found {found.layout}")
     if found.is_complex() or (found.is_floating_point() and not like.is_floating_point()):
         raise ValueError(f"expected {like.dtype}, found {found.dtype}")
     return found.to(like.device, like.dtype, copy=True)
@@ -136,9 +138,20 @@ class Examples:
         self._rows = (
             [np.array([row]) for row in range(rows)] if groups is None else by_group(groups, rows)
         )
+        self._tell(rows)
 
     def __len__(self) -> int:
         return max(len(self._rows), self._at_least)
+
+    def _tell(self, rows: int) -> None:
+        """Log what is not as the policy says: the log is the owner's."""
+        nobodys = rows - sum(map(len, self._rows))
+        if nobodys:
+            text = "%d of %d rows have no group that tells whose they are, and count as zero"
+            say(_log, logging.WARNING, text, nobodys, rows)
+        if 0 < self._at_least < len(self._rows):
+            text = "there are %d examples or patients, and the policy says %d: correct one of them"
+            say(_log, logging.WARNING, text, len(self._rows), self._at_least)
 
     def rows(self, example: int, rng: RandomSource) -> NDArray[np.int64]:
         """Return at most ``max_rows`` rows of an example, drawn anew."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import islice
 
@@ -20,7 +20,8 @@ def by_group(groups: Iterable[Hashable], rows: int) -> list[NDArray[np.int64]]:
     ----------
     groups : iterable of hashable
         **Private**: of each row, whose it is. Fewer than there are rows leave rows without a group.
-        A sequence is read by index: a place that raises is a row without a group.
+        A sequence is read by index: a place that raises is a row without a group. Arrays and
+        tensors are read as the numbers that are in them.
     rows : int
         Number of rows.
 
@@ -28,12 +29,19 @@ def by_group(groups: Iterable[Hashable], rows: int) -> list[NDArray[np.int64]]:
     -------
     list of ndarray of int64
         A row that belongs to nobody is in none.
+
+    Raises
+    ------
+    ValueError
+        If the groups are no list of places, as a dictionary or a set.
     """
+    if isinstance(groups, (Mapping, Set)):
+        raise ValueError("groups must say of each row, in the order of rows, whose it is")
     found: dict[Hashable, list[int]] = {}
     for row, group in enumerate(islice(_each(groups), rows)):
-        if named(group):
-            with suppress(Exception):  # comparing keys is their own code
-                found.setdefault(group, []).append(row)
+        with suppress(Exception):  # comparing keys is their own code
+            if (key := _key(group)) is not None:
+                found.setdefault(key, []).append(row)
     return [np.array(members, dtype=np.int64) for members in found.values()]
 
 
@@ -51,10 +59,19 @@ def _each(groups: Iterable[Hashable]) -> Iterator[Hashable]:
         yield group
 
 
-def named(group: object) -> bool:
-    """Return whether this says whose a row is: not None, an empty text, NaN, or no key at all."""
-    try:
-        hash(group)
-        return group is not None and group != "" and bool(group == group)  # NaN is not itself
-    except Exception:  # by no type of its own: keys are private data
-        return False
+def _key(group: Hashable) -> Hashable:
+    """Return what tells a group from others by its value, or None if nothing does.
+
+    None, an empty text and NaN are nobody's. Of numbers in arrays it is the number. What is told
+    apart by where it lies in memory, as tensors are and objects without a hash of their own, would
+    make each row somebody else's.
+    """
+    if getattr(group, "ndim", None) == 0 and hasattr(group, "item"):
+        group = group.item()
+    if type(group) is tuple:
+        parts = tuple(map(_key, group))
+        return None if None in parts else parts
+    if group is None or group == "" or type(group).__hash__ is object.__hash__:
+        return None
+    hash(group)
+    return group if (group == group) is True else None  # NaN is not itself, a tensor not one truth

@@ -18,7 +18,7 @@ import torch
 from flwr.app import Context, Message
 from torch import nn
 
-from flower_ldp.clients.dpsgd.groups import MOST_ROWS, named
+from flower_ldp.clients.dpsgd.groups import MOST_ROWS, by_group
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.training import private
 from flower_ldp.training.gradients import ClippedSums, RowModel
@@ -82,6 +82,9 @@ FAILING: dict[str, Callable[[], Any]] = {
     "text": row("scan"),
     "an object": row(Odd()),
     "complex": row(torch.ones(2, dtype=torch.complex64)),
+    "sparse": row(torch.ones(2).to_sparse()),
+    "a target that is sparse": row(torch.ones(2), torch.ones(1).to_sparse()),
+    "without values": row(torch.ones(2, device="meta")),
     "nan": row(torch.tensor([math.nan, 1.0])),
     "infinite": row(torch.tensor([math.inf, 1.0])),
     "a target that is nan": row(torch.ones(2), (math.nan,)),
@@ -231,12 +234,60 @@ def test_groups_are_given_where_an_example_is_a_patient_and_only_there(
     assert site.ask().error.reason == "ldp:failed"
 
 
+class Loose:
+    """Told apart by where it lies in memory, as an object of an app is."""
+
+
 @pytest.mark.parametrize(
-    ("group", "is_one"),
-    [(0, True), ("a", True), (None, False), ("", False), (math.nan, False), ([], False)],
+    ("make", "is_one"),
+    [
+        (lambda: 0, True),
+        (lambda: "a", True),
+        (lambda: ("ward", 3), True),
+        (lambda: np.int64(3), True),
+        (lambda: torch.tensor(3), True),
+        (lambda: (torch.tensor(3), "a"), True),
+        (lambda: None, False),
+        (lambda: "", False),
+        (lambda: math.nan, False),
+        (lambda: np.float32("nan"), False),
+        (lambda: np.datetime64("NaT"), False),
+        (lambda: torch.tensor(math.nan), False),
+        (lambda: [], False),
+        (lambda: ("ward", None), False),
+        (Loose, False),
+        (lambda: torch.tensor([3]), False),
+        (lambda: (torch.tensor([3]),), False),
+    ],
 )
-def test_what_says_whose_a_row_is(group: object, is_one: bool) -> None:
-    assert named(group) is is_one
+def test_what_says_whose_a_row_is(make: Callable[[], Any], is_one: bool) -> None:
+    """Rows of one patient are one patient's, or nobody's: never one's each."""
+    found = by_group([make(), "other", make()], 3)
+    assert [rows.tolist() for rows in found] == ([[0, 2], [1]] if is_one else [[1]])
+
+
+@pytest.mark.parametrize("form", [np.array, torch.tensor, lambda held: list(torch.tensor(held))])
+def test_groups_in_arrays_are_their_numbers(form: Callable[[list[int]], Any]) -> None:
+    assert [rows.tolist() for rows in by_group(form([4, 4, 5, 4]), 4)] == [[0, 1, 3], [2]]
+
+
+@pytest.mark.parametrize("groups", [{0: "ann", 1: "ann"}, {"ann", "bob"}])
+def test_groups_that_are_no_list_of_places_are_refused(groups: Any) -> None:
+    with pytest.raises(ValueError, match="of each row, in the order of rows"):
+        by_group(groups, 2)
+
+
+def test_what_is_not_as_the_policy_says_is_in_the_owners_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Examples(4, ["ann", "ann", "bob", "bob"], at_least=2)
+    assert not caplog.records
+    Examples(4, ["ann", None, Loose(), "bob"], at_least=2)
+    Examples(4, ["ann", "bob", "eve", "eve"], at_least=2)
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 of 4 rows have no group that tells whose they are, and count as zero",
+        "there are 3 examples or patients, and the policy says 2: correct one of them",
+    ]
 
 
 def test_examples_of_rows_take_each_row_once() -> None:
