@@ -16,8 +16,9 @@ from flower_ldp.advice.outlook import Outlook, Remedies
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER
-from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
+from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
+from flower_ldp.mechanisms.signds_plan import SelectionPlan
 from flower_ldp.mechanisms.worth import Verdict
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 from flower_ldp.wire.codeword import codeword_length

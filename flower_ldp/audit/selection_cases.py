@@ -17,7 +17,7 @@ from flower_ldp.audit.cases import Case, Contrast, claim
 from flower_ldp.mechanisms import MagRR, RandomSource, SignDS
 from flower_ldp.mechanisms.sampling.by_sort import top_by_sort
 from flower_ldp.mechanisms.selection import Selection
-from flower_ldp.mechanisms.signds import SelectionPlan
+from flower_ldp.mechanisms.signds_plan import SelectionPlan
 
 #: Pairs that the check for repeated noise chooses from.
 _PAIRS = 16

@@ -90,7 +90,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what was spent, per data and unit, and the last entries; change nothing."""
-    from flower_ldp.accounting.ledger.types import check_run
+    from flower_ldp.accounting.ledger.charges import check_run
     from flower_ldp.cli import ledger_answers as answers
     from flower_ldp.cli.ledger_budgets import budgets
     from flower_ldp.policy import load_policy

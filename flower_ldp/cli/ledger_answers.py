@@ -13,7 +13,8 @@ from flower_ldp.accounting.ledger import Entry, Ledger, Mark, NumberLimit
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.file import undo
 from flower_ldp.accounting.ledger.releases import releases_by_account
-from flower_ldp.accounting.ledger.types import Kind, UnitSpending
+from flower_ldp.accounting.ledger.spending import UnitSpending
+from flower_ldp.accounting.ledger.types import Kind
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import Unit, at_least, meaning

@@ -9,7 +9,7 @@ from typing import Any
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import Place
 from flower_ldp.accounting.ledger import Ledger, Limit
-from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.cli.output import Report
 from flower_ldp.policy import Policy
 

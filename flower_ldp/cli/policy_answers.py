@@ -11,7 +11,7 @@ from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
-from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.cli.ledger_answers import look_into
 from flower_ldp.cli.ledger_budgets import accounts_of, left_of, over
 from flower_ldp.cli.output import Report

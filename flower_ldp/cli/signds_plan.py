@@ -17,8 +17,9 @@ from flower_ldp.cli.costs import Cost, check_count, check_delta, wrong
 from flower_ldp.cli.output import Report, number
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
-from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
+from flower_ldp.mechanisms.signds import SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
+from flower_ldp.mechanisms.signds_plan import SelectionPlan
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import Health
 from flower_ldp.wire.health import health_length

@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
-from flower_ldp.accounting.ledger.types import NO_RUN, NumberLimit
+from flower_ldp.accounting.ledger.charges import NO_RUN
+from flower_ldp.accounting.ledger.types import NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_REPEAT
 

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from flwr.app import ConfigRecord, Message, MessageType, Metadata, RecordDict
 
-from flower_ldp.accounting.ledger.types import MOST_REPORT
+from flower_ldp.accounting.ledger.charges import MOST_REPORT
 from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource

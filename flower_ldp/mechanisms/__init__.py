@@ -28,7 +28,8 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
 from flower_ldp.mechanisms.selection import Selection
-from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
+from flower_ldp.mechanisms.signds import SignDS, SmallTopSetWarning
+from flower_ldp.mechanisms.signds_plan import SelectionPlan
 from flower_ldp.mechanisms.simplex import project_to_simplex
 from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.mechanisms.subspace import Subspace

@@ -19,8 +19,8 @@ from flwr.app import Context
 
 from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
 from flower_ldp.clients.admission import Handling, Permit
+from flower_ldp.clients.node_policy import policy_of
 from flower_ldp.clients.own_key import own_key
-from flower_ldp.clients.owner import policy_of
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_LEDGER
 

@@ -24,7 +24,7 @@ from flower_ldp.apps import this_environment
 from flower_ldp.clients import Release
 from flower_ldp.clients.answers import constant, failed, report
 from flower_ldp.clients.calling import cause_of, cut_middle
-from flower_ldp.clients.owner import policy_of
+from flower_ldp.clients.node_policy import policy_of
 from flower_ldp.clients.release import check_storable, open_proposal
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource

@@ -8,8 +8,9 @@ the chain), ``entries``, ``sums`` and ``releases`` (what was spent), ``limits``,
 
 from __future__ import annotations
 
+from flower_ldp.accounting.ledger.charges import Charge
 from flower_ldp.accounting.ledger.ledger import Ledger
-from flower_ldp.accounting.ledger.types import Charge, Entry, Limit, Mark, NumberLimit, Receipt
+from flower_ldp.accounting.ledger.types import Entry, Limit, Mark, NumberLimit, Receipt
 from flower_ldp.refusals import REFUSED_REPEAT
 
 __all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "NumberLimit", "Receipt"]

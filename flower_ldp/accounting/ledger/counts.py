@@ -12,8 +12,9 @@ from typing import get_args
 
 from flower_ldp.accounting.books import Book, Place
 from flower_ldp.accounting.ledger import rows
+from flower_ldp.accounting.ledger.charges import check_number
 from flower_ldp.accounting.ledger.rows import Key
-from flower_ldp.accounting.ledger.types import Kind, check_number
+from flower_ldp.accounting.ledger.types import Kind
 from flower_ldp.errors import BudgetExhausted, quoted
 
 _RUN = "counts"

@@ -9,9 +9,10 @@ from typing import Any
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import Place
 from flower_ldp.accounting.ledger import rows
+from flower_ldp.accounting.ledger.charges import Charge, ExactEvent
 from flower_ldp.accounting.ledger.rows import DamageError, Head, chain_at, digest
 from flower_ldp.accounting.ledger.sums import Snapshot, raise_all
-from flower_ldp.accounting.ledger.types import Charge, Entry, ExactEvent
+from flower_ldp.accounting.ledger.types import Entry
 from flower_ldp.privacy import Unit
 
 #: Entries read by one statement, so that a long listing does not hold off a charge.

@@ -33,6 +33,7 @@ from flower_ldp.accounting.ledger import entries, file, rows
 from flower_ldp.accounting.ledger import repeats as repeated
 from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.anchor import Anchor
+from flower_ldp.accounting.ledger.charges import MOST_REPORT, Charge, check_name, check_run
 from flower_ldp.accounting.ledger.file_checks import check_way
 from flower_ldp.accounting.ledger.limits import check_given_again, check_limits, check_numbers
 from flower_ldp.accounting.ledger.plans import (
@@ -44,22 +45,17 @@ from flower_ldp.accounting.ledger.plans import (
 )
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.session import READ, WRITE, Session, mark_of
+from flower_ldp.accounting.ledger.spending import UnitSpending, spending
 from flower_ldp.accounting.ledger.sums import Snapshot
 from flower_ldp.accounting.ledger.time import Clock
 from flower_ldp.accounting.ledger.types import (
-    MOST_REPORT,
-    Charge,
     Entry,
     Kind,
     Limit,
     Mark,
     NumberLimit,
     Receipt,
-    UnitSpending,
     Verification,
-    check_name,
-    check_run,
-    spending,
 )
 from flower_ldp.accounting.ledger.verify import verify
 from flower_ldp.errors import BudgetExhausted, LedgerError

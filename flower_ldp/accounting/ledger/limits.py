@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from flower_ldp.accounting.amounts import MOST, Amount
 from flower_ldp.accounting.books import COUNTED, Book, Place
+from flower_ldp.accounting.ledger.charges import Charge
 from flower_ldp.accounting.ledger.sums import Snapshot, Window
-from flower_ldp.accounting.ledger.types import Charge, Limit, NumberLimit
+from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.privacy import Unit
 

@@ -21,10 +21,11 @@ from types import MappingProxyType
 from flower_ldp.accounting.books import CONDITIONAL, DIRECT, RELEASES, Place
 from flower_ldp.accounting.ledger import entries, rows
 from flower_ldp.accounting.ledger import repeats as repeated
+from flower_ldp.accounting.ledger.charges import NO_RUN, Charge
 from flower_ldp.accounting.ledger.limits import check_limits, check_numbers
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.sums import Snapshot
-from flower_ldp.accounting.ledger.types import NO_RUN, Charge, Limit, NumberLimit
+from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import BudgetExhausted, RefusalError
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import REFUSED_POLICY

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from flower_ldp.accounting.books import Place
+from flower_ldp.accounting.ledger.charges import ExactEvent
 from flower_ldp.accounting.ledger.ledger import Ledger
-from flower_ldp.accounting.ledger.types import ExactEvent
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 

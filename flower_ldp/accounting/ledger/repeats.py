@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flower_ldp.accounting.ledger import entries, rows
+from flower_ldp.accounting.ledger.charges import Charge, ExactEvent
 from flower_ldp.accounting.ledger.rows import Head
-from flower_ldp.accounting.ledger.types import Charge, Entry, ExactEvent, Receipt
+from flower_ldp.accounting.ledger.types import Entry, Receipt
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_REPEAT
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import COUNTED, RELEASES, Book, Pair, Place, is_account, larger
 from flower_ldp.accounting.ledger import rows
+from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.accounting.ledger.rows import DamageError
-from flower_ldp.accounting.ledger.types import NO_RUN, Limit, NumberLimit
+from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.privacy import Unit
 
 

@@ -15,8 +15,8 @@ import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from flower_ldp.accounting.ledger.charges import MOST_TIME
 from flower_ldp.accounting.ledger.rows import DamageError, Head, digest
-from flower_ldp.accounting.ledger.types import MOST_TIME
 from flower_ldp.errors import LedgerError
 
 DAY = 86_400_000_000

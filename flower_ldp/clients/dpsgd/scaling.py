@@ -26,10 +26,10 @@ from flwr.app import Context
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger import Charge
-from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.dpsgd.groups import by_group
 from flower_ldp.clients.labels.store import locked_key
-from flower_ldp.clients.owner import account_of, ledger_of, policy_of
+from flower_ldp.clients.node_policy import account_of, ledger_of, policy_of
 from flower_ldp.errors import RefusalError
 from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms.example_counts import ExampleCounts

@@ -31,7 +31,7 @@ from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.accounting.ledger import Ledger, Receipt
-from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.labels.store import (
     MESSAGE_TYPE,
     Shelf,
@@ -39,7 +39,7 @@ from flower_ldp.clients.labels.store import (
     locked_key,
     most_bytes,
 )
-from flower_ldp.clients.owner import account_of, ledger_of, policy_of
+from flower_ldp.clients.node_policy import account_of, ledger_of, policy_of
 from flower_ldp.clients.release import check_storable
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages

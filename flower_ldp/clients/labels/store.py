@@ -29,7 +29,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
-from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
 from flower_ldp.files import sync_folder
 from flower_ldp.labels.stages import canonical

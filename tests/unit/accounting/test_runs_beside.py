@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
-from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.privacy import PrivacyEvent, Unit
 

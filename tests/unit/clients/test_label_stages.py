@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.accounting.ledger.types import MOST_PARAMETERS
+from flower_ldp.accounting.ledger.charges import MOST_PARAMETERS
 from flower_ldp.clients import LabelStages, OwnerAdmission, PrivateLabels, ReleaseRequest
 from flower_ldp.errors import BudgetExhausted, RefusalError, ReleaseError
 from flower_ldp.labels.stages import canonical

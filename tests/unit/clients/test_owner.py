@@ -15,7 +15,7 @@ from flwr.app import Context, Message, RecordDict
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger.anchor import FileAnchor
 from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest, SignDSRelease
-from flower_ldp.clients.owner import END_SUPERLINK
+from flower_ldp.clients.node_policy import END_SUPERLINK
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit

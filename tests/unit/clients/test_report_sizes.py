@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from flower_ldp.accounting.ledger.types import MOST_REPORT
+from flower_ldp.accounting.ledger.charges import MOST_REPORT
 from flower_ldp.clients import (
     EmbeddingRelease,
     GaussianRelease,

@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
-from flower_ldp.accounting.ledger.types import NO_RUN
+from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients import OwnerAdmission, ReleaseRequest, private_labels
 from flower_ldp.clients.admission import Basis
 from flower_ldp.errors import BudgetExhausted, RefusalError

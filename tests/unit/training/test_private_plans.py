@@ -50,7 +50,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[TrainingPlan]:
             raise ValueError("noise is not enough")
 
     monkeypatch.setattr(proposals, "check_noise", check)
-    monkeypatch.setattr("flower_ldp.clients.owner.PROPOSALS", Proposals())
+    monkeypatch.setattr("flower_ldp.clients.dpsgd.charging.PROPOSALS", Proposals())
     return found
 
 
@@ -108,7 +108,7 @@ def test_a_plan_that_is_paid_for_is_not_computed_again(
 ) -> None:
     """Neither for its next round, nor for a message that comes again, nor by another process."""
     open_site.ask("m-1", config=proposed())
-    monkeypatch.setattr("flower_ldp.clients.owner.PROPOSALS", Proposals())
+    monkeypatch.setattr("flower_ldp.clients.dpsgd.charging.PROPOSALS", Proposals())
     for message_id in ("m-2", "m-1"):
         assert not open_site.ask(message_id, config=proposed()).has_error()
     assert len(computed) == 1

@@ -1,0 +1,93 @@
+"""A request of the gate's as the ledger is charged for it."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import ExitStack
+from dataclasses import replace
+
+from flwr.app import Context
+
+from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger.charges import NO_RUN
+from flower_ldp.clients.admission import Basis, ReleaseRequest
+from flower_ldp.clients.node_policy import account_of, ledger_of
+from flower_ldp.clients.parts import account_name, charge_kept, kept
+from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.policy import Policy
+from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY
+
+
+def charge_of(
+    policy: Policy, request: ReleaseRequest, account: str, rounds: int | None = None
+) -> Charge:
+    """Return a message's charge; refuse one of the run in which the owner's own charges are.
+
+    Those have names of their own there (labels, kept reports), and a server chooses its messages'
+    names. So no message's charge can stand where one of them is to be.
+    """
+    if request.run_id == NO_RUN:
+        raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
+    return Charge(
+        data_id=account_name(account, request.part),
+        run_id=request.run_id,
+        message_id=request.message_id,
+        message_type=request.message_type,
+        fingerprint=hashlib.sha256(request.parameters.encode()).digest(),
+        events=request.events,
+        parameters=request.parameters,
+        waived=policy.waived(request.message_type),
+        rounds=rounds,
+        example=policy.example if request.per_example else "row",
+    )
+
+
+def examples_of(policy: Policy, request: ReleaseRequest) -> int | None:
+    """Return how many examples a release is about: of its first mechanism, as it has but one."""
+    mechanism = request.events[0].mechanism if request.events else ""
+    return policy.examples_for(request.message_type, mechanism)
+
+
+def charge_release(
+    policy: Policy, request: ReleaseRequest, context: Context
+) -> tuple[Receipt, str, Ledger]:
+    """Judge and charge a request; return the receipt, the account that paid, and the ledger."""
+    basis = request.basis
+    rested = basis.events if basis else ()
+    example = policy.example if request.per_example else "row"
+    policy.check(request.message_type, request.events, basis=rested, example=example)
+    if request.per_example and examples_of(policy, request) is None:
+        raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
+    account = account_of(policy, context)
+    charge = charge_of(policy, request, account)
+    limits = policy.limits()
+    rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
+    try:
+        with ExitStack() as stack:
+            ledger = stack.enter_context(ledger_of(policy))
+            receipt = charge_kept(
+                ledger,
+                charge,
+                limits,
+                request.memo,
+                rests,
+                numbers=policy.numbers(),
+                repeats=policy.repeats,
+            )
+            if receipt.report is None:
+                stack.pop_all()  # it stays open for the report
+            return receipt, charge.data_id, ledger
+    except LedgerError as error:
+        raise RefusalError(REFUSED_LEDGER, str(error)) from error
+
+
+def _rests(charge: Charge, basis: Basis) -> Charge:
+    """Return the charge to all of the data for what a release rests on."""
+    charge = replace(
+        charge,
+        fingerprint=hashlib.sha256(basis.parameters.encode()).digest(),
+        events=basis.events,
+        parameters=basis.parameters,
+        releases=0,  # it has no report
+    )
+    return kept(charge, f"basis {basis.parameters}")
