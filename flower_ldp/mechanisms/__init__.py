@@ -14,8 +14,9 @@ from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
-from flower_ldp.mechanisms.codeword import Codeword, NamedCodeword
+from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.codeword_report import NamedCodeword
 from flower_ldp.mechanisms.example_counts import ExampleCounts
 from flower_ldp.mechanisms.example_mean import ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian

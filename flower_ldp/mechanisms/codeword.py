@@ -49,10 +49,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan, plan_for
+from flower_ldp.mechanisms.codeword_report import NamedCodeword, check_report
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.coin import COIN_BITS
 from flower_ldp.mechanisms.sampling.hadamard import signs, transform
+from flower_ldp.mechanisms.sampling.nearest import draw, favoured_of, share_of_offsets
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: Most codes of one seed.
@@ -63,28 +65,6 @@ MAX_BLOCKS = 65_536
 LEAST_EPSILON = 1e-12
 #: Exclusive end of seeds: records of Flower hold signed integers.
 MOST_SEED = 2**63
-
-
-@dataclass(frozen=True)
-class NamedCodeword:
-    """A report: which code, which row of it, and its sign.
-
-    Parameters
-    ----------
-    order : int
-        n, the code's rows, of all blocks; public.
-    rotation : int
-        r, in [0, G).
-    row : int
-        In [0, n), the blocks' rows one after another.
-    sign : int
-        1 or -1.
-    """
-
-    order: int
-    rotation: int
-    row: int
-    sign: int
 
 
 @dataclass(frozen=True)
@@ -190,9 +170,9 @@ class Codeword:
             note("codeword", f"the update is no {dimension} finite numbers")
         rotation = rng.below(plan.rotations)
         products = self._products(direction, plan, rotation)
-        favoured = _favoured(products, plan.favoured, rng.below(plan.codewords))
+        favoured = favoured_of(products, plan.favoured, rng.below(plan.codewords))
         is_favoured = rng.bits(COIN_BITS) < plan.weight
-        position = _draw(favoured, plan.codewords, rng, inside=is_favoured)
+        position = draw(favoured, plan.codewords, rng, inside=is_favoured)
         return NamedCodeword(plan.order, rotation, position >> 1, 1 - 2 * (position & 1))
 
     def log_prob(self, report: NamedCodeword, value: object, dimension: int | None = None) -> float:
@@ -207,7 +187,7 @@ class Codeword:
         plan = self.plan(dimension)
         check_report(report, plan)
         products = self._products(_direction(update, plan), plan, report.rotation)
-        share = _share_of_offsets(products, plan.favoured, 2 * report.row + (report.sign < 0))
+        share = share_of_offsets(products, plan.favoured, 2 * report.row + (report.sign < 0))
         rest = plan.codewords - plan.favoured
         # In units of 2^-256 / (K (M - K) M G): exact integers up to the logarithm.
         weight = share * plan.weight * rest
@@ -304,64 +284,3 @@ def _direction(update: NDArray[Any] | None, plan: CodewordPlan) -> NDArray[np.fl
         if not math.isfinite(largest):
             return None
         return update.astype(np.float64) / largest if largest > 0 else np.zeros(plan.dimension)
-
-
-def check_report(report: NamedCodeword, plan: CodewordPlan) -> None:
-    """Raise ValueError unless a report names a codeword of the plan's codes."""
-    right = 0 <= report.rotation < plan.rotations and 0 <= report.row < plan.order
-    if not (right and report.sign in (-1, 1) and report.order == plan.order):
-        raise ValueError(
-            f"report must name one of {plan.rotations} codes, one of {plan.order} rows and a sign"
-        )
-
-
-def _favoured(products: NDArray[np.float64], size: int, offset: int) -> NDArray[np.int64]:
-    """Return the positions of the favoured codewords: 2i is row i, 2i + 1 is its opposite.
-
-    Of a row and its opposite one has the inner product's magnitude, and at most n are favoured:
-    so magnitudes order them. Those of 0 are the row's and its opposite's alike.
-    """
-    magnitudes = np.abs(products)
-    threshold = np.partition(magnitudes, len(magnitudes) - size)[len(magnitudes) - size]
-    above = _nearer(products, np.flatnonzero(magnitudes > threshold))
-    at_edge = np.flatnonzero(magnitudes == threshold)
-    if threshold > 0:
-        ties = _nearer(products, at_edge)
-    else:
-        ties = (2 * at_edge[:, None] + np.arange(2)).ravel()
-    first = int(np.searchsorted(ties, offset))
-    chosen = ties[(first + np.arange(size - len(above))) % len(ties)]
-    return np.concatenate([above, chosen])
-
-
-def _nearer(products: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the positions of rows, or of their opposites where these are nearer; in order."""
-    return 2 * rows + (products[rows] < 0)
-
-
-def _draw(favoured: NDArray[np.int64], codewords: int, rng: RandomSource, *, inside: bool) -> int:
-    """Return a uniform position among the favoured ones, or among all others.
-
-    Both are drawn, so that neither time nor the random source tells which is returned.
-    """
-    ascending = np.sort(favoured)
-    within = int(ascending[rng.below(len(ascending))])
-    beside = rng.below(codewords - len(ascending))
-    # The others in ascending order: as many favoured ones come before as stand at most there.
-    beside += int(np.searchsorted(ascending - np.arange(len(ascending)), beside, side="right"))
-    return (beside, within)[inside]
-
-
-def _share_of_offsets(products: NDArray[np.float64], size: int, position: int) -> int:
-    """Return for how many of the M offsets a codeword is favoured, by a stable sort."""
-    both = [value for product in products.tolist() for value in (product, -product)]
-    ranked = sorted(both, reverse=True)
-    threshold = ranked[size - 1]
-    if both[position] != threshold:
-        return len(both) if both[position] > threshold else 0
-    ties = [place for place, value in enumerate(both) if value == threshold]
-    left = size - sum(value > threshold for value in both)
-    place = ties.index(position)
-    # Favoured if the first tie from the offset on is this one, or one of the left - 1 before it.
-    gaps = [(ties[i] - ties[i - 1]) % len(both) or len(both) for i in range(len(ties))]
-    return sum(gaps[(place - step) % len(ties)] for step in range(left))

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.codeword import Codeword, NamedCodeword, check_report
+from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.codeword_report import NamedCodeword, check_report
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import check_version, float_field, one

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
-from flower_ldp.mechanisms.codeword import _draw, _favoured
 from flower_ldp.mechanisms.sampling.hadamard import signs
+from flower_ldp.mechanisms.sampling.nearest import draw, favoured_of
 from flower_ldp.mechanisms.worth import run_cosine
 from flower_ldp.privacy import Unit, compose_directly
 from tests.statistical.follows import assert_follows
@@ -134,7 +134,7 @@ def test_reports_follow_the_law(update: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_exactly_so_many_are_favoured(size: int, offset: int) -> None:
     for products in ([0, 0, 0, 0], [1, 0, 0, -1], [1, 1, -1, 1], [2, 1, 3, -4], [0, 0, 0, 5]):
-        found = _favoured(np.array(products, dtype=np.float64), size, offset)
+        found = favoured_of(np.array(products, dtype=np.float64), size, offset)
         assert len(set(found.tolist())) == size
         both = np.array([s * p for p in products for s in (1, -1)])
         assert both[found].min() >= np.delete(both, found).max()
@@ -159,7 +159,7 @@ def test_a_draw_is_uniform_on_either_side(favoured: list[int]) -> None:
         found = []
         for value in range(len(side)):
             source = Told(*((value, 0) if inside else (0, value)))
-            drawn = _draw(np.array(favoured), 8, source, inside=inside)  # type: ignore[arg-type]
+            drawn = draw(np.array(favoured), 8, source, inside=inside)  # type: ignore[arg-type]
             found.append(drawn)
             # As much is asked of the source on either side: it tells nothing of the coin.
             assert source.asked == [len(favoured), len(rest)]
@@ -237,7 +237,7 @@ def test_roundings_that_part_equal_products_leave_exactly_k() -> None:
     products = np.array([1.0, np.nextafter(1.0, 2.0), -1.0, np.nextafter(-1.0, 0.0), 0.0, 5e-324])
     products = np.concatenate([products, [-0.0, -5e-324]])
     for size in range(1, 9):
-        found = [_favoured(products, size, offset) for offset in range(16)]
+        found = [favoured_of(products, size, offset) for offset in range(16)]
         assert all(len(set(one.tolist())) == size for one in found)
         assert all(1 in one // 2 for one in found)
 
