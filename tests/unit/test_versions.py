@@ -72,3 +72,13 @@ def test_the_pinned_flower_is_one_that_is_declared() -> None:
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     (pinned,) = re.findall(r"^flwr==(\d+)\.(\d+)\.\d+$", text, flags=re.MULTILINE)
     assert tuple(map(int, FLOOR.split("."))) <= tuple(map(int, pinned)) < (2,)
+
+
+def test_workflows_name_others_code_by_its_digest_and_keep_no_token() -> None:
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+        used = [step for job in jobs for step in job["steps"] if "uses" in step]
+        for step in used:
+            assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]), (path, step)
+            if step["uses"].startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False, path
