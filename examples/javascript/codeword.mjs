@@ -1,8 +1,9 @@
 /**
  * Codeword reports in plain JavaScript, for Node from 20 on and for browsers, in one file.
  *
- * From an update and a proposal it makes the payload of a reply, byte for byte as flower_ldp does
- * (docs/codeword.md, docs/other_languages.md). It is an encoder and no gate: it has no network, no
+ * From an update and a proposal it makes the payload of a reply, as flower_ldp does, to the byte where
+ * no rounding decides which of two codewords is nearer
+ * (docs/other_languages.md, docs/codeword.md). It is an encoder and no gate: it has no network, no
  * policy and no ledger, so nothing stops two answers to one message, and no epsilon is claimed.
  *
  * A proposal's fields are those of its record: integers are BigInt, floats are Number.
