@@ -69,6 +69,22 @@ def test_the_accuracy_of_flowers_quickstart(found: dict[str, Any]) -> None:
     assert found["seeds"] == 5
 
 
+@pytest.mark.parametrize("found", results("signdsfl")["summary"], ids=lambda found: found["row"])
+def test_the_accuracy_of_the_baseline(found: dict[str, Any]) -> None:
+    page = text("examples/signdsfl/README.md")
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| {found['row']} |"))
+    shown = [
+        f"{rounded(100 * found[f'accuracy_mean_{at}'], 1)} ± "
+        f"{rounded(100 * found[f'accuracy_standard_deviation_{at}'], 1)} %"
+        for at in (10, 20, 30)
+    ]
+    fall = rounded(100 * found["largest_fall_in_a_round"], 1)
+    assert row.endswith(f"| {' | '.join(shown)} | {fall} |")
+    assert found["seeds"] == 5
+    if found["row"] == "ours":
+        assert f"{shown[-1]}, five seeds" in page
+
+
 @pytest.mark.parametrize("row", ["LeNet-5, subspace", "11 million, head of 5,000"])
 def test_the_accuracy_of_a_large_model(row: str) -> None:
     (found,) = (one for one in results("large_models")["summary"] if one["row"] == row)
