@@ -95,6 +95,21 @@ def test_the_accuracy_of_a_large_model(row: str) -> None:
     assert re.search(f"{re.escape(said)}[^.]*, {runs} runs", page)
 
 
+def test_cosines_and_times_of_codewords() -> None:
+    page = text("docs/codeword.md")
+    rows = results("codeword")["rows"]
+    times = [f"{rounded(row['times SignDS'], 0)}" for row in rows if "size" in row][1:]
+    assert f"0.9, {times[0]}, {times[1]} and {times[2]} times SignDS's" in page
+    assert rounded(rows[0]["times SignDS"], 1) == "0.9"
+    cosines = [row for row in rows if "epsilon" in row]
+    assert len(cosines) == 8
+    for row in cosines:
+        who = "agree" if row["share"] == 1.0 else "differ"
+        found = [row[name].replace("0.", ".") for name in ("1", "64", "4096", "SignDS")]
+        line = f"| {row['epsilon']:g} | {who} | {row['clients']:,} | {' | '.join(found)} |"
+        assert line in page
+
+
 @pytest.mark.parametrize("kind", ["same", "free"])
 @pytest.mark.parametrize(
     ("randomizer", "named"),
