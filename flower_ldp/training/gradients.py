@@ -150,7 +150,7 @@ class RowModel:
                 allow_unused=True,
                 materialize_grads=True,
             )
-        return _flat([one[None] for one in found], 1)[0]
+        return _flat([one.to_dense()[None] for one in found], 1)[0]  # Embedding(sparse=True)
 
     def _values(self, weights: Tensors, rows: list[Row]) -> torch.Tensor:
         with torch.no_grad():

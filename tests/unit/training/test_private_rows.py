@@ -349,6 +349,29 @@ def test_a_weight_of_two_names_is_one_weight(tmp_path: Path) -> None:
     assert found["first.weight"].tolist() != sent["first.weight"].tolist()
 
 
+class Looked(nn.Module):
+    """Looks its features up, with or without sparse gradients."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(4, 1, sparse=sparse)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rows(x.long()).sum(1)  # type: ignore[no-any-return]
+
+
+def test_a_sparse_gradient_is_the_dense_one() -> None:
+    at = {"rows.weight": torch.arange(4.0)[:, None]}
+    row = (torch.tensor([1.0, 3.0]), torch.zeros(1))
+    found = []
+    for sparse in (True, False):
+        model = RowModel(Looked(sparse), squares, {}, LIKE)
+        model.check_gradient(at)
+        side_by_side = model.gradients.side_by_side(at)
+        found.append(model.gradients.matrix(at, [row, None], side_by_side=side_by_side).tolist())
+    assert found[0] == found[1] == [[0.0, 8.0, 0.0, 8.0], [0.0] * 4]
+
+
 @pytest.mark.parametrize("side_by_side", [True, False])
 def test_gradients_are_there_whatever_the_app_told_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side_by_side: bool
