@@ -79,6 +79,14 @@ def test_the_page_has_the_accuracy_at_each_epsilon() -> None:
             assert found["epsilon_patient"] == epsilon
 
 
+def test_the_page_has_the_sites_of_other_classes() -> None:
+    mnist, cifar = (
+        percent(result("hospitals", f"{kind}, 1, Dirichlet(0.5)")) for kind in ("mnist", "cifar")
+    )
+    page = " ".join((ROOT / "docs" / "dpsgd_release.md").read_text(encoding="utf-8").split())
+    assert f"gives sites their classes, at ε = 1: MNIST {mnist}, CIFAR-10 {cifar}" in page
+
+
 def test_the_page_has_the_runs_of_the_network() -> None:
     found = [result("hospitals", f"cnn, {epsilon}") for epsilon in (1, 2, 4)]
     assert [one["seeds"] for one in found] == [5, 5, 5]
