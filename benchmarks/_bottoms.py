@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import cache
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
 import torch
-from _split_bench import Uncounted
-from flwr.app import Context, RecordDict
 from numpy.typing import NDArray
+from opacus import PrivacyEngine
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from flower_ldp.accounting.dpsgd import SampledGaussian
+from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
 from flower_ldp.split import ForwardCorrected
-from flower_ldp.training import make_private
 
 DELTA = 1e-5
 LOT, EPOCHS, RATE, MOMENTUM, CLIP, AVERAGED = 4_096, 7, 1.0, 0.9, 1.0, 0.2
@@ -38,7 +38,7 @@ def adam(bottom: nn.Module, features: NDArray[Any], labels: Tensor, loss: Forwar
 
 
 class DpSgd:
-    """DP-SGD of a linear bottom by the package's own ``make_private``, so through Opacus.
+    """DP-SGD of a linear bottom by Opacus, with the noise of this package's accounting.
 
     The mean of the last fifth of the iterates is kept, which costs nothing more. The bottom
     starts at zero.
@@ -58,35 +58,32 @@ class DpSgd:
         self, bottom: nn.Module, features: NDArray[Any], labels: Tensor, loss: ForwardCorrected
     ) -> None:
         """Train ``bottom``."""
-        context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
         parameters = list(bottom.parameters())
         for parameter in parameters:
             nn.init.zeros_(parameter)
-        training = make_private(
-            bottom,
-            torch.optim.SGD(parameters, RATE, MOMENTUM),
-            DataLoader(TensorDataset(torch.from_numpy(features), labels), min(LOT, len(labels))),
-            context=context,
-            epsilon=self.epsilon,
-            delta=DELTA,
-            epochs=EPOCHS,
-            max_grad_norm=CLIP,
-            admission=Uncounted(),
-        )
-        self.plan = training.plan
-        kept, last = (
-            [torch.zeros_like(p) for p in parameters],
-            max(1, int(AVERAGED * self.plan.steps)),
-        )
-        for _ in range(EPOCHS):
-            for inputs, told in training.loader:
-                training.optimizer.zero_grad()
-                loss(training.model(inputs.float().requires_grad_()), told).backward()
-                training.optimizer.step()
-                if training.optimizer.steps_left < last:
+        lot = min(LOT, len(labels))
+        rate, steps = lot / len(labels), max(1, round(len(labels) / lot)) * EPOCHS
+        noise = noise_multiplier(self.epsilon, DELTA, sample_rate=rate, steps=steps)
+        self.plan = SampledGaussian(noise, rate, steps)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that its generator is not cryptographic; its hooks
+            private, optimizer, batches = PrivacyEngine().make_private(
+                module=bottom,
+                optimizer=torch.optim.SGD(parameters, RATE, MOMENTUM),
+                data_loader=DataLoader(TensorDataset(torch.from_numpy(features), labels), lot),
+                noise_multiplier=noise,
+                max_grad_norm=CLIP,
+            )
+            kept, last = [torch.zeros_like(p) for p in parameters], max(1, int(AVERAGED * steps))
+            drawn = islice(chain.from_iterable(repeat(batches)), steps)
+            for step, (inputs, told) in enumerate(drawn, start=1):
+                optimizer.zero_grad()
+                loss(private(inputs.float().requires_grad_()), told).backward()
+                optimizer.step()
+                if steps - step < last:
                     for total, parameter in zip(kept, parameters, strict=True):
                         total += parameter.detach() / last
-        training.model.to_standard_module()
+            private.to_standard_module()
         with torch.no_grad():
             for total, parameter in zip(kept, parameters, strict=True):
                 parameter.copy_(total)

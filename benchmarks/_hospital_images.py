@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from _asked_once import shares
+from _dpsgd_network import network
 from _sites import Sites
 from _strokes import coordinates, features, with_constant
-from dpsgd import network
 from numpy.typing import NDArray
 from torch import nn
 
@@ -36,7 +36,7 @@ def sites_of(
     ----------
     kind : {"cifar", "mnist", "cnn"}
         ``cifar`` and ``mnist`` have a linear layer over features for which no data was used, all
-        of one length; ``cnn`` images and the network of ``dpsgd.py``.
+        of one length; ``cnn`` images and the network of ``_dpsgd_network.py``.
     path : Path
         An npz file in MNIST's layout, of images or of features.
     evaluate_on : {"test", "validation"}

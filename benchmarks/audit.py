@@ -37,7 +37,6 @@ from flower_ldp.audit import (  # noqa: E402
 from flower_ldp.audit.codeword_cases import codeword  # noqa: E402
 from flower_ldp.audit.power import draws_to_refute, expected_bound  # noqa: E402
 from flower_ldp.audit_paths import gate, labels  # noqa: E402
-from flower_ldp.audit_paths.dpsgd import dpsgd  # noqa: E402
 from flower_ldp.audit_paths.dpsgd_release import dpsgd_release  # noqa: E402
 from flower_ldp.mechanisms import (  # noqa: E402
     BinaryResponse,
@@ -62,7 +61,6 @@ def shipped() -> list[Case]:
         nested_units(BoundedMean(0.75, 0.0, 1.0), CodebookEmbedding(0.25, 10)),
         gate(SignDS(0.75, 0.2), MagRR(0.25)),
         labels(1.0),
-        dpsgd(1.0),
         *(dpsgd_release(epsilon) for epsilon in (1.0, 4.0)),
     ]
 
@@ -89,10 +87,6 @@ def planted() -> list[Case]:
         replace(
             gate(SignDS(0.75, 0.2), MagRR(0.25), mod=broken_paths.refuses_long_updates(15.0)),
             mechanism="gate, long updates refused (epsilon 1)",
-        ),
-        replace(
-            dpsgd(1.0, trainer=broken_paths.train_each_batch_four_times),
-            mechanism="dpsgd, each batch four times (epsilon 1)",
         ),
         _steps_repeated(),
         replace(

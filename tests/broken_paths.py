@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -22,9 +22,6 @@ from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.signds import OpenSignDS
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import RandomSource
-
-if TYPE_CHECKING:  # it needs torch, and most of this file does not
-    from flower_ldp.training import PrivateTraining
 
 
 @dataclass(frozen=True)
@@ -96,57 +93,39 @@ class SaysHowLong:
         return Message(Error(code=1000, reason=f"ldp:failed:{length:.0f}"), reply_to=message)
 
 
-def train_each_batch_four_times(training: PrivateTraining) -> None:
-    """Train for an epoch with four steps on each batch, of which one was accounted for.
-
-    What holds a training to one pass and one step for each drawn batch is planted out of the way.
-    """
-    from flower_ldp.training.draws import Draws
-
-    optimizer = training.optimizer
-    with (
-        patch.object(Draws, "passed", lambda _: None),
-        patch.object(Draws, "taken", lambda *_: None),
-    ):
-        for (features,) in training.loader:
-            paid = optimizer.steps_left
-            optimizer.zero_grad()
-            training.model(features).sum().backward()
-            # Of a linear model they are the same after a step.
-            gradients = [parameter.grad_sample for parameter in optimizer.params]
-            for _ in range(4):
-                optimizer._steps_left = paid
-                for parameter, gradient in zip(optimizer.params, gradients, strict=True):
-                    parameter.grad_sample = gradient
-                optimizer.step()
-
-
 def clips_at_twice_the_length(context: Context, *given: Any, **settings: Any) -> RecordDict:
     """Train for the gate with patients that weigh twice what was accounted for."""
     from flower_ldp.training import private
-    from flower_ldp.training.gradients import ClippedSums
+    from flower_ldp.training.gradients import StepSum
 
-    def longer(gradients: Any, clip: float, unit: float, places: int) -> ClippedSums:
-        return ClippedSums(gradients, 2 * clip, unit, places)
+    def longer(model: Any, clip: float, unit: float) -> StepSum:
+        return StepSum(model, 2 * clip, unit)
 
-    with patch.object(private, "ClippedSums", longer):
+    with patch.object(private, "StepSum", longer):
         return private.private_training(context, *given, **settings)
 
 
-def drops_the_batch_of_a_row_that_fails(
+def drops_the_step_of_a_row_that_fails(
     context: Context, *given: Any, **settings: Any
 ) -> RecordDict:
-    """Train for the gate with batches that count as zero as a whole if one of their rows does."""
+    """Train for the gate with steps that count as zero as a whole if one of their rows does."""
     from flower_ldp.training import private
-    from flower_ldp.training.rowwise import RowWise
+    from flower_ldp.training.gradients import RowModel, StepSum
 
-    matrix = RowWise.matrix
+    row, call = RowModel.row, StepSum.__call__
+    failed: list[bool] = []
 
-    def whole(self: RowWise, weights: Any, rows: Any, *, side_by_side: bool) -> Any:
-        found = matrix(self, weights, rows, side_by_side=side_by_side)
-        return found * found.any(dim=1).all()
+    def watched(self: RowModel, *asked: Any) -> Any:
+        found = row(self, *asked)
+        failed.append(found is None or not found.isfinite().all())
+        return found
 
-    with patch.object(RowWise, "matrix", whole):
+    def whole(self: StepSum, *asked: Any) -> Any:
+        failed.clear()
+        total = call(self, *asked)
+        return total * (not any(failed))
+
+    with patch.object(RowModel, "row", watched), patch.object(StepSum, "__call__", whole):
         return private.private_training(context, *given, **settings)
 
 
@@ -158,21 +137,22 @@ def repeats_each_step(context: Context, *given: Any, **settings: Any) -> RecordD
     """Train for the gate with steps that are taken many times, of which one was charged."""
     from flower_ldp.clients.dpsgd.handover import Handover, current
     from flower_ldp.training import private
+    from flower_ldp.training.gradients import StepSum
 
     handover = current(Handover)
     plan = handover.granted.plan
     more = replace(plan, steps=REPEATS * plan.steps)
     handover.granted = replace(handover.granted, plan=more)
-    summed = private._Summed.__call__
+    summed = StepSum.__call__
     # Gradients of a linear model are the same after a step.
     kept: list[Any] = []
 
-    def once(self: Any, weights: Any) -> Any:
+    def once(self: Any, *asked: Any) -> Any:
         if not kept:
-            kept.append(summed(self, weights))
+            kept.append(summed(self, *asked))
         return kept[0]
 
-    with patch.object(private._Summed, "__call__", once):
+    with patch.object(StepSum, "__call__", once):
         return private.private_training(context, *given, **settings)
 
 

@@ -6,14 +6,14 @@ normal noise of standard deviation :math:`\sigma C` is added to the sum. n, q an
 
 **The guarantee.** With lengths in units of C, each step tells two data sets that differ in one
 example's content apart no better than the laws :math:`(1 - q) N(0, \sigma^2) + q N(\pm 1,
-\sigma^2)` are, whatever was seen before, and no less (docs/dpsgd.md has the proof: joint convexity
-and Kahane's inequality). So T steps tell no more than T independent draws from these do.
+\sigma^2)` are, whatever was seen before, and no less (docs/dpsgd_release.md has the proof: joint
+convexity and Kahane's inequality). So T steps tell no more than T independent draws from these do.
 The sum of their losses is computed here, with every error of rounding and of the transform on
 the safe side (:mod:`~flower_ldp.accounting.sampled_losses`,
 :mod:`~flower_ldp.accounting.loss_sums`).
 
 Accountants usually state the epsilon for an example *removed* or *added*. It is smaller for the
-same noise, and means less; docs/dpsgd.md has the figures.
+same noise, and means less; docs/dpsgd_release.md has the figures.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In units of the clipping length, with noise :math:`\sigma` and sampling rate q, 
 :math:`\nu_c = (1 - q) N(0, \sigma^2) + q N(c, \sigma^2)`. A step is dominated
 
 - for one example **replaced**, by :math:`(\nu_1, \nu_{-1})`, which is its own mirror image
-  (docs/dpsgd.md has the proof);
+  (docs/dpsgd_release.md has the proof);
 - for one **removed**, by :math:`(\nu_1, N(0, \sigma^2))`, and for one **added**, by the same pair
   the other way round (Zhu, Dong and Wang, "Optimal Accounting of Differential Privacy via
   Characteristic Function", 2022, Theorem 11).

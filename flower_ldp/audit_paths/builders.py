@@ -16,7 +16,7 @@ from flower_ldp.audit_paths.gate import gate
 from flower_ldp.audit_paths.labels import labels
 from flower_ldp.mechanisms import MagRR, SignDS
 
-_TORCH = ("torch", "opacus", "dp_accounting")
+_TORCH = ("torch", "dp_accounting")
 #: Epsilons for which DP-SGD's noise is accounted for.
 DPSGD_EPSILONS = (0.01, 30.0)
 
@@ -28,12 +28,6 @@ class NoSuchClaimError(ValueError):
 def _gate(settings: Settings) -> Case:
     bit = MAGNITUDE_SHARE * settings.epsilon
     return gate(SignDS(settings.epsilon - bit, settings.k, dim_out=settings.dim_out), MagRR(bit))
-
-
-def _dpsgd(settings: Settings) -> Case:
-    with _needing_torch("dpsgd", settings.epsilon):
-        from flower_ldp.audit_paths.dpsgd import dpsgd
-    return dpsgd(settings.epsilon)
 
 
 def _dpsgd_release(settings: Settings) -> Case:
@@ -51,7 +45,7 @@ def _needing_torch(name: str, epsilon: float) -> Iterator[None]:
         if error.name not in _TORCH:
             raise
         raise ModuleNotFoundError(
-            f"an audit of {name} needs torch and Opacus: pip install 'flower-ldp[dpsgd]'",
+            f"an audit of {name} needs torch: pip install 'flower-ldp[dpsgd]'",
             name=error.name,
         ) from error
     low, high = DPSGD_EPSILONS
@@ -66,7 +60,6 @@ PATHS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
     {
         "gate": _gate,
         "labels": lambda s: labels(s.epsilon),
-        "dpsgd": _dpsgd,
         "dpsgd-release": _dpsgd_release,
     }
 )

@@ -55,7 +55,7 @@ EXTRAS = (
     Extra("simulation", ("ray",), "simulated nodes of flwr run (flower-ldp simulate needs none)"),
     Extra("plots", ("matplotlib",), "plots of the examples"),
     Extra("accounting", ("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
-    Extra("dpsgd", ("opacus", "torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
+    Extra("dpsgd", ("torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
     Extra("evaluation", ("sklearn",), "scores of clusters, images of the examples"),
     Extra("sbom", ("cyclonedx", "packaging"), "flower-ldp installed sbom"),
 )

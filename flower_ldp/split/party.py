@@ -23,6 +23,7 @@ from flower_ldp.files import replacing
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.split.top import ForwardCorrected
+from flower_ldp.training.isolation import IsolatedPasses, alone
 from flower_ldp.wire.records import RecordTables
 
 #: Trains a bottom: module, features as numpy has them, labels, loss.
@@ -175,12 +176,19 @@ class TorchParty:
             self.save()
 
     def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the bottom's outputs for these rows, shape (rows, width)."""
-        with torch.no_grad():
-            found = self.bottom(self._inputs(table, rows))
-        if found.ndim != 2:
-            raise ValueError(f"the bottom must return rows of numbers, got {tuple(found.shape)}")
-        return np.asarray(found.to("cpu", torch.float32).numpy())
+        """Return the bottom's outputs for these rows, each computed alone, shape (rows, width)."""
+        found = []
+        with IsolatedPasses(self.bottom) as passes:
+            for row in rows:
+                passes.begin()
+                record = torch.from_numpy(np.asarray(self._table(table)[row], dtype=np.float32))
+                output = self.bottom(alone(record)).detach()
+                if output.ndim != 2:
+                    raise ValueError(
+                        f"the bottom must return rows of numbers, got {tuple(output.shape)}"
+                    )
+                found.append(output.to(torch.float32).numpy())
+        return np.concatenate(found)
 
     def learn(
         self, table: str, rows: NDArray[np.int64], gradient: NDArray[np.float32], step: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,15 +12,15 @@ from torch import nn
 
 from flower_ldp.clients.dpsgd.handover import CountHandover, current
 from flower_ldp.errors import ReleaseError
+from flower_ldp.mechanisms.example_mean import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.training.generators import unknown_seed
-from flower_ldp.training.gradients import RowModel, filled
+from flower_ldp.training.gradients import RowModel
+from flower_ldp.training.isolation import Tensors
 from flower_ldp.training.private import check_groups, sent_tensors
 from flower_ldp.training.rows import Data, Examples, Rows
+from flower_ldp.training.workers import shared
 
 Right = Callable[..., torch.Tensor]
-#: Rows that are held at a time.
-_MANY = 1_024
 
 
 def is_right(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -42,6 +43,7 @@ def private_accuracy(
     right: Right = is_right,
     groups: Iterable[Hashable] | None = None,
     max_rows: int = 1,
+    workers: int = 1,
 ) -> RecordDict:
     """Count right predictions of the model that the server sent, and return the reply.
 
@@ -57,7 +59,7 @@ def private_accuracy(
         A **public** row, as for :func:`~flower_ldp.training.private_training`.
     right : callable
         Of the model's output and the target, each of a batch of one: a number in [0, 1].
-    groups, max_rows
+    groups, max_rows, workers
         As for :func:`~flower_ldp.training.private_training`. A patient counts once, by the mean
         over its rows that are looked at; a row that fails is wrong.
 
@@ -69,10 +71,11 @@ def private_accuracy(
     Raises
     ------
     ReleaseError
-        If no evaluation was charged for this message, or it was counted before.
+        If no evaluation was charged for this message, or it was counted before; or something was
+        kept of a row.
     ValueError
-        If the model is not one of the arrays that were sent, or ``max_rows`` is outside its
-        interval.
+        If the model is not one of the arrays that were sent or is not on the CPU, or ``max_rows``
+        or ``workers`` is outside its interval.
     """
     del context  # the evaluation is found by the gate's own means
     handover = current(CountHandover)
@@ -81,24 +84,32 @@ def private_accuracy(
     check_groups(handover.example, groups)
     rows = Rows(data, like, strict=handover.rehearsal)
     state = sent_tensors(handover.sent, model)
-    asked = RowModel(model, right, {}, rows.stand_in, handover.rehearsal)
-    asked.check(state)
-    side_by_side = asked.values.side_by_side(state)
+    count = _Count(RowModel(model, right, rows, {}), handover.mechanism)
+    count.model.check(state)
     examples, rng = Examples(len(data), groups, max_rows), RandomSource.from_os()
-    total = 0
-    many = max(1, min(_MANY // examples.max_rows, handover.mechanism.examples))
-    with unknown_seed():
-        for start in range(0, len(examples), many):
-            drawn = [
-                [rows.read(int(row)) for row in examples.rows(example, rng)]
-                for example in range(start, min(start + many, len(examples)))
-            ]
-            places = [row for one in drawn for row in filled(one, examples.max_rows)]
-            # Of one shape, also where an example has no row.
-            places = filled(places, many * examples.max_rows)
-            found = asked.values.matrix(state, places, side_by_side=side_by_side)
-            sums = found.clamp(0.0, 1.0).reshape(many, examples.max_rows).sum(dim=1).tolist()
-            for value, one in zip(sums, drawn, strict=False):
-                total += handover.mechanism.rounded(value / max(1, len(one)))
-    handover.finish(total)
+    with shared(count, workers) as compute:
+        looked_at = [examples.rows(one, rng).tolist() for one in range(len(examples))]
+        total = compute(state, looked_at)
+    handover.finish(int(total))
     return RecordDict({"metrics": MetricRecord({"num-examples": handover.mechanism.examples})})
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Adds up what examples give, on the mechanism's grid."""
+
+    model: RowModel
+    mechanism: ExampleMean
+
+    def __call__(self, state: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
+        total = 0
+        with self.model.passes() as passes:
+            before = self.model.public(passes, state)
+            for rows in examples:
+                found = [self.model.row(passes, state, index) for index in rows]
+                values = [0.0 if one is None else float(one) for one in found]
+                # What is not a number counts as 0.
+                share = sum(min(max(0.0, value), 1.0) for value in values) / max(1, len(rows))
+                total += self.mechanism.rounded(share)
+            self.model.check_nothing_kept(passes, state, before)
+        return torch.tensor([total])

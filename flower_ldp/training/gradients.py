@@ -1,251 +1,286 @@
-"""The gradient of each row by itself, zero for a row that has none; and clipped sums of examples.
+"""The gradient of each row by itself, and the exact sum of examples' clipped gradients.
 
-Each example fills the same number of places, also one with fewer rows or with rows that fail, so
-that shapes depend on who was drawn and on nothing of their data.
+A row is a batch of one, in a pass that leaves nothing behind
+(:mod:`~flower_ldp.training.isolation`). So its gradient depends on that row, the weights and public
+facts alone, to the last bit: no other row shares a batch, a kernel's tile or a random number.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from flower_ldp.training.guard import problems
-from flower_ldp.training.noise import clip_factors, on_grid
-from flower_ldp.training.rows import Row
-from flower_ldp.training.rowwise import RowWise, Tensors
+from flower_ldp.clients.calling import cause_of
+from flower_ldp.errors import ReleaseError
+from flower_ldp.own_log import say
+from flower_ldp.training.isolation import IsolatedPasses, Tensors, alone
+from flower_ldp.training.rows import Row, Rows
+
+_log = logging.getLogger("flower_ldp")
 
 Loss = Callable[..., torch.Tensor]
-#: Ends what is said of layers that keep what they see of a batch.
-ADVICE = (
+_ADVICE = (
     ". Replace BatchNorm by GroupNorm (opacus.validators.ModuleValidator.fix does), or keep it in "
     "evaluation mode, where its averages are constant"
 )
-#: Entries of rows' gradients that are held at a time.
-_MOST_ENTRIES = 1 << 21
+#: Entries of a gradient that are clipped and added at a time: they stay in a processor's cache.
+_CHUNK = 1 << 15
+#: Entropy of passes on the public row: they are compared with each other.
+_FIXED = bytes(range(16))
 
 
-@dataclass(frozen=True)
 class RowModel:
-    """A model that is asked about one row at a time.
+    """A model that is computed for one row at a time.
 
     Parameters
     ----------
     model : Module
-        Its weights are not used.
+        Its weights are not used. It is as it was after each use.
     measure : callable
         Of the model's output and the target, each of a batch of one.
+    rows : Rows
+        Where rows are read, and the public row.
     fixed : mapping of str to Tensor
         Buffers and frozen weights, as the server sent them.
-    stand_in : tuple of Tensor
-        The public row.
-    strict : bool
-        Raise what a row raises: for public data.
+    learning : sequence of str
+        The parameters whose gradients are asked for.
+
+    Raises
+    ------
+    ValueError
+        If the model is not on the CPU, is of TorchScript or has a BatchNorm that uses a batch's
+        statistics.
     """
 
-    model: nn.Module
-    measure: Loss
-    fixed: Tensors
-    stand_in: Row
-    strict: bool = False
+    def __init__(
+        self,
+        model: nn.Module,
+        measure: Loss,
+        rows: Rows,
+        fixed: Tensors,
+        learning: Sequence[str] = (),
+    ) -> None:
+        for name, tensor in model.state_dict().items():
+            if tensor.device.type != "cpu":
+                raise ValueError(f"{name} is on {tensor.device}: private rows need the CPU")
+        for name, layer in model.named_modules():
+            if isinstance(layer, torch.jit.ScriptModule):
+                raise ValueError(f"layer {name!r} is of TorchScript: give the module itself")
+            if isinstance(layer, _BatchNorm) and (layer.training or layer.running_mean is None):
+                raise ValueError(f"layer {name!r} uses the statistics of a batch{_ADVICE}")
+        self._model, self._measure, self._rows, self._fixed = model, measure, rows, fixed
+        self._learns = dict(model.named_parameters())
+        self._learning = tuple(learning)
+        dtypes = {self._learns[name].dtype for name in learning}
+        size = sum(self._learns[name].numel() for name in learning)
+        dtype = functools.reduce(torch.promote_types, dtypes, torch.bfloat16)
+        self._gradient = torch.empty(size, dtype=dtype)
 
-    @cached_property
-    def _hidden(self) -> dict[str, torch.Tensor]:
-        """Buffers that the model's state does not have, as they are before the first row."""
-        known = self.model.state_dict().keys()
-        named = self.model.named_buffers()
-        return {name: value.detach().clone() for name, value in named if name not in known}
+    def passes(self) -> IsolatedPasses:
+        """Return the context in which rows are computed."""
+        return IsolatedPasses(self._model, self._measure)
 
-    def _copies(self, weights: Tensors) -> dict[str, torch.Tensor]:
-        """Return all that a pass could change, copied: a row must leave nothing for another.
+    def row(self, passes: IsolatedPasses, weights: Tensors, index: int) -> torch.Tensor | None:
+        """Return what a **private** row gives; None for one that fails, in whatever way.
 
-        A pass may change weights too, as ``Embedding(max_norm=...)`` does.
+        That is its gradient, of all parameters that learn in one vector, or one number. It holds
+        until the next row.
         """
-        known = {**self._hidden, **weights, **self.fixed}
-        return {name: value.clone() for name, value in known.items()}
-
-    def __call__(self, weights: Tensors, *row: torch.Tensor) -> torch.Tensor:
-        """Return what is measured of one row, added up. The model's state comes anew each time."""
-        return self._with(self._copies(weights), row)
-
-    def _with(self, state: Tensors, row: Sequence[torch.Tensor]) -> torch.Tensor:
-        features, *targets = (part.unsqueeze(0) for part in row)
-        output = functional_call(self.model, dict(state), (features,))
-        return torch.as_tensor(self.measure(output, *targets)).sum()
+        try:
+            passes.begin({**self._fixed, **weights})
+            found = self._computed(self._rows.read(index))
+            if self._rows.strict and not found.isfinite().all():
+                raise ValueError("what comes of a row is not finite")
+            return found
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a row that exits is a row that fails
+            if self._rows.strict:
+                raise
+            say(_log, logging.WARNING, "a row counts as zero\n%s", cause_of(error))
+            return None
 
     def check(self, weights: Tensors) -> None:
-        """Try the model on the public row, and refuse what no row could be asked of.
+        """Try the model on the public row.
 
         Raises
         ------
         ValueError
-            If it fails there, or a buffer changes, as BatchNorm's averages do. So do buffers that
-            are not in the model's state.
+            If it fails there, or a pass changes a buffer, as BatchNorm's averages do.
         """
-        mixing = [error for error in problems(self.model) if "statistics of a batch" in error]
-        if mixing:
-            raise ValueError("the model cannot be trained so: " + "; ".join(mixing) + ADVICE)
-        before, kept = self._copies(weights), self._copies(weights)
-        try:
-            with torch.no_grad():
-                self._with(kept, self.stand_in)
-        except Exception as error:
+        with self.passes() as passes:
+            try:
+                self._public(passes, weights)
+            except Exception as error:
+                raise ValueError(
+                    f"the model or what is measured fails on the public row: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            changed = dict(self._model.named_buffers())
+            passes.begin({**self._fixed, **weights}, _FIXED)
+            buffers = dict(self._model.named_buffers())
+            names = [
+                name
+                for name in sorted(changed.keys() | buffers.keys())
+                if name not in changed
+                or name not in buffers
+                or not _same_bits(changed[name], buffers[name])
+            ]
+        if names:
             raise ValueError(
-                f"the model or what is measured fails on the public row: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        learning = {name for name, _ in self.model.named_parameters()}
-        changed = [
-            name
-            for name, value in kept.items()
-            if name not in learning and not _same(value, before[name])
-        ]
-        if changed:
-            raise ValueError(
-                f"a pass changes buffers, which no noise protects: {', '.join(changed)}{ADVICE}"
+                f"a pass changes buffers, which no noise protects: {', '.join(names)}{_ADVICE}"
             )
 
-    def check_gradient(self, weights: Tensors) -> None:
-        """Refuse a loss that has no gradient on the public row: it would have none on any.
-
-        Raises
-        ------
-        ValueError
-            If it has none there.
-        """
+    def public(self, passes: IsolatedPasses, weights: Tensors) -> torch.Tensor | None:
+        """Return what the **public** row gives; None if it fails."""
         try:
-            self._gradient(weights, self.stand_in)
-        except Exception as error:
-            raise ValueError(
-                f"no gradient on the public row: {type(error).__name__}: {error}"
-            ) from error
+            return self._public(passes, weights).clone()
+        except Exception:  # by the weights, which the server picks
+            return None
 
-    @cached_property
-    def gradients(self) -> RowWise:
-        """The gradient of what is measured of each row, shape (rows, d)."""
-        return RowWise(self._gradients, self._gradient, self.stand_in, self.strict)
-
-    @cached_property
-    def values(self) -> RowWise:
-        """What is measured of each row, shape (rows, 1)."""
-        return RowWise(self._values, self._value, self.stand_in, self.strict)
-
-    def _gradients(self, weights: Tensors, rows: list[Row]) -> torch.Tensor:
-        with torch.enable_grad():
-            found = self._over(grad(self.__call__), weights, rows)
-        return _flat(found.values(), len(rows))
-
-    def _gradient(self, weights: Tensors, row: Row) -> torch.Tensor:
-        # By autograd itself, which takes what torch.func does not.
-        learning = {name: value.detach().requires_grad_() for name, value in weights.items()}
-        with torch.enable_grad():  # whatever the app has told torch
-            found = torch.autograd.grad(
-                self(learning, *row),
-                list(learning.values()),
-                allow_unused=True,
-                materialize_grads=True,
-            )
-        return _flat([one.to_dense()[None] for one in found], 1)[0]  # Embedding(sparse=True)
-
-    def _values(self, weights: Tensors, rows: list[Row]) -> torch.Tensor:
-        with torch.no_grad():
-            return _flat([self._over(self.__call__, weights, rows)], len(rows))
-
-    def _value(self, weights: Tensors, row: Row) -> torch.Tensor:
-        with torch.no_grad():
-            return _flat([self(weights, *row)[None]], 1)[0]
-
-    def _over(self, compute: Callable[..., Any], weights: Tensors, rows: list[Row]) -> Any:
-        parts = [torch.stack(part) for part in zip(*rows, strict=True)]
-        places = (None, *(0 for _ in parts))
-        return vmap(compute, in_dims=places, randomness="different")(weights, *parts)
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two tensors have the same entries, what is not a number among them."""
-    return bool(((one == other) | ((one != one) & (other != other))).all())
-
-
-def _flat(parts: Any, rows: int) -> torch.Tensor:
-    flat = torch.cat([part.detach().reshape(rows, -1) for part in parts], dim=1)
-    return flat.to("cpu", torch.float64)
-
-
-@dataclass(frozen=True)
-class ClippedSums:
-    """Adds up clipped gradients of examples, each the sum of its rows' gradients.
-
-    Each example's is put on the grid of the noise by itself, and the sum is one of integers:
-    nothing is rounded in it, so what one example adds changes no bit of what the others do.
-
-    Parameters
-    ----------
-    gradients : RowWise
-        Of single rows.
-    clip : float
-        Length that an example's sum is clipped to.
-    unit : float
-        The grid.
-    places : int
-        Rows of an example.
-    """
-
-    gradients: RowWise
-    clip: float
-    unit: float
-    places: int
-
-    def total(
-        self,
-        weights: Tensors,
-        examples: Sequence[Callable[[], list[Row | None]]],
-        *,
-        side_by_side: bool,
-    ) -> torch.Tensor:
-        """Return the sum over examples.
-
-        Zero at weights where the public row has none: it stands for rows that fail, and whether
-        there are such must not decide for the others. So that is asked in each step.
+    def check_nothing_kept(
+        self, passes: IsolatedPasses, weights: Tensors, before: torch.Tensor | None
+    ) -> None:
+        """Refuse private rows of which something was kept.
 
         Parameters
         ----------
-        weights : mapping of str to Tensor
-            What learns.
-        examples : sequence of callable
-            Each reads the rows of one that takes part; at most as many as there are places.
-        side_by_side : bool
-            Whether rows can be computed so.
+        passes, weights
+            As for the rows.
+        before : Tensor or None
+            What :meth:`public` returned before them.
 
-        Returns
-        -------
-        Tensor of int64, shape (d,)
-            In multiples of the grid.
+        Raises
+        ------
+        ReleaseError
+            If it does not return the same bits now.
         """
-        size = sum(value.numel() for value in weights.values())
-        total = torch.zeros(size, dtype=torch.int64)
-        if not self.gradients.is_public_one(weights, side_by_side=side_by_side):
-            return total
-        many = max(1, _MOST_ENTRIES // (size * self.places))
-        for start in range(0, len(examples), many):
-            some = examples[start : start + many]
-            rows = [row for read in some for row in filled(read(), self.places)]
-            found = self.gradients.matrix(weights, rows, side_by_side=side_by_side)
-            if self.places > 1:
-                found = found.reshape(len(some), self.places, size).sum(dim=1)
-            norms = torch.linalg.vector_norm(found, dim=1)
-            finite = norms.isfinite()
-            if not finite.all():
-                found = found.where(finite[:, None], 0.0)
-            clipped = found * clip_factors(norms, self.clip)[:, None]
-            total += on_grid(clipped, self.unit).sum(dim=0)
+        after = self.public(passes, weights)
+        if before is None or after is None:
+            kept = before is not after
+        else:
+            kept = not _same_bits(before, after)
+        if kept:
+            raise ReleaseError(
+                "the model, the loss or the data keep something of a row: the public row gives "
+                "other numbers after private rows than before. Keep no state outside of the model"
+            )
+
+    def _public(self, passes: IsolatedPasses, weights: Tensors) -> torch.Tensor:
+        passes.begin({**self._fixed, **weights}, _FIXED)
+        return self._computed(self._rows.like)
+
+    def _computed(self, row: Row) -> torch.Tensor:
+        features, *targets = map(alone, row)
+        value = torch.as_tensor(self._measure(self._model(features), *targets)).sum()
+        if not self._learning:
+            return value.detach().reshape(1)
+        learning = [self._learns[name] for name in self._learning]
+        found = torch.autograd.grad(value, learning, allow_unused=True, materialize_grads=True)
+        # Embedding(sparse=True) gives sparse ones.
+        parts = [one.detach().to_dense().reshape(-1) for one in found]
+        return torch.cat(parts, out=self._gradient)
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are the same to the last bit, what is not a number too."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    first, second = (tensor.contiguous().reshape(-1) for tensor in (one, other))
+    return torch.equal(first.view(torch.uint8), second.view(torch.uint8))
+
+
+class ClippedSum:
+    """Sum of examples' clipped gradients, in multiples of the noise's grid.
+
+    Each gradient is put on the grid by itself, and integers are added: nothing is rounded in the
+    sum, so what one example adds changes no bit of what the others do.
+
+    Parameters
+    ----------
+    size : int
+        Entries of a gradient.
+    clip : float
+        Length that an example's gradient is clipped to.
+    unit : float
+        The grid.
+    """
+
+    def __init__(self, size: int, clip: float, unit: float) -> None:
+        self._clip, self._unit = clip, unit
+        #: **Private**: int64, shape (size,).
+        self.total = torch.zeros(size, dtype=torch.int64)
+        self._scaled = torch.empty(min(size, _CHUNK), dtype=torch.float64)
+        self._whole = torch.empty(min(size, _CHUNK), dtype=torch.int64)
+
+    def add(self, gradient: torch.Tensor) -> None:
+        """Clip and add an example's gradient; nothing if its length is zero or not finite."""
+        norm = length(gradient)
+        if not 0.0 < norm < math.inf:
+            return
+        scale = min(1.0, self._clip / norm) / self._unit
+        for start in range(0, len(gradient), _CHUNK):
+            entries = gradient[start : start + _CHUNK]
+            scaled, whole = self._scaled[: len(entries)], self._whole[: len(entries)]
+            scaled.copy_(entries).mul_(scale).round_()
+            self.total[start : start + _CHUNK] += whole.copy_(scaled)
+
+
+def length(gradient: torch.Tensor) -> float:
+    """Return the Euclidean length of a vector, in double precision."""
+    norms = [
+        float(torch.linalg.vector_norm(part.to(torch.float64))) for part in gradient.split(_CHUNK)
+    ]
+    return math.hypot(*norms)
+
+
+class StepSum:
+    """The sum of a step: of each example that takes part, the clipped sum over its rows.
+
+    Parameters
+    ----------
+    model : RowModel
+        Gives the gradient of a row.
+    clip, unit : float
+        As of :class:`ClippedSum`.
+    """
+
+    def __init__(self, model: RowModel, clip: float, unit: float) -> None:
+        self._model, self._clip, self._unit = model, clip, unit
+
+    def __call__(self, weights: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Return the sum over examples, given by their rows' indices: int64, shape (d,).
+
+        Raises
+        ------
+        ReleaseError
+            If something was kept of a row.
+        """
+        size = sum(one.numel() for one in weights.values())
+        clipped = ClippedSum(size, self._clip, self._unit)
+        with self._model.passes() as passes:
+            before = self._model.public(passes, weights)
+            for rows in examples:
+                clipped.add(self._example(passes, weights, rows, size))
+            self._model.check_nothing_kept(passes, weights, before)
+        return clipped.total
+
+    def _example(
+        self, passes: IsolatedPasses, weights: Tensors, rows: Sequence[int], size: int
+    ) -> torch.Tensor:
+        """Return the sum of an example's gradients, in the order of its rows."""
+        if len(rows) == 1:
+            found = self._model.row(passes, weights, rows[0])
+            return torch.zeros(1) if found is None else found
+        total = torch.zeros(size, dtype=torch.float64)
+        for index in rows:
+            found = self._model.row(passes, weights, index)
+            if found is not None and length(found) < math.inf:
+                total += found
         return total
-
-
-def filled(rows: list[Row | None], places: int) -> list[Row | None]:
-    """Return an example's rows, and none in the places that it leaves."""
-    return [*rows, *[None] * (places - len(rows))]

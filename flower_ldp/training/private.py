@@ -7,9 +7,8 @@ statement, its proof and what is taken on trust.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,11 @@ from torch import nn
 from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, current
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.training.generators import unknown_seed
-from flower_ldp.training.gradients import ClippedSums, Loss, RowModel
+from flower_ldp.training.gradients import Loss, RowModel, StepSum
+from flower_ldp.training.isolation import Tensors
 from flower_ldp.training.noise import grid_unit, noised_whole
-from flower_ldp.training.rows import Data, Examples, Row, Rows, taking_part
-from flower_ldp.training.rowwise import Tensors
+from flower_ldp.training.rows import Data, Examples, Rows, taking_part
+from flower_ldp.training.workers import shared
 
 #: Makes the optimizer of a round, which begins anew, of the parameters that learn.
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -41,6 +40,7 @@ def private_training(
     like: Sequence[Any],
     groups: Iterable[Hashable] | None = None,
     max_rows: int = 1,
+    workers: int = 1,
 ) -> RecordDict:
     """Train a round by the plan that was charged for this message, and return the reply.
 
@@ -66,8 +66,9 @@ def private_training(
     groups : iterable of hashable, optional
         Of each row, whose it is, where an example is a patient. A row without one counts as zero.
     max_rows : int
-        Rows of a patient that count in a step, drawn anew for each; in [1, 1,000]. Every patient
-        fills as many places, so it is memory and time.
+        Rows of a patient that count in a step, drawn anew for each; in [1, 1,000].
+    workers : int
+        Processes that compute examples side by side; more than 1 needs a system with fork.
 
     Returns
     -------
@@ -78,32 +79,28 @@ def private_training(
     ------
     ReleaseError
         If no round was charged for this message, its steps were used before, or the policy says
-        that an example is a patient and there are no groups.
+        that an example is a patient and there are no groups; or something was kept of a row.
     ValueError
-        If the model is not one of the arrays that were sent, or has buffers that training changes,
-        or ``max_rows`` is outside its interval.
+        If the model is not one of the arrays that were sent, is not on the CPU or has buffers that
+        training changes, or ``max_rows`` or ``workers`` is outside its interval.
     """
     del context  # the round is found by the gate's own means
     handover = current(Handover)
     handover.begin()
     check_groups(handover.granted.example, groups)
     training = _Training.of(handover, model, optimizer)
-    strict = handover.rehearsal
-    rows = Rows(data, like, strict=strict)
-    asked = RowModel(model, loss, training.fixed, rows.stand_in, strict)
+    rows = Rows(data, like, strict=handover.rehearsal)
+    asked = RowModel(model, loss, rows, training.fixed, training.learning)
     asked.check(training.first())
-    asked.check_gradient(training.first())
     rng = RandomSource.from_os()
     # Of its own noise: at a fixed moment it is made while the training runs.
     handover.prepared(lambda: training.run(None, RandomSource.from_os()))
     examples = Examples(len(data), groups, max_rows, handover.granted.examples)
-    sums = ClippedSums(
-        asked.gradients, float(handover.granted.plan.clip), training.unit, examples.max_rows
-    )
-    side_by_side = asked.gradients.side_by_side(training.first())
-    summed = _Summed(sums, rows, examples, training.rate, side_by_side, rng)
-    with unknown_seed():
-        trained = training.run(summed, rng)
+    step = StepSum(asked, float(handover.granted.plan.clip), training.unit)
+    with shared(step, workers) as compute:
+        trained = training.run(
+            lambda weights: compute(weights, drawn(examples, training.rate, rng)), rng
+        )
     handover.finish(trained)
     # Copies: what the app's model does with them does not reach what leaves.
     model.load_state_dict({name: torch.tensor(array) for name, array in trained.items()})
@@ -144,7 +141,7 @@ def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
     if odd:
         raise ValueError(f"arrays of the model and of the message differ: {quoted(sorted(odd))}")
     return {
-        name: torch.from_numpy(np.array(sent[name])).to(value.device, value.dtype)
+        name: torch.from_numpy(np.array(sent[name])).to(value.dtype)
         for name, value in state.items()
         if name not in _twins(model)
     }
@@ -160,24 +157,9 @@ def _twins(model: nn.Module) -> dict[str, str]:
     return {name: one for name, one in named if name != one}
 
 
-@dataclass(frozen=True)
-class _Summed:
-    """Draws who takes part in a step, and adds up their clipped gradients."""
-
-    sums: ClippedSums
-    rows: Rows
-    examples: Examples
-    rate: float
-    side_by_side: bool
-    rng: RandomSource
-
-    def __call__(self, weights: Tensors) -> torch.Tensor:
-        drawn = taking_part(len(self.examples), self.rate, self.rng)
-        reads = [partial(self._read, int(example)) for example in drawn]
-        return self.sums.total(weights, reads, side_by_side=self.side_by_side)
-
-    def _read(self, example: int) -> list[Row | None]:
-        return [self.rows.read(int(row)) for row in self.examples.rows(example, self.rng)]
+def drawn(examples: Examples, rate: float, rng: RandomSource) -> list[list[int]]:
+    """Return the rows of each example that takes part in a step, drawn anew."""
+    return [examples.rows(int(one), rng).tolist() for one in taking_part(len(examples), rate, rng)]
 
 
 @dataclass(frozen=True)
@@ -189,7 +171,6 @@ class _Training:
     fixed: dict[str, torch.Tensor]
     twins: dict[str, str]
     optimizer: MakeOptimizer
-    device: torch.device
 
     @classmethod
     def of(cls, handover: Handover, model: nn.Module, optimizer: MakeOptimizer) -> _Training:
@@ -205,7 +186,7 @@ class _Training:
         if not learning:
             raise ValueError("the model must have a parameter that can be trained")
         fixed = {name: value for name, value in found.items() if name not in learning}
-        return cls(handover, learning, fixed, _twins(model), optimizer, found[learning[0]].device)
+        return cls(handover, learning, fixed, _twins(model), optimizer)
 
     @property
     def rate(self) -> float:
@@ -220,49 +201,47 @@ class _Training:
     def unit(self) -> float:
         """The grid of the noise: of public numbers alone, also where other examples are found."""
         plan = self.handover.granted.plan
-        # No rows for which an addition is rounded: integers are added.
-        return grid_unit(float(plan.noise), float(plan.clip), 0.0, self.size)
+        return grid_unit(float(plan.noise), float(plan.clip), self.size)
 
-    def run(self, summed: _Summed | None, rng: RandomSource) -> dict[str, NDArray[Any]]:
-        """Take all steps of the round and return the model; without data, by noise alone."""
+    def run(
+        self, summed: Callable[[Tensors], torch.Tensor] | None, rng: RandomSource
+    ) -> dict[str, NDArray[Any]]:
+        """Take all steps of the round and return the model; without data, by noise alone.
+
+        The optimizer has parameters of its own, whose gradients are noisy. It sees neither the
+        model nor rows.
+        """
         plan, examples = self.handover.granted.plan, self.handover.granted.examples
         weights = self._weights()
-        first = {name: p.detach().clone() for name, p in weights.items()}
         stepping = self.optimizer(list(weights.values()))
-        size, mean = self.size, plan.mean_size(examples)
+        mean = plan.mean_size(examples)
         for _ in range(plan.steps):
             now = {name: p.detach() for name, p in weights.items()}
-            total = torch.zeros(size, dtype=torch.int64) if summed is None else summed(now)
-            self._give(weights, first, noised_whole(total, self.unit, rng) / mean)
+            total = self._zero() if summed is None else summed(now)
+            sizes = [p.numel() for p in weights.values()]
+            for (name, p), part in zip(weights.items(), total.split(sizes), strict=True):
+                gradient = noised_whole(part, self.unit, rng) / mean
+                p.grad = gradient.reshape(p.shape).to(p.dtype)
+                # FedProx's proximal term comes after clipping and noise.
+                if self.handover.proximal:
+                    p.grad += self.handover.proximal * (p.detach() - self._first(name))
             stepping.step()
         trained = {name: _array(p) for name, p in weights.items()}
         tied = {name: trained[one] for name, one in self.twins.items() if one in trained}
         return {**self.handover.sent, **trained, **tied}
 
+    def _zero(self) -> torch.Tensor:
+        return torch.zeros(self.size, dtype=torch.int64)
+
     def first(self) -> dict[str, torch.Tensor]:
         """Return the weights that the round begins from."""
-        return {name: p.detach() for name, p in self._weights().items()}
+        return {name: self._first(name) for name in self.learning}
+
+    def _first(self, name: str) -> torch.Tensor:
+        return torch.from_numpy(np.array(self.handover.sent[name]))
 
     def _weights(self) -> dict[str, nn.Parameter]:
-        return {
-            name: nn.Parameter(torch.from_numpy(np.array(self.handover.sent[name])).to(self.device))
-            for name in self.learning
-        }
-
-    def _give(
-        self,
-        weights: Mapping[str, nn.Parameter],
-        first: Tensors,
-        gradient: torch.Tensor,
-    ) -> None:
-        """Set the gradients of a step; FedProx's proximal term comes after clipping and noise."""
-        start = 0
-        for name, p in weights.items():
-            own = gradient[start : start + p.numel()].reshape(p.shape)
-            start += p.numel()
-            p.grad = own.to(p.device, p.dtype)
-            if self.handover.proximal:
-                p.grad += self.handover.proximal * (p.detach() - first[name])
+        return {name: nn.Parameter(self._first(name)) for name in self.learning}
 
 
 def _array(parameter: nn.Parameter) -> NDArray[Any]:

@@ -1,10 +1,4 @@
-"""Rows of private data, read one by one; what cannot be read is no row, and stops nothing.
-
-Under a claim about one example a row that raises, is malformed or has another shape must not change
-what is computed of the others. So each row is read by itself and put into the form of a public
-example row (``like``); where that fails there is ``None``, and the public row stands in its place
-wherever shapes have to be filled.
-"""
+"""Rows of private data, read one by one in the form of a public row, and whose they are."""
 
 from __future__ import annotations
 
@@ -16,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.dpsgd.groups import MOST_ROWS, by_group
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.random import RandomSource
@@ -48,7 +41,7 @@ class Rows:
     like : sequence of array_like
         A public row: what features and target look like.
     strict : bool
-        Raise what a row raises: for public data.
+        The data is public: what a row raises is raised.
 
     Raises
     ------
@@ -59,44 +52,32 @@ class Rows:
     def __init__(self, data: Data, like: Sequence[Any], *, strict: bool = False) -> None:
         if not isinstance(like, (tuple, list)) or len(like) < 1:
             raise ValueError("like must be a public row, as (features, target)")
-        self._data, self._strict = data, strict
-        self._said = False
-        self.stand_in: Row = tuple(torch.as_tensor(part).detach().clone() for part in like)
+        self._data, self.strict = data, strict
+        self.like: Row = tuple(torch.as_tensor(part).detach().clone() for part in like)
 
-    def read(self, index: int) -> Row | None:
-        """Return a row, or None if it cannot be read in the form of the public one."""
-        try:
-            return self._formed(self._data[index])
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a row that exits is a row that fails
-            if self._strict:
-                raise
-            self._tell(index, error)
-            return None
+    def read(self, index: int) -> Row:
+        """Return a row.
 
-    def _formed(self, row: Any) -> Row:
-        if not isinstance(row, (tuple, list)) or len(row) != len(self.stand_in):
-            raise ValueError(f"a row must have {len(self.stand_in)} parts")
-        return tuple(_like(part, like) for part, like in zip(row, self.stand_in, strict=True))
-
-    def _tell(self, index: int, error: BaseException) -> None:
-        """Log the first row that fails: the log is the owner's."""
-        if not self._said:
-            self._said = True
-            text = "row %d cannot be read and counts as zero, as others like it do\n%s"
-            say(_log, logging.WARNING, text, index, cause_of(error))
+        Raises
+        ------
+        BaseException
+            Whatever the data raises, and ValueError for another form than the public row's.
+        """
+        row = self._data[index]
+        if not isinstance(row, (tuple, list)) or len(row) != len(self.like):
+            raise ValueError(f"a row must have {len(self.like)} parts")
+        return tuple(_like(part, like) for part, like in zip(row, self.like, strict=True))
 
 
 def _like(part: Any, like: torch.Tensor) -> torch.Tensor:
     found = torch.as_tensor(part).detach().as_subclass(torch.Tensor)
     if found.shape != like.shape:
         raise ValueError(f"expected shape {tuple(like.shape)}, found {tuple(found.shape)}")
-    if found.layout != like.layout:  # as a sparse one: it would not lie beside the others
+    if found.layout != like.layout:
         raise ValueError(f"expected {like.layout}, found {found.layout}")
     if found.is_complex() or (found.is_floating_point() and not like.is_floating_point()):
         raise ValueError(f"expected {like.dtype}, found {found.dtype}")
-    return found.to(like.device, like.dtype, copy=True)
+    return found.to("cpu", like.dtype)
 
 
 class Examples:
@@ -112,8 +93,7 @@ class Examples:
     max_rows : int
         Rows of an example that count in a step; in [1, 1,000].
     at_least : int
-        n, by the owner's policy. Where fewer are found, the others are examples without a row, so
-        that how many there are to draw from does not tell that one has lost its rows.
+        n, by the owner's policy. Where fewer are found, the others are examples without a row.
 
     Raises
     ------

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("opacus")
 pytest.importorskip("dp_accounting")
 
 from flower_ldp.accounting.ledger import Ledger

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("sklearn")
-pytest.importorskip("opacus")
+pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
 from flower_ldp.accounting.ledger import Ledger

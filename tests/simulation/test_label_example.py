@@ -183,3 +183,12 @@ def test_a_wrong_argument_is_a_clear_error(arguments: list[str], complaint: str)
     done = script(EXAMPLE / "run.py", *arguments)
     assert done.code == 2
     assert complaint in done.text
+
+
+def test_the_baseline_says_its_noise_and_its_accuracy() -> None:
+    pytest.importorskip("opacus")
+    done = script(EXAMPLE / "dpsgd_baseline.py", "--epochs", "2")
+    assert "noise multiplier 4.50" in done.output, done.output
+    assert "12 steps" in done.output
+    assert "delta 1e-05 per example" in done.output
+    assert "of 360 images" in done.output

@@ -177,7 +177,7 @@ LABELS = {
         Why("for experiments that compare with central privacy"),
         "label_dp.md",
     ),
-    "dpsgd": Row(BY_PLAN, IN_APP, ("dpsgd", "dpsgd-release"), "dpsgd", "dpsgd.yaml", "dpsgd.md"),
+    "dpsgd": Row(BY_PLAN, IN_APP, ("dpsgd-release",), "dpsgd", "dpsgd.yaml", "dpsgd_release.md"),
 }
 SPLIT_LEARNING = {
     "embedding_dp": Row(

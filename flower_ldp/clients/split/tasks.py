@@ -5,8 +5,8 @@ nothing of the records. What is done then is the app's: nothing of how it went l
 that a message asks for is reached whether it went well or not, since it is public where the party
 stands (:func:`step_asked`).
 
-Embeddings are about single records. Where the bottom fails for a block, it is asked for each record
-by itself, so that what leaves for one does not depend on another.
+Embeddings are about single records, so the bottom is asked for each record by itself: in a block, a
+kernel's last bits for one record depend on where it stands among the others.
 """
 
 from __future__ import annotations
@@ -138,41 +138,31 @@ def embed(party: Party, block: Block) -> RecordDict:
     Raises
     ------
     IncompleteError
-        If the bottom fails for the block as a whole; it holds what it did for single records.
+        If the bottom fails for a record; it holds what it did for the others.
     """
-    table, rows, width = block.table, block.rows, block.proposal.mechanism.width
-    try:
-        found = np.asarray(party.embed(table, rows))
-        if not _is_embedding(found, (len(rows), width)):
-            raise ReleaseError(
-                f"expected {len(rows)} embeddings of {width} numbers, found {found.dtype} "
-                f"{found.shape}"
-            )
-        return _embeddings(found)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        cause = cause_of(error)
-    alone = [_alone(party, table, row, width) for row in rows]
-    raise IncompleteError(cause, _embeddings(np.array(alone).reshape(len(rows), width)))
+    width = block.proposal.mechanism.width
+    found = np.full((len(block.rows), width), np.nan)
+    failed, cause = 0, ""
+    for place, row in enumerate(block.rows):
+        try:
+            found[place] = _alone(party, block.table, row, width)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            failed, cause = failed + 1, cause or cause_of(error)
+    if failed:
+        text = f"{failed} of {len(found)} records have no embedding; the first:\n{cause}"
+        raise IncompleteError(text, _embeddings(found))
+    return _embeddings(found)
 
 
-def _alone(party: Party, table: str, row: np.int64, width: int) -> NDArray[np.float64]:
-    """Return the embedding of one record; NaN if there is none."""
-    try:
-        found = np.asarray(party.embed(table, np.array([row])))
-        if _is_embedding(found, (1, width)):
-            return np.asarray(found[0], dtype=np.float64)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        text = "a record has no embedding: %s"
-        say(_log, logging.WARNING, text, type(error).__name__[:100])
-    return np.full(width, np.nan)
-
-
-def _is_embedding(found: NDArray[Any], shape: tuple[int, int]) -> bool:
-    return found.dtype.kind in "biuf" and found.shape == shape
+def _alone(party: Party, table: str, row: np.int64, width: int) -> NDArray[Any]:
+    found = np.asarray(party.embed(table, np.array([row])))
+    if found.dtype.kind not in "biuf" or found.shape != (1, width):
+        raise ReleaseError(
+            f"expected an embedding of {width} numbers, found {found.dtype} {found.shape}"
+        )
+    return np.asarray(found[0])
 
 
 def _embeddings(found: NDArray[Any]) -> RecordDict:

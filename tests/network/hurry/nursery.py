@@ -55,7 +55,6 @@ LOADED = (
     "flower_ldp.node.command",
     "flower_ldp.strategies",
     # and what the tests' own processes load besides
-    "opacus",
     "scipy.stats",
 )
 #: What is added to the first one's address to get that of the second, which has loaded the tests.

@@ -13,7 +13,7 @@ from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import RandomSource
 from tests.extras import extra
 
-pytest.importorskip("opacus")
+pytest.importorskip("torch")
 release = extra("flower_ldp.audit_paths.dpsgd_release")
 
 SOURCE = RandomSource.seeded(1)

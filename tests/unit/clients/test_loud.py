@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,18 +145,17 @@ def test_fewer_rows_than_asked_for_are_no_failure_of_the_app(name: str, site: Co
     assert len(payload(found)) == kind.length
 
 
-def nan_in_two(found: np.ndarray) -> np.ndarray:
-    found[[3, 7]] = np.nan
-    return found
-
-
 def test_a_bottom_that_gives_nan_is_loud_in_a_simulation_alone(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    embed = TorchParty.embed
-    monkeypatch.setattr(
-        TorchParty, "embed", lambda self, table, rows: nan_in_two(embed(self, table, rows).copy())
-    )
+    embed, asked = TorchParty.embed, list[str]()
+
+    def nan_in_two(self: TorchParty, table: str, rows: Any) -> Any:
+        asked.append(table)
+        found = embed(self, table, rows)
+        return np.full_like(found, np.nan) if len(asked) <= 2 else found
+
+    monkeypatch.setattr(TorchParty, "embed", nan_in_two)
     with caplog.at_level(logging.ERROR, logger="flower_ldp"):
         reply = world.ask(FORWARD, forward(""))
     assert reply.error.reason == "ldp:failed"

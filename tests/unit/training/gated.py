@@ -16,6 +16,8 @@ from torch import nn
 from flower_ldp.accounting.ledger import Entry, Ledger
 from flower_ldp.clients import DPSGDRelease, LdpMod
 from flower_ldp.training import private_training
+from flower_ldp.training.gradients import RowModel
+from flower_ldp.training.rows import Rows
 from tests.messages import context, message, record
 
 #: Enough noise for (8, 1e-2) in 2 rounds of 3 steps at full rate.
@@ -115,6 +117,21 @@ class Site:
     def counts(self) -> dict[Any, int]:
         with Ledger.open(self.folder / "ledger.sqlite", read_only=True) as ledger:
             return ledger.counts("ward")
+
+
+def row_model(
+    model: nn.Module, loss: Any, data: Any, like: Any, *, fixed: Any = None, learns: bool = True
+) -> RowModel:
+    """Return a model that is computed row by row, of all its parameters' gradients."""
+    learning = [name for name, p in model.named_parameters() if p.requires_grad and learns]
+    return RowModel(model, loss, Rows(data, like), fixed or {}, learning)
+
+
+def found_of(asked: RowModel, at: Any, *rows: int) -> list[torch.Tensor | None]:
+    """Return what each of these rows gives, one after the other."""
+    with asked.passes() as passes:
+        found = (asked.row(passes, at, row) for row in rows)
+        return [None if one is None else one.clone() for one in found]
 
 
 def weights(reply: Message) -> np.ndarray[Any, Any]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("opacus")
 pytest.importorskip("scipy")
 
 from flower_ldp.accounting.ledger import Ledger

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("opacus")
 pytest.importorskip("scipy")
 
 import numpy as np
@@ -24,8 +23,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import AccuracyRelease, LdpMod
 from flower_ldp.mechanisms import ExampleMean
 from flower_ldp.simulation import run_in_process
-from flower_ldp.training import accuracy, private_accuracy
-from flower_ldp.training.rowwise import RowWise
+from flower_ldp.training import private_accuracy
 from tests.messages import message, record
 from tests.unit.training.gated import Site
 
@@ -119,40 +117,17 @@ def test_a_row_that_fails_is_wrong_and_changes_nothing_else(tmp_path: Path, bad:
 
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("groups", [[*"abcde"], ["a", "b", "", "d", "e"]])
-def test_who_has_lost_all_rows_changes_no_shape(
-    tmp_path: Path, groups: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shapes: list[int] = []
-    matrix = RowWise.matrix
-
-    def watched(self: RowWise, state: Any, rows: Any, *, side_by_side: bool) -> torch.Tensor:
-        shapes.append(len(rows))
-        return matrix(self, state, rows, side_by_side=side_by_side)
-
-    monkeypatch.setattr(RowWise, "matrix", watched)
+def test_who_has_lost_all_rows_is_wrong(tmp_path: Path, groups: Any) -> None:
     ward = Ward(tmp_path, example="patient")
     ward.arguments = {"groups": groups, "max_rows": 2}
     assert ward.share() == pytest.approx(0.6 if "" in groups else 0.8)
-    assert shapes == [10]
 
 
 @pytest.mark.usefixtures("silent")
-def test_few_patients_of_many_rows_are_held_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shapes: list[int] = []
-    matrix = RowWise.matrix
-
-    def watched(self: RowWise, state: Any, rows: Any, *, side_by_side: bool) -> torch.Tensor:
-        shapes.append(len(rows))
-        return matrix(self, state, rows, side_by_side=side_by_side)
-
-    monkeypatch.setattr(RowWise, "matrix", watched)
-    monkeypatch.setattr(accuracy, "_MANY", 4)
-    ward = Ward(tmp_path, example="patient")
-    ward.arguments = {"groups": [0, 1, 2, 3, 3], "max_rows": 2}
-    assert ward.share() == pytest.approx(3.5 / 5)
-    assert shapes == [4, 4]
+def test_workers_count_the_same(tmp_path: Path) -> None:
+    ward = Ward(tmp_path)
+    ward.arguments = {"workers": 2}
+    assert ward.share() == 0.8
 
 
 @pytest.mark.usefixtures("silent")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("opacus")
 pytest.importorskip("scipy")
 
 from flwr.app import Context, Message

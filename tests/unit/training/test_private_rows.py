@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("opacus")
 pytest.importorskip("scipy")
 
 import numpy as np
@@ -21,10 +20,17 @@ from torch import nn
 from flower_ldp.clients.dpsgd.groups import MOST_ROWS, by_group
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.training import private
-from flower_ldp.training.gradients import ClippedSums, RowModel
+from flower_ldp.training.gradients import StepSum
 from flower_ldp.training.rows import Examples, taking_part
-from flower_ldp.training.rowwise import RowWise
-from tests.unit.training.gated import LIKE, ROWS, Site, squares, weights
+from tests.unit.training.gated import (
+    LIKE,
+    ROWS,
+    Site,
+    found_of,
+    row_model,
+    squares,
+    weights,
+)
 from tests.unit.training.test_private_training import expected
 
 #: The grid of sums.
@@ -104,7 +110,7 @@ def test_a_row_that_fails_counts_as_zero_and_no_other_does(tmp_path: Path, name:
 
 
 class ByHand(nn.Module):
-    """A model that cannot be computed side by side, and raises for some rows."""
+    """A model that raises for some rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,41 +122,37 @@ class ByHand(nn.Module):
         return x @ self.weight.T + self.bias
 
 
-def test_a_model_that_raises_for_a_row_is_asked_row_by_row(tmp_path: Path) -> None:
+def test_a_row_for_which_the_model_raises_counts_as_zero(tmp_path: Path) -> None:
     found = weights(Site(tmp_path, arguments={"model": ByHand}).ask())
     assert found == pytest.approx(expected([[r] for i, r in enumerate(ROWS) if i != 3]), rel=1e-5)
+
+
+def total(model: nn.Module, loss: Any, like: Any, clip: float, rows: list[Any]) -> torch.Tensor:
+    """Return the sum of these rows' clipped gradients; None is a row that cannot be read."""
+    step = StepSum(row_model(model, loss, rows, like), clip, UNIT)
+    at = {name: p.detach() for name, p in model.named_parameters()}
+    return step(at, [[row] for row in range(len(rows))])
 
 
 @pytest.mark.parametrize("target", [3, 99, -1])
 def test_a_label_that_is_none_fails_for_its_row_alone(target: int) -> None:
     model, like = nn.Linear(2, 3), (torch.zeros(2), torch.tensor(0))
-    sums = ClippedSums(
-        RowModel(model, nn.functional.cross_entropy, {}, like).gradients, 1.0, UNIT, 1
-    )
-    at = {name: p.detach() for name, p in model.named_parameters()}
-    good = [(torch.tensor([1.0, i]), torch.tensor(i)) for i in range(3)]
+    good: list[Any] = [(torch.tensor([1.0, i]), torch.tensor(i)) for i in range(3)]
     bad = (torch.ones(2), torch.tensor(target))
-    assert sums.gradients.side_by_side(at)
-
-    def total(*rows: Any) -> torch.Tensor:
-        return sums.total(at, [lambda r=r: [r] for r in rows], side_by_side=True)
-
-    assert total(*good, bad).equal(total(*good, None))
-    assert (total(*good, bad) - total(*good)).abs().max() * UNIT < 1e-6
+    found = [
+        total(model, nn.functional.cross_entropy, like, 1.0, [*good, *more])
+        for more in ([bad], [None], [])
+    ]
+    assert found[0].equal(found[1])
+    assert found[0].equal(found[2])
 
 
 def test_one_example_moves_a_sum_by_twice_the_clip_at_most() -> None:
-    like = (torch.zeros(2), torch.zeros(1))
     model = nn.Linear(2, 1)
-    sums = ClippedSums(RowModel(model, squares, {}, like).gradients, 0.5, UNIT, 1)
-    at = {name: p.detach() for name, p in model.named_parameters()}
     extremes = [
         (torch.tensor([s * 1e6, 1e6]), torch.tensor([t])) for s in (-1, 1) for t in (-9.0, 9.0)
     ]
-    totals = [
-        sums.total(at, [lambda r=r: [r] for r in [*ROWS, one]], side_by_side=True)
-        for one in [*extremes, None]
-    ]
+    totals = [total(model, squares, LIKE, 0.5, [*ROWS, one]) for one in [*extremes, None]]
     moved = [float((a - b).double().norm()) * UNIT for a in totals for b in totals]
     assert max(moved) <= 2 * 0.5 * (1 + 1e-9)
     far = max(float((a - totals[-1]).double().norm()) for a in totals)
@@ -158,16 +160,23 @@ def test_one_example_moves_a_sum_by_twice_the_clip_at_most() -> None:
 
 
 def test_what_one_example_adds_changes_no_bit_of_what_the_others_do() -> None:
-    asked = RowModel(nn.Linear(2, 1), squares, {}, LIKE)
-    sums = ClippedSums(asked.gradients, 0.5, UNIT, 1)
-    at = {name: p.detach() for name, p in asked.model.named_parameters()}
-
-    def total(rows: list[Any]) -> torch.Tensor:
-        return sums.total(at, [lambda r=r: [r] for r in rows], side_by_side=True)
-
-    nobody = [None] * len(ROWS)
+    model = nn.Linear(2, 1)
     for one in [*ROWS, (torch.tensor([1e6, -1e6]), torch.tensor([9.0]))]:
-        assert total([*ROWS, one]).equal(total([*ROWS, None]) + total([*nobody, one]))
+        alone, others, both = (
+            total(model, squares, LIKE, 0.5, rows) for rows in ([one], ROWS, [*ROWS, one])
+        )
+        assert both.equal(others + alone)
+
+
+def test_an_examples_rows_are_added_up_in_double_precision_in_their_order() -> None:
+    """By a plain sum, also of rows of which single precision would keep nothing."""
+    rows = [(torch.tensor([x, 1.0]), torch.tensor([0.0])) for x in (1e4, 1e-3, -3.0)]
+    model = nn.Linear(2, 1)
+    at = {name: p.detach() for name, p in model.named_parameters()}
+    asked = row_model(model, squares, rows, LIKE)
+    found = StepSum(asked, 1e9, UNIT)(at, [[0, 1, 2]])
+    parts = [one.double() for one in found_of(asked, at, 0, 1, 2) if one is not None]
+    assert found.equal(((parts[0] + parts[1] + parts[2]) * (1 / UNIT)).round().to(torch.int64))
 
 
 # Patients.
@@ -298,7 +307,7 @@ def test_examples_of_rows_take_each_row_once() -> None:
 
 @pytest.mark.parametrize("rows", [0, -1, True, 2.0, "4", MOST_ROWS + 1, 10**18])
 def test_rows_of_an_example_are_so_many_at_most(rows: Any) -> None:
-    """Every example fills as many places: without a bound a typing mistake is all the memory."""
+    """Without a bound a typing mistake is all of the time."""
     with pytest.raises(ValueError, match=r"max_rows must be an integer in \[1, 1,000\], got"):
         Examples(5, [1, 2], rows)
     assert Examples(5, [1, 2], MOST_ROWS).max_rows == 1_000
@@ -363,21 +372,15 @@ class Looked(nn.Module):
 def test_a_sparse_gradient_is_the_dense_one() -> None:
     at = {"rows.weight": torch.arange(4.0)[:, None]}
     row = (torch.tensor([1.0, 3.0]), torch.zeros(1))
-    found = []
     for sparse in (True, False):
-        model = RowModel(Looked(sparse), squares, {}, LIKE)
-        model.check_gradient(at)
-        side_by_side = model.gradients.side_by_side(at)
-        found.append(model.gradients.matrix(at, [row, None], side_by_side=side_by_side).tolist())
-    assert found[0] == found[1] == [[0.0, 8.0, 0.0, 8.0], [0.0] * 4]
+        asked = row_model(Looked(sparse), squares, [row], LIKE)
+        asked.check(at)
+        (found,) = found_of(asked, at, 0)
+        assert found is not None
+        assert found.tolist() == [0.0, 8.0, 0.0, 8.0]
 
 
-@pytest.mark.parametrize("side_by_side", [True, False])
-def test_gradients_are_there_whatever_the_app_told_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side_by_side: bool
-) -> None:
-    monkeypatch.setattr(RowWise, "side_by_side", lambda self, weights: side_by_side)
-
+def test_gradients_are_there_whatever_the_app_told_torch(tmp_path: Path) -> None:
     def without_gradients(sent: Message, given: Context) -> Message:
         with torch.no_grad():
             return Site.train(site, sent, given)
@@ -392,7 +395,7 @@ def test_a_loss_without_a_gradient_is_refused(
     detached = {"loss": lambda output, target: squares(output.detach(), target)}
     site = Site(tmp_path, mode="simulation", arguments=detached)
     assert site.ask().error.reason == "ldp:failed"
-    assert "no gradient on the public row" in caplog.text
+    assert "fails on the public row" in caplog.text
 
 
 def arrays(model: nn.Module) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("opacus")
 pytest.importorskip("scipy")
 
 import torch
@@ -18,10 +18,8 @@ from torch import nn
 
 from flower_ldp.clients.dpsgd.groups import by_group
 from flower_ldp.training import private
-from flower_ldp.training.gradients import ClippedSums, RowModel
-from flower_ldp.training.rows import Row
-from flower_ldp.training.rowwise import RowWise, Tensors
-from tests.unit.training.gated import ROWS, Site, squares
+from flower_ldp.training.gradients import StepSum
+from tests.unit.training.gated import ROWS, Site, found_of, row_model, squares, weights
 
 WORD = (torch.tensor(0), torch.zeros(1))
 
@@ -90,23 +88,20 @@ def test_a_buffer_outside_of_the_state_is_refused_too() -> None:
     model = Hidden()
     like = (torch.ones(2), torch.zeros(1))
     with pytest.raises(ValueError, match="seen"):
-        RowModel(model, squares, {}, like).check(parameters(model))
+        row_model(model, squares, [], like).check(parameters(model))
 
 
 def test_a_buffer_outside_of_the_state_is_every_rows_own() -> None:
     """The public row does not change it, a private one does: what comes next is the same."""
     model = Hidden()
-    like = (torch.zeros(2), torch.zeros(1))
-    asked = RowModel(model, squares, {}, like)
+    one, other = (torch.full((2,), 9.0), torch.ones(1)), (torch.ones(2), torch.ones(1))
+    asked = row_model(model, squares, [one, other], (torch.zeros(2), torch.zeros(1)))
     given = parameters(model)
     asked.check(given)
-    side_by_side = asked.gradients.side_by_side(given)
-    other = (torch.ones(2), torch.ones(1))
-    found = [
-        asked.gradients.matrix(given, [first, other], side_by_side=side_by_side)[1]
-        for first in (other, (torch.full((2,), 9.0), torch.ones(1)))
-    ]
-    assert found[0].tolist() == found[1].tolist()
+    after = [found_of(asked, given, first, 1)[1] for first in (0, 1)]
+    assert after[0] is not None
+    assert after[1] is not None
+    assert after[0].tolist() == after[1].tolist()
 
 
 class Counts(nn.Module):
@@ -128,12 +123,12 @@ def test_an_evaluation_keeps_no_state_either() -> None:
     model = Counts()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     row = (torch.ones(2), torch.zeros(1))
-    asked = RowModel(model, squares, {}, row)
+    asked = row_model(model, squares, [row, row], row, learns=False)
     with pytest.raises(ValueError, match="passes"):
         asked.check(state)
-    assert state["passes"].tolist() == [0.0]
-    asked.values.matrix(state, [row, row], side_by_side=False)
-    assert state["passes"].tolist() == [0.0]
+    first, second = found_of(asked, state, 0, 1)
+    assert first == second
+    assert state["passes"].tolist() == model.passes.tolist() == [0.0]
 
 
 class Dropping(nn.Module):
@@ -174,35 +169,147 @@ def inverse(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return torch.linalg.inv(output.reshape(1, 1)).sum() + target.sum()
 
 
-@pytest.mark.parametrize("bad", [None, (torch.ones(2), torch.zeros(1))])
-@pytest.mark.parametrize("side_by_side", [True, False])
-def test_where_the_public_row_has_no_gradient_no_row_has(
-    side_by_side: bool, bad: Row | None
-) -> None:
-    """It stands for rows that fail: so it must not decide for the others whether they count."""
-    model = nn.Linear(2, 1)
-    asked = RowModel(model, inverse, {}, (torch.zeros(2), torch.zeros(1)))
-    sums = ClippedSums(asked.gradients, 1.0, 2.0**-40, 1)
+def test_where_the_public_row_fails_other_rows_count_all_the_same() -> None:
+    row = (torch.ones(2), torch.zeros(1))
+    asked = row_model(nn.Linear(2, 1), inverse, [row], (torch.zeros(2), torch.zeros(1)))
+    step = StepSum(asked, 1.0, 2.0**-40)
     given = {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}
-    rows = [(torch.ones(2), torch.zeros(1)), bad]
-    reads = [lambda row=row: [row] for row in rows]  # type: ignore[misc]
-    assert not sums.total(given, reads, side_by_side=side_by_side).any()
-    given["bias"] += 1.0
-    assert sums.total(given, reads, side_by_side=side_by_side).any()
+    assert step(given, [[0]]).any()
 
 
-def test_rows_that_fail_only_together_fail_nobody() -> None:
-    public = (torch.zeros(1),)
+class Centred(nn.Module):
+    """Keeps a running centre of the rows, where a pass does not put it back."""
 
-    def batch(_: Tensors, rows: list[Row]) -> torch.Tensor:
-        if len(rows) > 1:
-            raise SystemExit(3)
-        return torch.stack([part for (part,) in rows]).double()
+    def __init__(self, kept: Callable[[Centred, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.out, self.kept = nn.Linear(2, 1), kept
+        self.centre, self.inside = torch.zeros(2), {"centre": torch.zeros(2)}
 
-    found = RowWise(batch, lambda _, row: row[0].double(), public).matrix(
-        {}, [(torch.ones(1),), None, (torch.full((1,), 2.0),)], side_by_side=True
-    )
-    assert found.tolist() == [[1.0], [0.0], [2.0]]
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(x - self.kept(self, x))  # type: ignore[no-any-return]
+
+
+def rebound(model: Centred, x: torch.Tensor) -> torch.Tensor:
+    model.centre = 0.9 * model.centre + 0.1 * x[0].detach()
+    return model.centre
+
+
+def inside(model: Centred, x: torch.Tensor) -> torch.Tensor:
+    model.inside["centre"] = 0.9 * model.inside["centre"] + 0.1 * x[0].detach()
+    return model.inside["centre"]
+
+
+def test_an_attribute_that_a_pass_binds_anew_is_as_it_was(tmp_path: Path) -> None:
+    row = (torch.ones(2), torch.ones(1))
+    model = Centred(rebound)
+    asked = row_model(model, squares, [row, row], (torch.zeros(2), torch.zeros(1)))
+    first, second = found_of(asked, parameters(model), 0, 1)
+    assert first is not None
+    assert first.tolist() == second.tolist()  # type: ignore[union-attr]
+    assert not model.centre.any()
+
+
+def test_what_is_kept_of_rows_elsewhere_ends_the_plan(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = {"out.weight": torch.ones(1, 2).numpy(), "out.bias": torch.zeros(1).numpy()}
+    site = Site(tmp_path, arguments={"model": lambda: Centred(inside)})
+    assert not site.ask(arrays=sent).has_error()
+    assert "keep something of a row" in caplog.text
+    assert site.ask("m-2", arrays=sent).error.reason == "ldp:refused:budget"
+
+
+def leak_gradients() -> None:
+    torch.set_grad_enabled(False)
+
+
+def leak_dtype() -> None:
+    torch.set_default_dtype(torch.float64)
+
+
+def leak_autocast() -> None:
+    torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
+
+
+def leak_denormals() -> None:
+    torch.set_flush_denormal(True)
+
+
+def leak_threads() -> None:
+    torch.set_num_threads(2)
+
+
+@pytest.mark.parametrize(
+    "leak", [leak_gradients, leak_dtype, leak_autocast, leak_denormals, leak_threads]
+)
+def test_what_a_row_tells_torch_is_not_told_to_the_next(
+    tmp_path: Path, leak: Callable[[], None]
+) -> None:
+    """Not even to the app, once its training is over."""
+
+    class Leaking(Sequence[Any]):
+        def __len__(self) -> int:
+            return len(ROWS)
+
+        def __getitem__(self, index: Any) -> Any:
+            if index == 1:
+                if leaks:
+                    leak()
+                raise OSError("no such scan")
+            return ROWS[index]
+
+    def settings() -> tuple[Any, ...]:
+        tiny = torch.tensor(1e-310, dtype=torch.float64) * 0.5
+        return (
+            torch.is_grad_enabled(),
+            torch.get_default_dtype(),
+            torch.is_autocast_enabled("cpu"),
+            tiny.item(),
+            torch.get_num_threads(),
+        )
+
+    found, before = [], settings()
+    for leaks in (False, True):
+        folder = tmp_path / str(leaks)
+        folder.mkdir()
+        found.append(weights(Site(folder, arguments={"data": Leaking()}).ask()).tolist())
+        assert settings() == before
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_add_up_to_the_same_sum(tmp_path: Path, workers: int) -> None:
+    found = []
+    for number in (1, workers):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        arguments = {"workers": number, "loss": lambda output, target: squares(output, target)}
+        found.append(weights(Site(folder, arguments=arguments).ask()).tolist())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, 1.5, "2", 10**9])
+def test_workers_are_so_many(tmp_path: Path, workers: Any, caplog: Any) -> None:
+    site = Site(tmp_path, mode="simulation", arguments={"workers": workers})
+    assert site.ask().error.reason == "ldp:failed"
+    assert "workers must be an integer in [1, 1,024], got" in caplog.text
+
+
+def test_a_worker_that_dies_fails_the_training_as_a_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Deadly(Sequence[Any]):
+        def __len__(self) -> int:
+            return len(ROWS)
+
+        def __getitem__(self, index: Any) -> Any:
+            if index == 1:
+                os._exit(1)
+            return ROWS[index]
+
+    site = Site(tmp_path, arguments={"workers": 2, "data": Deadly()})
+    assert not site.ask().has_error()
+    assert "the plan of private training ends" in caplog.text
 
 
 class Halving(nn.Linear):
@@ -242,24 +349,3 @@ class Labels(Sequence[str]):
 def test_a_group_that_cannot_be_read_is_none(error: BaseException) -> None:
     found = by_group(Labels(error), len(ROWS))
     assert [one.tolist() for one in found] == [[0], [1], [2], [4], [5], [6], [7]]
-
-
-def test_who_has_lost_all_rows_changes_no_shape(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Floating-point kernels may round the others' gradients otherwise in another shape."""
-    shapes: list[int] = []
-    matrix = RowWise.matrix
-
-    def watched(self: RowWise, weights: Tensors, rows: Any, *, side_by_side: bool) -> torch.Tensor:
-        shapes.append(len(rows))
-        return matrix(self, weights, rows, side_by_side=side_by_side)
-
-    monkeypatch.setattr(RowWise, "matrix", watched)
-    for last in ("seven", ""):
-        folder = tmp_path / f"with {last}"
-        folder.mkdir()
-        groups = [*"abcdefg", last]
-        site = Site(folder, example="patient", arguments={"groups": groups, "max_rows": 2})
-        assert not site.ask().has_error()
-    assert shapes == [16] * 6

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("opacus")
 pytest.importorskip("scipy")
 
 import numpy as np
@@ -25,7 +24,7 @@ from torch import nn
 from flower_ldp.accounting.dpsgd import SampledGaussian
 from flower_ldp.clients import DPSGDRelease, LdpMod, Rehearsal
 from flower_ldp.mechanisms import TrainingPlan
-from flower_ldp.training import gradients, private
+from flower_ldp.training import private
 from flower_ldp.wire.training_plan import plan_fields
 from tests.messages import message, record, wait_for_counts
 from tests.unit.training.gated import (
@@ -340,12 +339,6 @@ def test_a_delta_of_one_over_n_is_refused(tmp_path: Path) -> None:
 def test_the_proximal_term_is_added_after_clipping_and_noise(site: Site) -> None:
     found = weights(site.ask(config={"proximal-mu": 2.0}))
     assert found == pytest.approx(expected([[row] for row in ROWS], mu=2.0), rel=1e-5)
-
-
-def test_rows_are_computed_side_by_side() -> None:
-    made = gradients.RowModel(linear(), squares, {}, LIKE).gradients
-    weights = {name: p.detach() for name, p in linear().named_parameters()}
-    assert made.side_by_side(weights)
 
 
 # What a strategy wants beyond a model, and what a rehearsal tells.

@@ -1,0 +1,180 @@
+"""Passes of a model that leave nothing behind for the next one.
+
+A pass reads one row and computes a model on it. Before each pass everything that an earlier pass
+could have changed is set anew:
+
+- parameters and buffers are copies in freshly allocated memory, and the attributes of the model's
+  modules are bound as they were;
+- torch computes with one thread, with gradients, without autocast, with denormal numbers, in the
+  default dtype of the app. Functions of TorchScript and ``torch.compile`` run without their
+  optimizers, whose results change from call to call;
+- the generators of torch, numpy and ``random`` are seeded with fresh entropy of the operating
+  system, which is told to nobody.
+
+All of it is put back in the end. What an app keeps elsewhere, in closures or inside the objects
+that its attributes name, is not: see docs/dpsgd_release.md.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from threading import Lock
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+Tensors = Mapping[str, torch.Tensor]
+_NO_TENSORS: Tensors = MappingProxyType({})
+_ENTROPY_BYTES = 16
+#: Of what is not the model's.
+_NO_NAME = "."
+#: What ``np.random.seed`` and the functions beside it are of: the generator that apps may use.
+_numpy = np.random.mtrand._rand
+
+
+def _flushes_denormals() -> bool:
+    return not bool(torch.tensor(1e-310, dtype=torch.float64) * 0.5)
+
+
+#: Of this thread: how a setting is read and written, and its value in a pass.
+_OF_THREAD: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
+    (torch.is_grad_enabled, torch.set_grad_enabled, True),
+    (
+        lambda: torch.is_autocast_enabled("cpu"),
+        lambda on: torch.set_autocast_enabled("cpu", on),
+        False,
+    ),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False),
+    (_flushes_denormals, torch.set_flush_denormal, False),
+)
+
+
+class _OfProcess:
+    """What all passes of the process share: set by the first, put back by the last."""
+
+    def __init__(self) -> None:
+        self.forked()
+        self.dtype = torch.get_default_dtype()
+
+    def forked(self) -> None:
+        """Begin anew: another thread may have held the lock while this process was forked."""
+        self._lock, self._users = Lock(), 0
+        self._found: tuple[Any, ...] = ()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self.dtype = torch.get_default_dtype()
+                generators = torch.get_rng_state(), _numpy.get_state(), random.getstate()
+                self._found = torch.get_num_threads(), *generators
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                threads, of_torch, of_numpy, of_python = self._found
+                torch.set_num_threads(threads)
+                torch.set_default_dtype(self.dtype)
+                torch.set_rng_state(of_torch)
+                _numpy.set_state(of_numpy)
+                random.setstate(of_python)
+
+
+_process = _OfProcess()
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_process.forked)
+
+
+class IsolatedPasses:
+    """A context in which a model is computed on one row at a time.
+
+    Parameters
+    ----------
+    model : Module
+        Its parameters, buffers and attributes are as they were when the context ends.
+    *others : object
+        Modules among these, such as a loss, are set anew with it.
+    """
+
+    def __init__(self, model: nn.Module, *others: object) -> None:
+        self._model = model
+        self._others = [other for other in others if isinstance(other, nn.Module)]
+
+    def __enter__(self) -> IsolatedPasses:
+        # Names are of the model's own; a loss may hold the model, or share its weights.
+        modules = {module: name for name, module in self._model.named_modules()}
+        parameters = {p: name for name, p in self._model.named_parameters()}
+        for other in self._others:
+            modules |= dict.fromkeys(set(other.modules()) - modules.keys(), _NO_NAME)
+            parameters |= dict.fromkeys(set(other.parameters()) - parameters.keys(), _NO_NAME)
+        self._attributes = [(name, vars(one), dict(vars(one))) for one, name in modules.items()]
+        self._parameters = [(name, p, p.data, p.requires_grad) for p, name in parameters.items()]
+        self._found = [read() for read, _, _ in _OF_THREAD]
+        self._contexts = ExitStack()
+        self._contexts.enter_context(_process)
+        self._contexts.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
+        if "torch._dynamo" in sys.modules:  # else nothing was compiled, and importing it is slow
+            self._contexts.enter_context(torch.compiler.set_stance("force_eager"))
+        return self
+
+    def begin(self, tensors: Tensors = _NO_TENSORS, entropy: bytes | None = None) -> None:
+        """Set everything anew for a pass.
+
+        Parameters
+        ----------
+        tensors : mapping of str to Tensor
+            Parameters and buffers of the model by name. The others are as they were.
+        entropy : bytes, optional
+            In place of fresh one, for the **public** row alone: masks that are known for a row,
+            or are made of its index, would break the claim.
+        """
+        for _, write, value in _OF_THREAD:
+            write(value)
+        torch.set_num_threads(1)
+        torch.set_default_dtype(_process.dtype)
+        seed = os.urandom(_ENTROPY_BYTES) if entropy is None else entropy
+        torch.default_generator.manual_seed(int.from_bytes(seed[:8], "little"))
+        _numpy.seed(np.frombuffer(seed, np.uint32))
+        random.seed(seed)
+        self._set_model(tensors, copied=True)
+
+    def _set_model(self, tensors: Tensors, *, copied: bool) -> None:
+        for prefix, attributes, kept in self._attributes:
+            attributes.clear()
+            attributes.update(kept)
+            if not copied:
+                continue
+            # Of its own, so that what a pass registers is gone after it.
+            for kind in ("_parameters", "_modules"):
+                attributes[kind] = dict(kept[kind])
+            start = f"{prefix}." if prefix else ""
+            attributes["_buffers"] = {
+                leaf: None if value is None else tensors.get(start + leaf, value).detach().clone()
+                for leaf, value in kept["_buffers"].items()
+            }
+        for name, parameter, data, learns in self._parameters:
+            parameter.data = tensors.get(name, data).clone() if copied else data
+            parameter.requires_grad_(learns)
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._set_model(_NO_TENSORS, copied=False)
+        finally:
+            self._contexts.close()
+            for setting, found in zip(_OF_THREAD, self._found, strict=True):
+                setting[1](found)
+
+
+def alone(value: torch.Tensor) -> torch.Tensor:
+    """Return a batch of one: a tensor without a batch axis, copied into memory of its own."""
+    batch = torch.empty((1, *value.shape), dtype=value.dtype)
+    batch[0] = value
+    return batch
