@@ -7,7 +7,6 @@ facts alone, to the last bit: no other row shares a batch, a kernel's tile or a 
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -54,8 +53,8 @@ class RowModel:
     Raises
     ------
     ValueError
-        If the model is not on the CPU, is of TorchScript or has a BatchNorm that uses a batch's
-        statistics.
+        If the model is not on the CPU, is of TorchScript, has a BatchNorm that uses a batch's
+        statistics, or learns parameters of several dtypes.
     """
 
     def __init__(
@@ -77,10 +76,11 @@ class RowModel:
         self._model, self._measure, self._rows, self._fixed = model, measure, rows, fixed
         self._learns = dict(model.named_parameters())
         self._learning = tuple(learning)
-        dtypes = {self._learns[name].dtype for name in learning}
-        size = sum(self._learns[name].numel() for name in learning)
-        dtype = functools.reduce(torch.promote_types, dtypes, torch.bfloat16)
-        self._gradient = torch.empty(size, dtype=dtype)
+        parameters = [self._learns[name] for name in learning]
+        if len({one.dtype for one in parameters}) > 1:
+            raise ValueError("parameters that learn must have one dtype")
+        dtype = parameters[0].dtype if parameters else None
+        self._gradient = torch.zeros(sum(one.numel() for one in parameters), dtype=dtype)
 
     def passes(self) -> IsolatedPasses:
         """Return the context in which rows are computed."""
@@ -181,11 +181,15 @@ class RowModel:
         value = torch.as_tensor(self._measure(self._model(features), *targets)).sum()
         if not self._learning:
             return value.detach().reshape(1)
-        learning = [self._learns[name] for name in self._learning]
-        found = torch.autograd.grad(value, learning, allow_unused=True, materialize_grads=True)
-        # Embedding(sparse=True) gives sparse ones.
-        parts = [one.detach().to_dense().reshape(-1) for one in found]
-        return torch.cat(parts, out=self._gradient)
+        self._gradient.zero_()
+        start = 0
+        for name in self._learning:
+            parameter = self._learns[name]
+            entries = self._gradient[start : start + parameter.numel()]
+            parameter.grad = entries.view(parameter.shape)
+            start += parameter.numel()
+        value.backward()
+        return self._gradient
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

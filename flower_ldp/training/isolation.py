@@ -43,7 +43,7 @@ def _flushes_denormals() -> bool:
     return not bool(torch.tensor(1e-310, dtype=torch.float64) * 0.5)
 
 
-#: Of this thread: how a setting is read and written, and its value in a pass.
+#: Of this thread: how a setting is read and written, and its value in a pass; None is as found.
 _OF_THREAD: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
     (torch.is_grad_enabled, torch.set_grad_enabled, True),
     (
@@ -51,7 +51,11 @@ _OF_THREAD: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
         lambda on: torch.set_autocast_enabled("cpu", on),
         False,
     ),
-    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False),
+    (
+        lambda: torch.get_autocast_dtype("cpu"),
+        lambda dtype: torch.set_autocast_dtype("cpu", dtype),
+        None,
+    ),
     (_flushes_denormals, torch.set_flush_denormal, False),
 )
 
@@ -116,7 +120,9 @@ class IsolatedPasses:
             modules |= dict.fromkeys(set(other.modules()) - modules.keys(), _NO_NAME)
             parameters |= dict.fromkeys(set(other.parameters()) - parameters.keys(), _NO_NAME)
         self._attributes = [(name, vars(one), dict(vars(one))) for one, name in modules.items()]
-        self._parameters = [(name, p, p.data, p.requires_grad) for p, name in parameters.items()]
+        self._parameters = [
+            (name, p, p.data, p.grad, p.requires_grad) for p, name in parameters.items()
+        ]
         self._found = [read() for read, _, _ in _OF_THREAD]
         self._contexts = ExitStack()
         self._contexts.enter_context(_process)
@@ -136,8 +142,9 @@ class IsolatedPasses:
             In place of fresh one, for the **public** row alone: masks that are known for a row,
             or are made of its index, would break the claim.
         """
-        for _, write, value in _OF_THREAD:
-            write(value)
+        for (_, write, value), found in zip(_OF_THREAD, self._found, strict=True):
+            write(found if value is None else value)
+        torch.clear_autocast_cache()
         torch.set_num_threads(1)
         torch.set_default_dtype(_process.dtype)
         seed = os.urandom(_ENTROPY_BYTES) if entropy is None else entropy
@@ -160,8 +167,10 @@ class IsolatedPasses:
                 leaf: None if value is None else tensors.get(start + leaf, value).detach().clone()
                 for leaf, value in kept["_buffers"].items()
             }
-        for name, parameter, data, learns in self._parameters:
+        for name, parameter, data, gradient, learns in self._parameters:
+            parameter.grad = None
             parameter.data = tensors.get(name, data).clone() if copied else data
+            parameter.grad = None if copied else gradient
             parameter.requires_grad_(learns)
 
     def __exit__(self, *_: object) -> None:

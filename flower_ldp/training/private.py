@@ -28,6 +28,8 @@ from flower_ldp.training.workers import shared
 
 #: Makes the optimizer of a round, which begins anew, of the parameters that learn.
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+#: Entries that noise is drawn for at a time.
+_BLOCK = 1 << 18
 
 
 def private_training(
@@ -220,8 +222,8 @@ class _Training:
             total = self._zero() if summed is None else summed(now)
             sizes = [p.numel() for p in weights.values()]
             for (name, p), part in zip(weights.items(), total.split(sizes), strict=True):
-                gradient = noised_whole(part, self.unit, rng) / mean
-                p.grad = gradient.reshape(p.shape).to(p.dtype)
+                blocks = (noised_whole(one, self.unit, rng) / mean for one in part.split(_BLOCK))
+                p.grad = torch.cat([one.to(p.dtype) for one in blocks]).reshape(p.shape)
                 # FedProx's proximal term comes after clipping and noise.
                 if self.handover.proximal:
                     p.grad += self.handover.proximal * (p.detach() - self._first(name))

@@ -137,3 +137,22 @@ def test_seeds_of_the_trials_of_steps() -> None:
     page = " ".join(text("benchmarks/README.md").split())
     assert "with five seeds, of the last four apps with two" in page
     assert "compared on the test examples with 20" in page
+
+
+def test_a_plan_with_the_noise_of_the_table_is_accepted() -> None:
+    """Figures are rounded up, so that a plan that copies one is not refused."""
+    pytest.importorskip("scipy")
+    from flower_ldp.accounting.dpsgd import SampledGaussian
+
+    page = (ROOT / "docs" / "dpsgd_release.md").read_text(encoding="utf-8")
+    row = r"^\| ([\d.]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$"
+    rows = re.findall(row, page, flags=re.MULTILINE)
+    assert len(rows) == 3
+    for rate, steps, *noise in rows:
+        for epsilon, figure in zip((1.0, 2.0, 4.0, 8.0), noise, strict=True):
+            plan = SampledGaussian(float(figure), float(rate), int(steps))
+            assert plan.delta(epsilon) <= 1e-5, (rate, steps, figure)
+    words = page[page.index("At ε = 0.5, 1, 2, 4 and 8 the noise is") :]
+    named = re.findall(r"0\.\d{3}|1\.\d{3}", words)[:5]
+    for epsilon, figure in zip((0.5, 1.0, 2.0, 4.0, 8.0), named, strict=True):
+        assert SampledGaussian(float(figure), 250 / 60_000, 720).delta(epsilon) <= 1e-5, figure

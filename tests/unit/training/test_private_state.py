@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,53 @@ def test_what_is_kept_of_rows_elsewhere_ends_the_plan(
     assert not site.ask(arrays=sent).has_error()
     assert "keep something of a row" in caplog.text
     assert site.ask("m-2", arrays=sent).error.reason == "ldp:refused:budget"
+
+
+def test_the_optimizer_sees_noisy_gradients_and_neither_model_nor_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no scaler, schedule or buffer of its own can carry something of rows to the next step."""
+    monkeypatch.setattr(
+        private, "noised_whole", lambda whole, unit, rng: torch.full(whole.shape, 16.0)
+    )
+    models: list[nn.Module] = []
+    seen: list[list[float]] = []
+
+    def model() -> nn.Module:
+        models.append(nn.Linear(2, 1))
+        return models[-1]
+
+    class Watching(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            own = [p for group in self.param_groups for p in group["params"]]
+            assert not {id(p) for p in own} & {id(p) for p in models[0].parameters()}
+            seen.append([x for p in own for x in p.grad.flatten().tolist()])
+            return super().step(closure)
+
+    def watching(learning: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return Watching(learning, lr=0.1)
+
+    site = Site(tmp_path, arguments={"model": model, "optimizer": watching})
+    assert not site.ask().has_error()
+    assert seen == [[2.0] * 3] * 3
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (lambda: nn.Linear(2, 1, device="meta"), "weight is on meta: private rows need the CPU"),
+        (lambda: torch.jit.script(nn.Linear(2, 1)), "is of TorchScript: give the module itself"),
+        (
+            lambda: nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1, track_running_stats=False)),
+            "uses the statistics of a batch",
+        ),
+        (lambda: nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)), "GroupNorm"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_models_that_are_refused(model: Callable[[], nn.Module], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        row_model(model(), squares, [], (torch.zeros(2), torch.zeros(1)))
 
 
 def leak_gradients() -> None:
