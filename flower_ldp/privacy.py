@@ -115,13 +115,17 @@ def as_fraction(value: float) -> Fraction:
     return Fraction(repr(float(value)))
 
 
+def rounded_up(value: float, digits: int) -> float:
+    """Return the smallest number of so many significant digits that is not below ``value``."""
+    return float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value))))
+
+
 def at_least(value: float, digits: int = 6) -> str:
     """Return a bound in a few digits, rounded up: what is printed is a bound too."""
     if not math.isfinite(value):
         return f"{value:g}"
     # The last digits of a double are its roundings: 0.1 + 0.2 is 0.3, not 0.300001.
-    few = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(f"{value:.14g}")
-    return f"{float(few):.{digits}g}"
+    return f"{rounded_up(float(f'{value:.14g}'), digits):.{digits}g}"
 
 
 def compose(events: Iterable[PrivacyEvent]) -> dict[Unit, PrivacySpent]:

@@ -185,7 +185,7 @@ def check_noise(plan: TrainingPlan) -> None:
     found = _delta(float(plan.noise), float(plan.rate), steps, float(plan.epsilon))
     if found > plan.delta:
         raise ValueError(
-            f"noise {plan.noise:g} is not enough for {steps:,} steps at rate {plan.rate:g}: at "
+            f"noise {plan.noise} is not enough for {steps:,} steps at rate {plan.rate:g}: at "
             f"epsilon {plan.epsilon:g} their delta is {found:.3g}, not {plan.delta:g}"
         )
 

@@ -40,6 +40,8 @@ _MOST_POINTS = 1 << 21
 # Share of an interval's mass that goes to its upper end beyond what is computed: it covers the
 # roundings of that share.
 _UPWARD = 1e-6
+# Masses from here on have all digits.
+_FULL = 1e-290
 
 
 def replaced(noise: float, rate: float) -> tuple[LossLaw, ...]:
@@ -133,11 +135,12 @@ def _rounded(p: Array, q: Array, grid: NDArray[np.int64], unit: float) -> LossLa
     """Move masses of intervals to their ends: those under p, given those under q."""
     losses = grid * unit
     inner, other = p[1:-1], q[1:-1]
-    # Scaled by e^loss at the lower end: w (1 - e^-unit) = q e^l - p e^-unit.
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = np.exp(np.log(np.maximum(other, 1e-320)) + losses[:-1])
+    # Scaled by e^loss at the lower end: w (1 - e^-unit) = q e^l - p e^-unit. A q that doubles do
+    # not hold in full gives the upper end all: no delta is less for it.
+    with np.errstate(divide="ignore"):
+        scaled = np.exp(np.where(other < _FULL, -np.inf, np.log(other) + losses[:-1]))
     share = (scaled - inner * math.exp(-unit)) / -math.expm1(-unit) - _UPWARD * inner
-    lower = np.clip(np.nan_to_num(share, nan=0.0), 0.0, inner)
+    lower = np.clip(share, 0.0, inner)
     masses = np.zeros(len(grid))
     masses[:-1] += lower
     masses[1:] += inner - lower

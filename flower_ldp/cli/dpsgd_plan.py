@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
 from flower_ldp.cli.costs import check_count, wrong
 from flower_ldp.cli.output import Report, number
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
-from flower_ldp.privacy import PrivacySpent, Unit, meaning
+from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class PlanOptions:
         check_count("--examples", self.examples, 10**12)
 
     def plan(self) -> TrainingPlan:
-        """Return the plan, with noise rounded up to four digits."""
+        """Return the plan, with noise rounded up to four digits, which is checked once more."""
         try:
             least = noise_multiplier(
                 self.epsilon, self.delta, sample_rate=self.rate, steps=self.rounds * self.steps
@@ -39,7 +38,7 @@ class PlanOptions:
                 self.rounds,
                 self.steps,
                 self.rate,
-                _above(least),
+                rounded_up(least, 4),
                 self.clip,
                 self.epsilon,
                 self.delta,
@@ -77,7 +76,7 @@ def answer(options: PlanOptions, report: Report) -> None:
     report.facts["policy"] = section
     report.pairs(
         [
-            ("noise multiplier", f"{plan.noise:g}, the noise over the clipping length"),
+            ("noise multiplier", f"{_yaml(plan.noise)}, the noise over the clipping length"),
             ("examples in a step", f"{number(size)} on average, of {n:,}"),
             ("noise of each entry", f"deviation {number(deviation)} of a step's mean gradient"),
             (
@@ -92,12 +91,6 @@ def answer(options: PlanOptions, report: Report) -> None:
     words = meaning(PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta))
     report.facts["meaning"] = {"plan": words}
     report.line(f"All rounds: {words}")
-
-
-def _above(value: float) -> float:
-    """Return the next larger number of four digits."""
-    scale = 10.0 ** (3 - math.floor(math.log10(value)))
-    return math.ceil(value * scale) / scale
 
 
 def _yaml(value: float) -> str:

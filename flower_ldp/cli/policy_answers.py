@@ -168,7 +168,7 @@ def _examples(policy: Policy, report: Report) -> None:
             if allowance.plan is not None:
                 numbers = allowance.plan.model_dump()
                 plans.append({"message": message, "mechanism": mechanism, **numbers})
-                text = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
+                text = ", ".join(f"{name} {value}" for name, value in numbers.items())
                 report.line(f"{message}: the plan of {mechanism} is {text}.")
                 _plan(policy, message, report)
             if allowance.examples is not None:

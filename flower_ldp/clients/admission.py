@@ -187,18 +187,23 @@ class ExamplesPermit(Permit, Protocol):
 
 
 @runtime_checkable
-class RoundPermit(Permit, Protocol):
+class EndingPermit(Permit, Protocol):
+    """Leave to send a report of several, which end where the app fails as a whole."""
+
+    def seal_last(self, report: bytes) -> None:
+        """Keep a report for an app that failed, and with it that they end; as :meth:`seal`.
+
+        It writes as much as that one does, so that neither takes a time of its own.
+        """
+
+
+@runtime_checkable
+class RoundPermit(EndingPermit, Protocol):
     """Leave to send the model of one round of a plan."""
 
     @property
     def granted(self) -> GrantedRound:
         """What was charged."""
-
-    def seal_last(self, report: bytes) -> None:
-        """Keep a report for an app that failed, and with it that the plan ends; as :meth:`seal`.
-
-        It writes as much as that one does, so that neither takes a time of its own.
-        """
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ from flwr.app import Context
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.admission import Basis, ReleaseRequest
+from flower_ldp.clients.dpsgd.ends import check_going_on
 from flower_ldp.clients.node_policy import account_of, ledger_of
 from flower_ldp.clients.parts import account_name, charge_kept, kept
 from flower_ldp.errors import LedgerError, RefusalError
@@ -65,6 +66,8 @@ def charge_release(
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(ledger_of(policy))
+            if request.per_example:
+                check_going_on(ledger, charge, request.run_id)
             receipt = charge_kept(
                 ledger,
                 charge,

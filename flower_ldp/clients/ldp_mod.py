@@ -34,7 +34,7 @@ import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, Handling, Permit, RoundPermit
+from flower_ldp.clients.admission import Admission, EndingPermit, Handling, Permit
 from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, reply, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
@@ -171,7 +171,7 @@ class LdpMod:
         payload = permit.stored
         if payload is None:
             # Which one is known at the moment: a plan ends with the answer, not a second later.
-            seal_last = permit.seal_last if isinstance(permit, RoundPermit) else permit.seal
+            seal_last = permit.seal_last if isinstance(permit, EndingPermit) else permit.seal
             payload, seal = _called(
                 AppCall(permit, arrived),
                 context,

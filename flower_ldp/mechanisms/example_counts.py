@@ -2,15 +2,17 @@ r"""How many examples lie in each public interval, with noise: what quantiles ar
 
 Of n examples each has a value, which lies in one of K public intervals: K - 1 between public edges
 that ascend, and what is below the first or above the last edge counts with the first or last of
-them. An example of several rows shares its weight among the intervals of its rows. Weights are
-integers, G for an example; discrete Laplace noise of rate :math:`\epsilon / 2G` is added to each
-count.
+them. An example of several rows shares its weight, the integer G, among the intervals of its rows:
+with :math:`c_k` of its m rows in the first k intervals, interval k gets
+:math:`\lfloor G c_k / m \rfloor - \lfloor G c_{k-1} / m \rfloor`, which is its part of G to less
+than 1. Discrete Laplace noise of rate :math:`\epsilon / 2G` is added to each count.
 
 **Theorem.** Two data sets are neighbours if they differ in the content of one of n examples. Its
-weights are non-negative integers with a sum of at most G, so replacing it moves the vector of
-counts by at most 2G in L1, and the release is epsilon-DP for an example.
+weights are integers. They are not negative, since :math:`c_k` does not fall. They add up to
+:math:`\lfloor G m / m \rfloor = G`, or to 0 if m is 0. So replacing it moves the vector of counts
+by at most 2G in L1, and the release is epsilon-DP for an example.
 
-**Invalid input.** A value that is no number has no weight, for its example alone.
+**Invalid input.** A value that is no number is no row of m, for its example alone.
 
 **Quantiles** are read from the noisy counts, which costs nothing more: the edge at which the
 running sum first reaches the share of their total.
@@ -92,12 +94,14 @@ class ExampleCounts:
         return (PrivacyEvent("example_counts", self.epsilon, unit=Unit.EXAMPLE),)
 
     def weights(self, values: Iterable[object]) -> NDArray[np.int64]:
-        """Return the weights of one example by its rows' values, shape (K,); sum at most G."""
-        found = np.zeros(len(self._places) - 1, dtype=np.int64)
+        """Return the weights of one example by its rows' values, shape (K,).
+
+        Their sum is G; 0 if no row has a number.
+        """
         places = [place for place in map(self._place, values) if place is not None]
-        for place in places:
-            found[place] += self.steps // len(places)
-        return found
+        rows = np.bincount(np.array(places, np.int64), minlength=len(self._places) - 1)
+        shares: NDArray[np.int64] = self.steps * np.cumsum(rows) // max(len(places), 1)
+        return np.diff(shares, prepend=0)
 
     def _place(self, value: object) -> int | None:
         array = real_array(value)

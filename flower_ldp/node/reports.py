@@ -24,7 +24,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients import Admission, OwnerAdmission, Permit, Release, ReleaseRequest
-from flower_ldp.clients.admission import RoundPermit
+from flower_ldp.clients.admission import EndingPermit
 from flower_ldp.clients.answers import constant, failed, reply
 from flower_ldp.clients.calling import cause_of, cut_middle
 from flower_ldp.clients.release import OpenRelease, open_proposal
@@ -104,8 +104,8 @@ class PaidReports:
         permit.failed()
         payload = opened.neutral(RandomSource.from_os())
         if stored is None:
-            # A plan ends with the answer, also for its rounds that are underway.
-            (permit.seal_last if isinstance(permit, RoundPermit) else permit.seal)(payload)
+            # What ends with the answer does so for messages that are underway, too.
+            (permit.seal_last if isinstance(permit, EndingPermit) else permit.seal)(payload)
         return payload
 
     def _permit(self, request: ReleaseRequest, context: Context) -> Permit:

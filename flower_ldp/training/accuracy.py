@@ -12,10 +12,10 @@ from torch import nn
 
 from flower_ldp.clients.dpsgd.handover import CountHandover, current
 from flower_ldp.errors import ReleaseError
+from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.example_mean import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.training.gradients import RowModel
-from flower_ldp.training.isolation import Tensors
 from flower_ldp.training.private import check_groups, sent_tensors
 from flower_ldp.training.rows import Data, Examples, Rows
 from flower_ldp.training.workers import shared

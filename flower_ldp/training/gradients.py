@@ -1,7 +1,7 @@
 """The gradient of each row by itself, and the exact sum of examples' clipped gradients.
 
 A row is a batch of one, in a pass that leaves nothing behind
-(:mod:`~flower_ldp.training.isolation`). So its gradient depends on that row, the weights and public
+(:mod:`~flower_ldp.isolation`). So its gradient depends on that row, the weights and public
 facts alone, to the last bit: no other row shares a batch, a kernel's tile or a random number.
 """
 
@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
+import torch._dynamo  # now, so that a row that compiles something does not import it
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.errors import ReleaseError
+from flower_ldp.isolation import IsolatedPasses, Tensors, alone
 from flower_ldp.own_log import say
-from flower_ldp.training.isolation import IsolatedPasses, Tensors, alone
 from flower_ldp.training.rows import Row, Rows
 
 _log = logging.getLogger("flower_ldp")

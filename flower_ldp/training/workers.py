@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flower_ldp.training.isolation import Tensors
+from flower_ldp.isolation import Tensors
 
 #: Computes something of weights and of examples, given by their rows' indices.
 Compute = Callable[[Tensors, Sequence[Sequence[int]]], torch.Tensor]

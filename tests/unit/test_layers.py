@@ -6,8 +6,8 @@ beneath it; labels is beneath clients and strategies, and advice beneath strateg
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
 tests that they have to pass (conformance, with pytest) above it, beneath nothing;
 apps (Flower's bundles) is beneath node and cli; installed (lists of components) beneath cli alone;
-training (torch) is above clients, and split above it; audit_paths is above that, audit and
-simulation, beneath cli alone.
+isolation (torch) is beneath training and split; training (torch) is above clients; audit_paths is
+above that, audit and simulation, beneath cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
 """
 
@@ -35,7 +35,7 @@ OWNER = MATH | YAML | {"accounting", "policy"}
 CLIENT = OWNER | {"wire", "labels", "extensions"}
 SERVER = MATH | YAML | {"accounting", "wire", "labels", "advice", "extensions"}
 BOTH = CLIENT | SERVER | {"clients", "strategies"}
-PATHS = frozenset({"audit", "training"})
+PATHS = frozenset({"audit", "training", "isolation"})
 #: Each module or folder of the package, and those below it that it may import.
 LAYERS: dict[str, frozenset[str]] = {
     "refusals": frozenset(),
@@ -43,6 +43,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset({"refusals"}),
     "own_log": frozenset(),
+    "isolation": frozenset(),
     "yaml_strict": frozenset(),
     "yaml_source": frozenset({"refusals", "errors", "yaml_strict"}),
     "mechanisms": BASE,
@@ -59,10 +60,10 @@ LAYERS: dict[str, frozenset[str]] = {
     "clients": CLIENT,
     "audit_paths": BOTH | PATHS | {"simulation"},
     "node": CLIENT | {"clients", "apps"},
-    "training": CLIENT | {"clients"},
+    "training": CLIENT | {"clients", "isolation"},
     "strategies": SERVER,
     "simulation": frozenset({"refusals", "errors"}),
-    "split": BOTH | {"training"},
+    "split": BOTH | {"isolation"},
     "config": BOTH,
     "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "installed", "node", "simulation"},
 }
@@ -74,6 +75,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset(),
     "own_log": frozenset(),
+    "isolation": frozenset({"numpy", "torch"}),
     "yaml_strict": frozenset({"yaml"}),
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
@@ -113,7 +115,7 @@ EXCEPTIONS = {
 OTHER_RANDOMNESS = ("random", "secrets", "numpy.random")
 NUMPY_NAMES = ("np", "numpy")
 #: It seeds the generators that apps use, and draws nothing from them.
-SEEDS_GENERATORS = f"{PACKAGE}.training.isolation"
+SEEDS_GENERATORS = f"{PACKAGE}.isolation"
 
 
 def layer_of(module: str) -> str:

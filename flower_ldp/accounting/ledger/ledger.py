@@ -229,11 +229,13 @@ class Ledger:
                 marks = example_marks(db, one)
                 check_limits(db, one, limits, at)
                 check_numbers(db, one, numbers, at)
-                for each in (one, *marks):
-                    head = entries.record(db, head, each, at)
+                head = entries.record(db, head, one, at)
+                receipt = Receipt(head.entries, head.chain)
+                for mark in marks:
+                    head = entries.record(db, head, mark, at)
         self._session.saw(head)
         self._session.move_anchor()
-        return Receipt(head.entries, head.chain)
+        return receipt
 
     def seal(self, receipt: Receipt, report: bytes, *, last: bytes = b"") -> None:
         """Store a report; when this returns it is on disk and may leave.

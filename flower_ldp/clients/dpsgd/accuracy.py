@@ -3,6 +3,14 @@
 The count is about one example, as a round of private training is: an example that fails counts as
 wrong, and nothing else changes. What leaves is the count of the package's own
 :func:`flower_ldp.training.private_accuracy` with discrete Laplace noise, as an ordinary metric.
+
+**Guarantee**: epsilon per example and evaluation, and delta 0, but for a failure of the whole. An
+app that raises before its count, never counts, or is late fails as a whole: whether it does may
+depend on one example, and no epsilon covers it. Then a count of noise around one half leaves, and
+it is sealed as the last of the run. Every further evaluation of the run is refused, and every
+further scaling (:mod:`~flower_ldp.clients.dpsgd.scaling`). So the server learns from refusals which
+evaluation failed: one of their number + 1 things for each run. A killed process shows as a gap, and
+the run goes on.
 """
 
 from __future__ import annotations

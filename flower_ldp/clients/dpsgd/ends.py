@@ -1,5 +1,9 @@
 """That a plan is over: in the ledger, and where that cannot be written, kept until it can be.
 
+Evaluations and scaling of one run end in the same way: by what is sealed for the one that failed
+as a whole (:func:`run_marks`), in the one writing that there is. Where it cannot be written,
+nothing leaves.
+
 An app that failed as a whole ends its plan, and no epsilon covers what a second such failure
 would tell. So a ledger that cannot be written at that moment, being locked or on a full disk, must
 not let the plan go on. Its end is then owed: an empty file beside the ledger
@@ -19,16 +23,41 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from flower_ldp.accounting.ledger import Charge, Ledger
 from flower_ldp.clients.calling import cause_of
+from flower_ldp.errors import BudgetExhausted
 from flower_ldp.files import make_whole
 from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")
 
+_GOING_ON, _ENDED = "ldp-report", "ldp-ended-"
 #: What follows the ledger's name in that of the file.
 ENDED_SUFFIX = "-ended-"
 #: Files of the ends that this process could not write to their ledgers.
 _owed: set[Path] = set()
+
+
+def run_marks(run_id: int) -> tuple[bytes, bytes]:
+    """Return what sealed reports about examples begin with in a run, and what its last one does."""
+    going_on, ended = (f"{word} {run_id:020d}:".encode() for word in (_GOING_ON, _ENDED))
+    return going_on, ended
+
+
+def check_going_on(ledger: Ledger, charge: Charge, run_id: int) -> None:
+    """Refuse a new release about examples once one of the run has failed as a whole.
+
+    Raises
+    ------
+    BudgetExhausted
+        If one has. What was charged before is answered as it was.
+    LedgerError
+        If the ledger cannot be read.
+    """
+    if ledger.has_charge(charge.data_id, charge.run_id, charge.message_id):
+        return
+    if ledger.has_report(charge.data_id, run_marks(run_id)[1]):
+        raise BudgetExhausted(f"run {run_id}: an app failed as a whole, and its evaluations ended")
 
 
 @dataclass(frozen=True)

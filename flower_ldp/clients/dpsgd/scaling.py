@@ -6,6 +6,12 @@ to the owner's ledger under a name and kept beside the charge: later calls, of a
 get the same numbers and cost nothing. docs/dpsgd_release.md says what that is worth; where public
 ranges are known, they cost nothing.
 
+**Guarantee**: epsilon per example and delta 0, but for a failure of the whole. A row that fails is
+its example's alone. What fails for all rows (``len(rows)``, ``groups``, memory) is covered by no
+epsilon. The charge is then sealed as failed, and the run's other scaling and evaluations are
+refused. A killed process leaves a charge without a report: the name is used up, and the run goes
+on.
+
 The owner's policy governs, by the names ``example_mean`` and ``example_counts``::
 
     messages:
@@ -19,6 +25,7 @@ import io
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +34,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger import Charge
 from flower_ldp.accounting.ledger.charges import NO_RUN
+from flower_ldp.clients.dpsgd.ends import check_going_on, run_marks
 from flower_ldp.clients.dpsgd.groups import by_group
 from flower_ldp.clients.labels.store import locked_key
 from flower_ldp.clients.node_policy import account_of, ledger_of, policy_of
@@ -34,10 +42,12 @@ from flower_ldp.errors import RefusalError
 from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms.example_counts import ExampleCounts
 from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.laplace import check_epsilon
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.exact import double_at_most
 from flower_ldp.policy import Policy
-from flower_ldp.privacy import PrivacyEvent, Unit
-from flower_ldp.refusals import REFUSED_POLICY
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
+from flower_ldp.refusals import REFUSED_POLICY, REFUSED_REPEAT
 
 #: Scaling is for training, so the policy's section for train messages governs.
 MESSAGE_TYPE = "train"
@@ -91,9 +101,11 @@ def private_means(
     ------
     RefusalError
         If the policy does not allow it or the budget is gone, the name was used with other
-        parameters, or a crash came between charge and storage.
+        parameters, drawing under it failed before, or an app of the run failed as a whole.
     ValueError
         If a parameter is outside its interval. Nothing was charged.
+    Exception
+        What ``len(rows)`` or ``groups`` raises. That is a failure of the whole.
     """
     low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     if low.ndim != 1 or low.shape != high.shape or not low.size:
@@ -198,11 +210,19 @@ class _Release:
         self.policy.check(MESSAGE_TYPE, charge.events, example=self.policy.example)
         # Held until the numbers are stored: a second process waits for them.
         with locked_key(self.policy.ledger), ledger_of(self.policy) as ledger:
+            check_going_on(ledger, charge, self.context.run_id)
             receipt = ledger.charge(charge, self.policy.limits(), numbers=self.policy.numbers())
             if receipt.report is not None:
                 return _unpacked(receipt.report)
-            found = draw(self._read(rows, columns), RandomSource.from_os())
-            ledger.seal(receipt, _packed(found))
+            _, ended = run_marks(self.context.run_id)
+            try:
+                found = draw(self._read(rows, columns), RandomSource.from_os())
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # no epsilon covers it, so it is the run's last
+                ledger.seal(receipt, ended, last=ended)
+                raise
+            ledger.seal(receipt, _packed(found), last=ended)
             return found
 
     def _charge(self, terms: dict[str, Any]) -> Charge:
@@ -275,8 +295,15 @@ def _examples(policy: Policy, mechanism: str) -> int:
 
 
 def _part(epsilon: float, columns: int) -> float:
-    """Return an epsilon of which so many add up to the whole at most."""
-    return math.nextafter(float(epsilon) / columns, 0.0) if columns > 1 else float(epsilon)
+    """Return an epsilon of which so many add up to the whole at most.
+
+    That holds of the noise's exact rates, which are made of its decimal, and of sums in doubles:
+    each addition rounds up by a factor of 1 + 2^-53 at most, and so does the decimal.
+    """
+    check_epsilon(epsilon)
+    if columns == 1:
+        return float(epsilon)
+    return double_at_most(as_fraction(epsilon) * (1 - Fraction(columns + 1, 1 << 53)) / columns)
 
 
 def _packed(numbers: NDArray[np.int64]) -> bytes:
@@ -286,5 +313,7 @@ def _packed(numbers: NDArray[np.int64]) -> bytes:
 
 
 def _unpacked(stored: bytes) -> NDArray[np.int64]:
+    if not stored.startswith(np.lib.format.MAGIC_PREFIX):
+        raise RefusalError(REFUSED_REPEAT, "drawing under this name failed as a whole")
     found: NDArray[np.int64] = np.load(io.BytesIO(stored), allow_pickle=False).astype(np.int64)
     return found

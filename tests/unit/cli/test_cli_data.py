@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
+from flower_ldp.mechanisms import TrainingPlan
+from flower_ldp.privacy import rounded_up
 from tests.cli import Done, flower_ldp
 
 WARD = ["ann,1,40", "ann,2,41", "ben,3,50", "ben,4,50", "ben,5,51", "eve,6,60"]
@@ -151,6 +157,39 @@ def test_the_planned_noise_is_enough_and_hardly_more() -> None:
     assert SampledGaussian(noise / 1.005, 1.0, 6).delta(8.0) > 1e-2
     assert found["policy"] == f"{{rounds: 2, steps: 3, rate: 1.0, noise: {noise}, clip: 1.0}}"
     assert found["step"] == {"examples": 9.0, "deviation": pytest.approx(noise / 9)}
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "steps"),
+    list(itertools.product((0.5, 2.0, 8.0), (0.01, 0.1, 1.0), (1, 20))),
+)
+def test_the_noise_that_is_printed_is_enough(epsilon: float, rate: float, steps: int) -> None:
+    pytest.importorskip("scipy")
+    from flower_ldp.accounting.dpsgd import check_noise
+
+    ask = ("--epsilon", epsilon, "--delta", 1e-5, "--rounds", 2, "--steps", steps)
+    out = flower_ldp("plan", "dpsgd", *ask, "--rate", rate, "--examples", 900).out
+    (policy,) = re.findall("In the policy: plan: (.*)", out)
+    copied = TrainingPlan(epsilon=epsilon, delta=1e-5, **yaml.safe_load(policy))
+    check_noise(copied)
+    assert re.search(rf"noise multiplier +{copied.noise},", out)
+
+
+def test_numbers_are_rounded_up_by_their_exact_values() -> None:
+    for value in (0.05, 9.899, 3.735, 0.9463, 1234.0, 9999.0, 1e4):
+        assert rounded_up(value, 4) == value
+        above = math.nextafter(value, math.inf)
+        assert above < rounded_up(above, 4) <= value * (1 + 1.1e-3)
+
+
+def test_a_noise_that_is_too_little_is_told_in_all_its_digits(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY.replace("NOISE", "1.00000049"))
+    done = flower_ldp("policy", "check", path)
+    told = " ".join((done.out + done.err).split())
+    assert "noise 1.00000049, clip" in told
+    assert "noise 1.00000049 is not enough" in told
 
 
 def test_a_planned_line_is_one_of_a_policy(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import private_means, private_quantiles
+from flower_ldp.clients.dpsgd.scaling import _part
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import ExampleCounts, ExampleMean
+from flower_ldp.privacy import as_fraction
 from tests.messages import context
 
 POLICY = """
@@ -98,6 +101,13 @@ def test_a_patient_counts_once(tmp_path: Path) -> None:
     assert shares.tolist() == [[2.5, 70.0], [4.0, 100.0]]
 
 
+def test_the_first_numbers_of_patients_are_the_same_ever_after(tmp_path: Path) -> None:
+    given = owner(tmp_path, "patient")
+    first = private_means(given, ROWS, **BOUNDS, groups="abca")
+    assert private_means(given, ROWS, **BOUNDS, groups="abca").tolist() == first.tolist()
+    assert costs(tmp_path) == ["epsilon 1"]
+
+
 def test_numbers_are_paid_for_once_and_the_same_ever_after(tmp_path: Path) -> None:
     first = private_means(owner(tmp_path), ROWS, **BOUNDS)
     again = owner(tmp_path)
@@ -110,12 +120,89 @@ def test_numbers_are_paid_for_once_and_the_same_ever_after(tmp_path: Path) -> No
     assert caught.value.code == "ldp:refused:budget"
 
 
-def test_the_columns_parts_add_up_to_no_more_than_what_is_charged(tmp_path: Path) -> None:
-    for columns in (1, 3, 7, 30, 49):
-        from flower_ldp.clients.dpsgd.scaling import _part
+@pytest.mark.parametrize("epsilon", [0.001, 0.1, 0.15, 0.3, 1 / 3, 0.7, 1.0, 1.1, 3.3, 8.0, 30.0])
+def test_the_columns_parts_add_up_to_no_more_than_what_is_charged(epsilon: float) -> None:
+    for columns in range(1, 301):
+        part = _part(epsilon, columns)
+        assert columns * ExampleMean(part, 4).noise.rate * (1 << 10) <= as_fraction(epsilon)
+        assert columns * ExampleCounts(part, (0.0, 1.0)).noise.rate * 128 <= as_fraction(epsilon)
+        assert math.fsum([part] * columns) <= epsilon
+        assert np.cumsum([part] * columns)[-1] <= epsilon
+        assert part * columns == pytest.approx(epsilon, rel=1e-13)
 
-        assert _part(1.0, columns) * columns <= 1.0
-        assert _part(0.1, columns) * columns <= 0.1
+
+@pytest.mark.parametrize("epsilon", [-0.1, 0.0, math.nan, math.inf, 1e7])
+def test_an_epsilon_outside_its_interval_charges_nothing(tmp_path: Path, epsilon: float) -> None:
+    with pytest.raises(ValueError, match="epsilon"):
+        private_means(owner(tmp_path), ROWS, **{**BOUNDS, "epsilon": epsilon})
+    assert costs(tmp_path) == []
+
+
+class Lost:
+    """Rows of which not even their number can be read."""
+
+    def __len__(self) -> int:
+        raise OSError("no such table")
+
+    def __getitem__(self, index: int) -> Any:
+        raise OSError("no such table")
+
+
+def quantiles(given: Context, rows: Any, name: str = "quantiles") -> Any:
+    edges = [[0.0, 2.0, 4.0], [0.0, 50.0, 100.0]]
+    return private_quantiles(given, rows, edges=edges, shares=(0.5,), epsilon=0.5, name=name)
+
+
+def test_a_failure_of_the_whole_ends_the_scaling_of_its_run(tmp_path: Path) -> None:
+    given = owner(tmp_path)
+    kept = quantiles(given, ROWS)
+    with pytest.raises(OSError, match="no such table"):
+        quantiles(given, Lost(), "second")
+    charged = costs(tmp_path)
+    assert charged == ["epsilon 0.5"] * 2
+    for draw in (quantiles, lambda *a: private_means(*a[:2], **BOUNDS, name=a[2])):
+        with pytest.raises(RefusalError) as caught:
+            draw(given, ROWS, "third")
+        assert caught.value.code == "ldp:refused:budget"
+    assert quantiles(given, Lost()).tolist() == kept.tolist()  # drawn before: at no charge
+    for run in (given.run_id, 99):
+        given.run_id = run
+        with pytest.raises(RefusalError) as caught:
+            quantiles(given, ROWS, "second")
+        assert caught.value.code == "ldp:refused:repeat"
+    assert costs(tmp_path) == charged
+    assert quantiles(given, ROWS, "third").shape == (1, 2)  # another run
+
+
+@pytest.mark.parametrize("error", [MemoryError, SystemExit, RuntimeError])
+def test_groups_that_raise_are_a_failure_of_the_whole(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    class Groups:
+        def __iter__(self) -> Any:
+            raise error("no such table")
+
+    given = owner(tmp_path, "patient")
+    with pytest.raises(error):
+        private_means(given, ROWS, **BOUNDS, groups=Groups())
+    with pytest.raises(RefusalError) as caught:
+        private_means(given, ROWS, **BOUNDS, groups="abcd", name="other")
+    assert caught.value.code == "ldp:refused:budget"
+    assert costs(tmp_path) == ["epsilon 1"]
+
+
+def test_a_killed_process_uses_up_the_name_alone(tmp_path: Path) -> None:
+    class Killed(Lost):
+        def __len__(self) -> int:
+            raise KeyboardInterrupt
+
+    given = owner(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        private_means(given, Killed(), **BOUNDS)
+    with pytest.raises(RefusalError) as caught:
+        private_means(given, ROWS, **BOUNDS)
+    assert caught.value.code == "ldp:refused:repeat"
+    assert private_means(given, ROWS, **BOUNDS, name="other").shape == (2,)
 
 
 def test_a_name_with_other_parameters_is_refused(tmp_path: Path) -> None:

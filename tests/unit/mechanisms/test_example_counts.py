@@ -49,6 +49,19 @@ def test_an_example_weighs_as_much_as_its_steps_at_most(values: list[Any]) -> No
     assert weights.sum() <= 64
 
 
+@pytest.mark.parametrize("steps", [1, 7, 64, 1 << 16])
+@pytest.mark.parametrize("rows", [1, 33, 64, 65, 1_000])
+def test_an_example_of_many_rows_weighs_as_much_as_one_of_few(rows: int, steps: int) -> None:
+    mechanism = ExampleCounts(1.0, EDGES, steps)
+    values = [0.5, 5.0, 50.0] * (rows // 3) + [5.0] * (rows % 3)
+    weights = mechanism.weights([*values, None, math.nan])
+    assert weights.sum() == steps
+    assert (weights >= 0).all()
+    shares = np.array([rows // 3, rows // 3 + rows % 3, rows // 3]) / rows
+    assert (np.abs(weights - steps * shares) < 1).all()
+    assert weights.dtype == np.int64
+
+
 def test_weights_lie_in_the_intervals_of_the_rows() -> None:
     mechanism = ExampleCounts(1.0, EDGES, 6)
     assert mechanism.weights([0.5, 1.0, 99.0]).tolist() == [2, 2, 2]

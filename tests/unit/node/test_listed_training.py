@@ -277,6 +277,10 @@ def test_an_evaluation_that_was_not_counted_is_answered_for(tmp_path: Path) -> N
     assert sent.content.metric_records["metrics"]["accuracy"] != 0.5
     assert [one.sealed for one in node.entries()] == [True]
     assert node.failures() == 1
+    # With it the evaluations of the run end.
+    found = node.ask(asked(2, kind="evaluate"), raw)
+    assert found.error.reason == "ldp:refused:budget"
+    assert len(node.entries()) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,12 @@ from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import AccuracyRelease, LdpMod
+from flower_ldp.clients import AccuracyRelease, LdpMod, private_means
+from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.mechanisms import ExampleMean
 from flower_ldp.simulation import run_in_process
 from flower_ldp.training import private_accuracy
-from tests.messages import message, record
+from tests.messages import message, record, wait_for_counts
 from tests.unit.training.gated import Site
 
 POLICY = """
@@ -35,11 +38,21 @@ example: {example}
 examples: 5
 messages:
   evaluate:
-    example_mean: {{epsilon: 2.0, unit: example{counted}}}
+    example_mean: {{epsilon: 2.0, unit: example{counted}}}{more}
 budgets:
   example:
-    life: {{epsilon: 5.0}}
+    life: {{epsilon: {life}}}
+answer_after: {moment}
 """
+SCALING = "\n  train:\n    example_mean: {epsilon: 1.0, unit: example}"
+DEPLOYED = {
+    "mode": "deployment",
+    "example": "row",
+    "counted": "",
+    "more": "",
+    "life": "5.0",
+    "moment": "{}",
+}
 LIKE = (torch.zeros(2), torch.tensor(0))
 #: The model predicts class 1 where the first feature is above 0: four rows are right.
 MODEL = {
@@ -60,12 +73,27 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExampleMean, "noised", lambda self, total, rng: total)
 
 
+def raises(sent: Message, given: Context) -> Message:
+    raise OSError("no such file")
+
+
+def silent_app(sent: Message, given: Context) -> Message:
+    return Message(RecordDict(), reply_to=sent)
+
+
+def late(sent: Message, given: Context) -> Message:
+    time.sleep(2.0)
+    return silent_app(sent, given)
+
+
 class Ward:
     """A site that is evaluated."""
 
+    run_id = 3
+
     def __init__(self, folder: Path, data: Any = ROWS, **policy: str) -> None:
         self.folder, self.data, self.arguments = folder, data, {}
-        text = POLICY.format(**{"mode": "deployment", "example": "row", "counted": "", **policy})
+        text = POLICY.format(**{**DEPLOYED, **policy})
         (folder / "policy.yaml").write_text(text)
         Ledger.open(folder / "ledger.sqlite", create=True).close()
         self.arguments: dict[str, Any] = {}
@@ -83,8 +111,19 @@ class Ward:
 
     def ask(self, message_id: str = "m-1", task: Callable[..., Message] | None = None) -> Message:
         content = RecordDict({"arrays": record(MODEL), "config": ConfigRecord({})})
-        given = Site.context.fget(self)  # type: ignore[attr-defined]
-        return self.app(task)(message(content, kind="evaluate", message_id=message_id), given)
+        sent = message(content, kind="evaluate", message_id=message_id)
+        vars(sent.metadata)["_run_id"] = self.run_id
+        return self.app(task)(sent, self.given())
+
+    def given(self) -> Context:
+        found: Context = Site.context.fget(self)  # type: ignore[attr-defined]
+        found.run_id = self.run_id
+        return found
+
+    def charged(self) -> int:
+        with Ledger.open(self.folder / "ledger.sqlite", read_only=True) as ledger:
+            ledger.verify()
+            return len(list(ledger.entries()))
 
     def share(self, *given: Any) -> float:
         reply = self.ask(*given)
@@ -148,10 +187,86 @@ def test_each_evaluation_is_paid_for_and_given_again(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("silent")
 def test_an_app_that_does_not_count_leaves_what_tells_nothing(tmp_path: Path) -> None:
-    def raises(sent: Message, given: Context) -> Message:
-        raise OSError("no such file")
-
     assert Ward(tmp_path).share("m-1", raises) == 0.5
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("task", [raises, silent_app, late])
+def test_an_app_that_fails_as_a_whole_ends_the_evaluations_of_its_run(
+    tmp_path: Path, task: Callable[..., Message]
+) -> None:
+    ward = Ward(tmp_path, life="50.0", moment="{evaluate: 1.0}" if task is late else "{}")
+    before = ward.share()
+    assert ward.share("m-2", task) == 0.5
+    charged = ward.charged()
+    for _ in range(2):
+        assert ward.ask("m-3").error.reason == "ldp:refused:budget"
+    assert ward.charged() == charged == 2
+    assert (ward.share("m-1"), ward.share("m-2")) == (before, 0.5)  # at no charge, as before
+    ward.run_id = 99
+    assert ward.share("m-3") == 0.8
+    wait_for_counts()
+
+
+@pytest.mark.usefixtures("silent")
+def test_an_evaluation_that_is_underway_leaves_nothing_after_the_last(tmp_path: Path) -> None:
+    ward = Ward(tmp_path, life="50.0")
+
+    def overtaken(sent: Message, given: Context) -> Message:
+        assert ward.share("m-2", raises) == 0.5
+        return ward.evaluate(sent, given)
+
+    assert ward.ask("m-1", overtaken).error.reason == "ldp:refused:budget"
+    assert ward.ask("m-1").error.reason == "ldp:refused:repeat"
+    assert ward.charged() == 2
+
+
+@pytest.mark.usefixtures("silent")
+def test_nothing_leaves_where_the_end_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ward = Ward(tmp_path, life="50.0")
+
+    def full(*given: Any, **named: Any) -> None:
+        raise LedgerError("no space is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "seal", full)
+        assert ward.ask("m-1", raises).has_error()
+    assert ward.ask("m-1").error.reason == "ldp:refused:repeat"
+
+
+def test_what_is_sealed_is_as_long_whether_the_app_failed_or_not(tmp_path: Path) -> None:
+    ward = Ward(tmp_path, life="50.0")
+    ward.share()
+    ward.share("m-2", raises)
+    db = sqlite3.connect(tmp_path / "ledger.sqlite")
+    lengths = {len(report) for (report,) in db.execute("SELECT report FROM report")}
+    db.close()
+    assert len(lengths) == 1
+
+
+def test_scaling_and_evaluations_end_together(tmp_path: Path) -> None:
+    ward = Ward(tmp_path, life="50.0", more=SCALING)
+    settings: dict[str, Any] = {"lower": [0.0], "upper": [1.0], "epsilon": 1.0}
+    given = ward.given()
+    kept = private_means(given, [[0.5]] * 5, **settings)
+    ward.share("m-1", raises)
+    assert private_means(given, [], **settings) == kept
+    with pytest.raises(RefusalError, match="evaluations ended"):
+        private_means(given, [[0.5]] * 5, **settings, name="other")
+    assert ward.charged() == 2
+
+
+@pytest.mark.parametrize("task", [None, raises])
+def test_the_first_evaluation_of_patients_is_given_again(
+    tmp_path: Path, task: Callable[..., Message] | None
+) -> None:
+    ward = Ward(tmp_path, example="patient")
+    ward.arguments = {"groups": range(5)}
+    assert ward.share("m-1", task) == ward.share("m-1")
+    found = ward.ask("m-2")
+    assert found.has_error() is (task is raises)
 
 
 def test_patients_and_rows_share_no_account(tmp_path: Path) -> None:
@@ -165,7 +280,7 @@ def test_patients_and_rows_share_no_account(tmp_path: Path) -> None:
     ward = Ward(rows)
     ward.share()
     for folder, example in ((tmp_path, "row"), (rows, "patient")):
-        text = POLICY.format(mode="deployment", example=example, counted="")
+        text = POLICY.format(**{**DEPLOYED, "example": example})
         (folder / "policy.yaml").write_text(text.replace("5.0}", "50.0}"))
     assert patients.ask("m-3").error.reason == "ldp:refused:policy"
     assert ward.ask("m-3").error.reason == "ldp:refused:policy"

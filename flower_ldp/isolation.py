@@ -6,8 +6,8 @@ could have changed is set anew:
 - parameters and buffers are copies in freshly allocated memory, and the attributes of the model's
   modules are bound as they were;
 - torch computes with one thread, with gradients, without autocast, with denormal numbers, in the
-  default dtype of the app. Functions of TorchScript and ``torch.compile`` run without their
-  optimizers, whose results change from call to call;
+  default dtype of the app, and warnings are ignored. Functions of TorchScript and ``torch.compile``
+  run without their optimizers, whose results change from call to call;
 - the generators of torch, numpy and ``random`` are seeded with fresh entropy of the operating
   system, which is told to nobody.
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from threading import Lock
@@ -43,6 +44,20 @@ def _flushes_denormals() -> bool:
     return not bool(torch.tensor(1e-310, dtype=torch.float64) * 0.5)
 
 
+def _autocast_nesting() -> int:
+    level: int = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return level
+
+
+def _set_autocast_nesting(level: int) -> None:
+    found = _autocast_nesting()
+    for _ in range(found, level):
+        torch.autocast_increment_nesting()
+    for _ in range(level, found):
+        torch.autocast_decrement_nesting()
+
+
 #: Of this thread: how a setting is read and written, and its value in a pass; None is as found.
 _OF_THREAD: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
     (torch.is_grad_enabled, torch.set_grad_enabled, True),
@@ -51,12 +66,19 @@ _OF_THREAD: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
         lambda on: torch.set_autocast_enabled("cpu", on),
         False,
     ),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, None),
+    (_autocast_nesting, _set_autocast_nesting, 0),
     (
         lambda: torch.get_autocast_dtype("cpu"),
         lambda dtype: torch.set_autocast_dtype("cpu", dtype),
         None,
     ),
     (_flushes_denormals, torch.set_flush_denormal, False),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False),
+    (np.geterr, lambda found: np.seterr(**found), None),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, None),
+    (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, None),
+    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, None),
 )
 
 
@@ -127,8 +149,11 @@ class IsolatedPasses:
         self._contexts = ExitStack()
         self._contexts.enter_context(_process)
         self._contexts.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
-        if "torch._dynamo" in sys.modules:  # else nothing was compiled, and importing it is slow
+        if (
+            "torch._dynamo" in sys.modules
+        ):  # else nothing is compiled, and importing it takes seconds
             self._contexts.enter_context(torch.compiler.set_stance("force_eager"))
+        self._contexts.enter_context(warnings.catch_warnings())
         return self
 
     def begin(self, tensors: Tensors = _NO_TENSORS, entropy: bytes | None = None) -> None:
@@ -145,6 +170,7 @@ class IsolatedPasses:
         for (_, write, value), found in zip(_OF_THREAD, self._found, strict=True):
             write(found if value is None else value)
         torch.clear_autocast_cache()
+        warnings.simplefilter("ignore")  # as errors, those given once would fail one row
         torch.set_num_threads(1)
         torch.set_default_dtype(_process.dtype)
         seed = os.urandom(_ENTROPY_BYTES) if entropy is None else entropy
