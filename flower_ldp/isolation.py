@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # now: importing it in a pass, or in another thread beside one, would fail it
 from torch import nn
 
 Tensors = Mapping[str, torch.Tensor]
@@ -149,10 +150,7 @@ class IsolatedPasses:
         self._contexts = ExitStack()
         self._contexts.enter_context(_process)
         self._contexts.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
-        if (
-            "torch._dynamo" in sys.modules
-        ):  # else nothing is compiled, and importing it takes seconds
-            self._contexts.enter_context(torch.compiler.set_stance("force_eager"))
+        self._contexts.enter_context(torch.compiler.set_stance("force_eager"))
         self._contexts.enter_context(warnings.catch_warnings())
         return self
 

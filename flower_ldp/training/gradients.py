@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-import torch._dynamo  # now, so that a row that compiles something does not import it
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 

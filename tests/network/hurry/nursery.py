@@ -48,6 +48,7 @@ LOADED = (
     "flwr.supercore.cli",
     "flwr.simulation",
     "torch",
+    "torch._dynamo",  # torch's optimizers load it, for two seconds
     "sklearn.linear_model",
     "sklearn.datasets",
     "sklearn.metrics",
@@ -306,8 +307,6 @@ def _not_in_a_hurry() -> None:
     customized = sys.modules.pop("sitecustomize")
     time.sleep = customized._sleep
     sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != "sitecustomize"]
-    if sys.modules.pop(customized.COMPILER, None) is not None:
-        del sys.modules["torch"]._dynamo
 
 
 def _found_by_nobody() -> None:

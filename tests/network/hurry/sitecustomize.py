@@ -4,9 +4,8 @@ Flower's nodes ask for messages, and its servers for replies, every three second
 tens of rounds would mostly wait for that; here both ask more often, and no oftener than is worth
 the processor's time. Where ``TESTS_HEARTBEAT`` is set, heartbeats of nodes and apps are due in so
 many seconds, not in Flower's 30, so that whoever is gone is missed sooner. A command is handed over
-to a process that has loaded all that it needs (:mod:`nursery`), unless ``TESTS_FORKS`` is 0. And
-torch's optimizers load its compiler, for two seconds, to tell it what it should not compile:
-nothing is compiled here, so there is nobody to tell. Nothing else is changed.
+to a process that has loaded all that it needs (:mod:`nursery`), unless ``TESTS_FORKS`` is 0.
+Nothing else is changed.
 """
 
 import importlib.abc
@@ -18,7 +17,6 @@ import time
 
 FLOWERS_SECONDS, SECONDS = 3, 1.0
 CONSTANTS = "flwr.common.constant"
-COMPILER = "torch._dynamo"
 COMMANDS = {
     "flower-superexec",
     "flower-superlink",
@@ -66,23 +64,6 @@ class _Heartbeat(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.HEARTBEAT_DEFAULT_INTERVAL = self._seconds
 
 
-class _NoCompiler(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Has the two functions of torch's compiler that optimizers call, which do nothing."""
-
-    def find_spec(self, fullname, path, target=None):  # type: ignore[no-untyped-def]
-        """Find nothing else."""
-        return importlib.machinery.ModuleSpec(fullname, self) if fullname == COMPILER else None
-
-    def create_module(self, spec):  # type: ignore[no-untyped-def]
-        """Leave it to Python."""
-        return None
-
-    def exec_module(self, module) -> None:  # type: ignore[no-untyped-def]
-        """Give it what optimizers call."""
-        module.disable = lambda function, recursive=True, wrapping=True: function
-        module.graph_break = lambda: None
-
-
 time.sleep = sleep
 _module = sys.orig_argv[2] if sys.orig_argv[1:2] == ["-m"] else ""
 _handed = _module in MODULES or os.path.basename(sys.argv[0]) in COMMANDS
@@ -95,6 +76,5 @@ if (_handed or _text) and os.environ.get("TESTS_FORKS") != "0":
 
     if NURSERY in os.environ:
         hand_over(_module, _text)
-sys.meta_path.insert(0, _NoCompiler())
 if "TESTS_HEARTBEAT" in os.environ:
     sys.meta_path.insert(0, _Heartbeat(int(os.environ["TESTS_HEARTBEAT"])))
