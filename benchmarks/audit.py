@@ -89,6 +89,7 @@ def planted() -> list[Case]:
             mechanism="gate, long updates refused (epsilon 1)",
         ),
         _steps_repeated(),
+        _rows_stacked(),
         replace(
             case,
             mechanism="signds, ties by s u_j >= tau (epsilon 4)",
@@ -119,6 +120,15 @@ def _steps_repeated() -> Case:
         mechanism="dpsgd-release, each step repeated (epsilon 1, delta 0.45)",
         contrasts=repeats.contrasts[:1],
         draws=300,
+    )
+
+
+def _rows_stacked() -> Case:
+    stacks = dpsgd_release(1.0, trainer=broken_paths.stacks_rows)
+    return replace(
+        stacks,
+        mechanism="dpsgd-release, rows stacked (epsilon 1, delta 0.05)",
+        contrasts=stacks.contrasts[-2:],
     )
 
 

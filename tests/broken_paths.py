@@ -129,6 +129,32 @@ def drops_the_step_of_a_row_that_fails(
         return private.private_training(context, *given, **settings)
 
 
+def stacks_rows(context: Context, *given: Any, **settings: Any) -> RecordDict:
+    """Train for the gate with all rows of a step as one batch."""
+    import torch
+
+    from flower_ldp.training import private
+    from flower_ldp.training.gradients import ClippedSum, StepSum
+
+    def together(self: StepSum, weights: Any, examples: Any) -> torch.Tensor:
+        asked = self._model
+        learning = [asked._learns[name] for name in weights]
+        clipped = ClippedSum(asked._gradient.numel(), self._clip, self._unit)
+        table = [asked._rows.read(row) for rows in examples for row in rows]
+        with asked.passes() as passes:
+            passes.begin({**asked._fixed, **weights})
+            outputs = asked._model(torch.stack([features for (features,) in table]))
+            for rows in filter(None, examples):
+                own, outputs = outputs[: len(rows)], outputs[len(rows) :]
+                value = sum(asked._measure(output[None]).sum() for output in own)
+                found = torch.autograd.grad(value, learning, retain_graph=True)
+                clipped.add(torch.cat([one.reshape(-1) for one in found]))
+        return clipped.total
+
+    with patch.object(StepSum, "__call__", together):
+        return private.private_training(context, *given, **settings)
+
+
 #: How often :func:`repeats_each_step` takes a step. Of two times many more draws tell.
 REPEATS = 9
 

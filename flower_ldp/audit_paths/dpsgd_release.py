@@ -4,14 +4,18 @@ One plan is one draw: a server that proposes it, a ``ClientApp`` behind ``LdpMod
 policy and ledger, messages as Flower writes and reads them, and the models that come back. Every
 draw charges an account of its own, since no budget holds two claims at such a delta.
 
-The canary is one of a few patients. It is planted, so that its rows point one way or the other as
-far as clipping lets them, or left out, or its rows fail. The others all point one way: what
+The canary is one of several patients. It is planted, so that its rows point one way or the other
+as far as clipping lets them, or left out, or its rows fail. The others all point one way: what
 becomes of their gradients when the canary fails is much larger than a patient may move the model.
 That model has one weight, so its move is the sum of all noisy steps, of which the log-ratio is a
 growing function.
 
+In two more contrasts the canary loses its group. The others round by their place in a batch
+(:mod:`~flower_ldp.audit_paths.last_bits`), which the canary shifts if it takes part: always, or
+by its own coin. The model's move along their gradients is what is looked at.
+
 **Delta** is as large as the number of patients lets it be: of a claim at a small one an audit sees
-nothing (:mod:`~flower_ldp.audit_paths.dpsgd`).
+nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.accounting.dpsgd import noise_multiplier
 from flower_ldp.audit.cases import Case, Contrast
+from flower_ldp.audit_paths.last_bits import certain_class, rounded_rows
 from flower_ldp.audit_paths.owner import NODE, RUN, AsDeployed, AuditOwner
 from flower_ldp.clients import DPSGDRelease, LdpMod
 from flower_ldp.clients.arrays import single_model
@@ -41,61 +46,94 @@ from flower_ldp.training import private_training
 from flower_ldp.wire.training_plan import plan_fields
 
 #: Patients, of whom the first is the canary, and rows of each.
-PATIENTS, ROWS = 4, 2
+PATIENTS, ROWS = 19, 2
 #: Of the claim that is audited: below one over the number of patients.
-DELTA = 0.24
+DELTA = 0.05
 #: The most models of a plan that are asked for; each takes one step.
 ROUNDS = 2
 #: Length of a patient's clipped gradient; the canary's is longer before.
 CLIP = 1.0
 _CANARY = 3.0
-#: What the first patient's rows are.
-CANARIES = ("one way", "other way", "left out", "raises", "not finite", "another shape")
-# Above every move of the weight. What else arrives gets other scores.
+#: By which patients take part where it is by chance.
+_RATE = 0.7
+#: So long a step that the model is the sum and nothing else.
+_STEP = 2.0**60
+# Above every move of the model. What else arrives gets other scores.
 _NO_MODEL = 1e6
 
 #: Trains as :func:`private_training` does.
 Trainer = Callable[..., RecordDict]
-#: A model's weight, or whatever else arrived.
+#: How far the model went down in the ward's direction, or whatever else arrived.
 Outcome = tuple[str, Hashable]
+Row = tuple[torch.Tensor, ...] | Exception
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ward:
-    """The rows of all patients, read by index.
+    """The rows of all patients, read by index, and what the server does with them.
 
     Parameters
     ----------
-    canary : str
-        One of :data:`CANARIES`.
-    patients : int
-        How many there are, the canary among them.
+    rows : sequence of tuple of Tensor, or Exception
+        What is read, or raised.
+    groups : sequence of int or None
+        Whose each row is.
+    sent, towards : NDArray
+        The weights of a linear layer, and where its moves are looked at; shape (outputs, inputs).
+    loss : callable
+        Of the layer's output.
     rounds : int
         How many models are asked for.
+    rate : float
+        By which patients take part.
     """
 
-    canary: str
-    patients: int = PATIENTS
+    rows: Sequence[Row]
+    groups: Sequence[int | None]
+    sent: NDArray[np.float32]
+    towards: NDArray[np.float32]
+    loss: Callable[[torch.Tensor], torch.Tensor] = torch.sum
     rounds: int = 1
-
-    @property
-    def groups(self) -> list[int]:
-        """Whose each row is."""
-        present = range(self.canary == "left out", self.patients)
-        return [patient for patient in present for _ in range(ROWS)]
+    rate: float = 1.0
 
     def __len__(self) -> int:
-        return len(self.groups)
+        return len(self.rows)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
-        if self.groups[index]:
-            return (torch.tensor([CLIP]),)
-        if self.canary == "raises":
-            raise OSError("no such scan")
-        if self.canary == "another shape":
-            return (torch.full((2,), _CANARY * CLIP),)
-        pointing = {"one way": 1.0, "other way": -1.0, "not finite": float("nan")}
-        return (torch.tensor([pointing[self.canary] * _CANARY * CLIP]),)
+        row = self.rows[index]
+        if isinstance(row, Exception):
+            raise row
+        return row
+
+
+def _with_canary(patients: int, *canary: Row) -> Ward:
+    """Return the ward in which each of these is a row of the first patient."""
+    others = [patient for patient in range(1, patients) for _ in range(ROWS)]
+    rows = [*canary, *[(torch.tensor([CLIP]),) for _ in others]]
+    one = np.ones((1, 1), dtype=np.float32)
+    return Ward(rows, [*[0 for _ in canary], *others], 0 * one, one)
+
+
+def _of_last_bits(patients: int, rate: float) -> tuple[Ward, Ward]:
+    """Return a ward in which the first patient shifts the others, and one without its group."""
+    by_chance = rate < 1.0
+    # With two rows of each of the others, only the canary's one makes them lie at odd places.
+    rows_each = ROWS if by_chance else 1
+    others = range(1, patients)
+    found = rounded_rows(len(others), rows_each, others if by_chance else [len(others)])
+    rows = [found.certain] + [
+        one for row in found.rows for one in (row, *[found.certain] * (rows_each - 1))
+    ]
+    groups = [patient for patient in others for _ in range(rows_each)]
+    kept = Ward(
+        [(row,) for row in rows],
+        [0, *groups],
+        found.weight.numpy(),
+        found.gradient.numpy(),
+        certain_class,
+        rate=rate,
+    )
+    return kept, replace(kept, groups=[None, *groups])
 
 
 def dpsgd_release(
@@ -119,19 +157,28 @@ def dpsgd_release(
         becomes of others, or steps more often than was charged is what this audit is there to
         refute.
     """
-    planted, other, left_out, raises, not_finite, shaped = (
-        Ward(canary, patients) for canary in CANARIES
+    pointing = (torch.tensor([_CANARY * CLIP]),)
+    planted = _with_canary(patients, *[pointing] * ROWS)
+    other = _with_canary(patients, *[(-pointing[0],)] * ROWS)
+    not_finite = (torch.tensor([float("nan")]),)
+    longer = (torch.full((2,), _CANARY * CLIP),)
+    served = _Site(
+        patients, cache(lambda rounds, rate: _plan(epsilon, delta, rounds, rate)), trainer
     )
-    served = _Site(patients, cache(lambda rounds: _plan(epsilon, delta, rounds)), trainer)
     pairs = {
         "canary one way or the other": (planted, other),
         f"the same, in {ROUNDS} rounds": (_longer(planted), _longer(other)),
-        "canary planted or left out": (planted, left_out),
-        "canary whose rows raise": (planted, raises),
-        "canary that is not finite": (planted, not_finite),
-        "canary of another shape": (planted, shaped),
+        "canary planted or left out": (planted, _with_canary(patients)),
+        "canary whose rows raise": (
+            planted,
+            _with_canary(patients, *[OSError("no such scan")] * ROWS),
+        ),
+        "canary that is not finite": (planted, _with_canary(patients, *[not_finite] * ROWS)),
+        "canary of another shape": (planted, _with_canary(patients, *[longer] * ROWS)),
+        "last bits, a canary without its group": _of_last_bits(patients, 1.0),
+        f"the same, at a rate of {_RATE:g}": _of_last_bits(patients, _RATE),
     }
-    label = "move of the weight"
+    label = "move of the model"
     return Case(
         f"dpsgd-release (ClientApp, LdpMod, ledger, wire; epsilon {epsilon:g}, delta {delta:g})",
         epsilon,
@@ -148,33 +195,33 @@ def _longer(ward: Ward) -> Ward:
     return replace(ward, rounds=ROUNDS)
 
 
-def _plan(epsilon: float, delta: float, rounds: int) -> TrainingPlan:
+def _plan(epsilon: float, delta: float, rounds: int, rate: float) -> TrainingPlan:
     """Return a plan of one step a round, with no more noise than it needs."""
-    noise = noise_multiplier(epsilon, delta, sample_rate=1.0, steps=rounds)
-    return TrainingPlan(rounds, 1, 1.0, noise, CLIP, epsilon, delta)
+    noise = noise_multiplier(epsilon, delta, sample_rate=rate, steps=rounds)
+    return TrainingPlan(rounds, 1, rate, noise, CLIP, epsilon, delta)
 
 
 class _Site:
     """A server with plans, a site with a ward, and all that lies between them."""
 
     def __init__(
-        self, patients: int, plan: Callable[[int], TrainingPlan], trainer: Trainer
+        self, patients: int, plan: Callable[[int, float], TrainingPlan], trainer: Trainer
     ) -> None:
         self._reply = {"num-examples": patients}
         self._plan, self._trainer = plan, trainer
         self._owner = AuditOwner(f"example: patient\nexamples: {patients}\n")
         self._numbers = itertools.count()
-        self._ward = Ward(CANARIES[0], patients)
+        self._ward = _with_canary(patients)
         self._app = ClientApp(mods=[LdpMod(train=DPSGDRelease(), admission=AsDeployed())])
         self._app.train()(self._train)
 
     def answer(self, ward: Ward, rng: RandomSource) -> Outcome:
         """Return what arrives of one plan; the training draws for itself, not from ``rng``."""
         self._ward, number = ward, next(self._numbers)
-        weight = np.zeros((1, 1), dtype=np.float32)
+        weight = ward.sent
         for place in range(ward.rounds):
             name = f"audit-{number}-{place}"
-            asked = over_the_wire(_message(weight, self._plan(ward.rounds), name))
+            asked = over_the_wire(_message(weight, self._plan(ward.rounds, ward.rate), name))
             with self._owner.at_home():
                 reply = over_the_wire(self._app(asked, self._owner.context(number)))
             if reply.has_error():
@@ -183,16 +230,18 @@ class _Site:
             if set(found) != {"arrays", "metrics"} or found["metrics"] != self._reply:
                 return "no model", repr(found)
             weight = single_model(found)["weight"]
-        return "model", weight.item()
+        move = (ward.sent - weight.astype(np.float64)) / _STEP
+        return "model", float((move * ward.towards).sum())
 
     def _train(self, message: Message, context: Context) -> Message:
+        outputs, inputs = self._ward.sent.shape
         trained = self._trainer(
             context,
-            torch.nn.Linear(1, 1, bias=False),
-            lambda output: output.sum(),
+            torch.nn.Linear(inputs, outputs, bias=False),
+            self._ward.loss,
             self._ward,
-            optimizer=lambda weights: torch.optim.SGD(weights, lr=1.0),
-            like=(torch.zeros(1),),
+            optimizer=lambda weights: torch.optim.SGD(weights, lr=_STEP),
+            like=(torch.zeros(inputs),),
             groups=self._ward.groups,
             max_rows=ROWS,
         )
@@ -219,10 +268,10 @@ def _message(weight: NDArray[Any], plan: TrainingPlan, name: str) -> Message:
 
 
 def _scores(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
-    """Return how far the weight went down, and numbers far above that for all else."""
+    """Return how far the model went down, and numbers far above that for all else."""
     return np.array(
         [
-            -float(cast(float, content))
+            float(cast(float, content))
             if kind == "model"
             else _NO_MODEL + zlib.crc32(repr((kind, content)).encode())
             for kind, content in outcomes
