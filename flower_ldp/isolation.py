@@ -191,11 +191,14 @@ class IsolatedPasses:
                 leaf: None if value is None else tensors.get(start + leaf, value).detach().clone()
                 for leaf, value in kept["_buffers"].items()
             }
-        for name, parameter, data, gradient, learns in self._parameters:
-            parameter.grad = None
-            parameter.data = tensors.get(name, data).clone() if copied else data
+        for _, parameter, data, gradient, learns in self._parameters:
+            parameter.grad = None  # before the data, which may have another dtype
+            parameter.data = data
             parameter.grad = None if copied else gradient
             parameter.requires_grad_(learns)
+        if copied:  # now that the copies of the pass before are gone
+            for name, parameter, data, *_ in self._parameters:
+                parameter.data = tensors.get(name, data).clone()
 
     def __exit__(self, *_: object) -> None:
         try:

@@ -139,10 +139,8 @@ class RowModel:
 
     def public(self, passes: IsolatedPasses, weights: Tensors) -> torch.Tensor | None:
         """Return what the **public** row gives; None if it fails."""
-        try:
-            return self._public(passes, weights).clone()
-        except Exception:  # by the weights, which the server picks
-            return None
+        found = self._tried(passes, weights)
+        return None if found is None else found.clone()
 
     def check_nothing_kept(
         self, passes: IsolatedPasses, weights: Tensors, before: torch.Tensor | None
@@ -161,7 +159,7 @@ class RowModel:
         ReleaseError
             If it does not return the same bits now.
         """
-        after = self.public(passes, weights)
+        after = self._tried(passes, weights)
         if before is None or after is None:
             kept = before is not after
         else:
@@ -172,6 +170,12 @@ class RowModel:
                 "other numbers after private rows than before. Keep no state outside of the model"
             )
 
+    def _tried(self, passes: IsolatedPasses, weights: Tensors) -> torch.Tensor | None:
+        try:
+            return self._public(passes, weights)
+        except Exception:  # by the weights, which the server picks
+            return None
+
     def _public(self, passes: IsolatedPasses, weights: Tensors) -> torch.Tensor:
         passes.begin({**self._fixed, **weights}, _FIXED)
         return self._computed(self._rows.like)
@@ -181,15 +185,14 @@ class RowModel:
         value = torch.as_tensor(self._measure(self._model(features), *targets)).sum()
         if not self._learning:
             return value.detach().reshape(1)
-        self._gradient.zero_()
-        start = 0
-        for name in self._learning:
-            parameter = self._learns[name]
-            entries = self._gradient[start : start + parameter.numel()]
-            parameter.grad = entries.view(parameter.shape)
-            start += parameter.numel()
         value.backward()
-        return self._gradient
+        gradients = (_gradient(self._learns[name]) for name in self._learning)
+        return torch.cat([one.reshape(-1) for one in gradients], out=self._gradient)
+
+
+def _gradient(parameter: nn.Parameter) -> torch.Tensor:
+    found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    return found.to_dense() if found.is_sparse else found
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -238,10 +241,12 @@ class ClippedSum:
 
 def length(gradient: torch.Tensor) -> float:
     """Return the Euclidean length of a vector, in double precision."""
-    norms = [
-        float(torch.linalg.vector_norm(part.to(torch.float64))) for part in gradient.split(_CHUNK)
-    ]
-    return math.hypot(*norms)
+    return math.hypot(
+        *(
+            float(torch.linalg.vector_norm(part, dtype=torch.float64))
+            for part in gradient.split(_CHUNK)
+        )
+    )
 
 
 class StepSum:
@@ -266,25 +271,24 @@ class StepSum:
         ReleaseError
             If something was kept of a row.
         """
-        size = sum(one.numel() for one in weights.values())
-        clipped = ClippedSum(size, self._clip, self._unit)
+        clipped = ClippedSum(sum(one.numel() for one in weights.values()), self._clip, self._unit)
         with self._model.passes() as passes:
             before = self._model.public(passes, weights)
             for rows in examples:
-                clipped.add(self._example(passes, weights, rows, size))
+                clipped.add(self._example(passes, weights, rows))
             self._model.check_nothing_kept(passes, weights, before)
         return clipped.total
 
     def _example(
-        self, passes: IsolatedPasses, weights: Tensors, rows: Sequence[int], size: int
+        self, passes: IsolatedPasses, weights: Tensors, rows: Sequence[int]
     ) -> torch.Tensor:
         """Return the sum of an example's gradients, in the order of its rows."""
-        if len(rows) == 1:
+        if len(rows) == 1:  # nothing to add: no copy either
             found = self._model.row(passes, weights, rows[0])
             return torch.zeros(1) if found is None else found
-        total = torch.zeros(size, dtype=torch.float64)
+        total: torch.Tensor | None = None
         for index in rows:
             found = self._model.row(passes, weights, index)
             if found is not None and length(found) < math.inf:
-                total += found
-        return total
+                total = found.clone() if total is None else total.add_(found)
+        return torch.zeros(1) if total is None else total

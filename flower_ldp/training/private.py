@@ -227,7 +227,10 @@ class _Training:
                 # FedProx's proximal term comes after clipping and noise.
                 if self.handover.proximal:
                     p.grad += self.handover.proximal * (p.detach() - self._first(name))
+            del total, part  # memory that the next step needs
             stepping.step()
+            for p in weights.values():
+                p.grad = None
         trained = {name: _array(p) for name, p in weights.items()}
         tied = {name: trained[one] for name, one in self.twins.items() if one in trained}
         return {**self.handover.sent, **trained, **tied}

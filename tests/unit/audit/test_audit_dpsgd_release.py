@@ -21,10 +21,10 @@ SOURCE = RandomSource.seeded(1)
 
 def test_the_plan_has_no_more_noise_than_its_claim_needs() -> None:
     dpsgd = extra("flower_ldp.accounting.dpsgd")
-    for rounds in (1, 2):
-        plan = release._plan(1.0, release.DELTA, rounds)
+    for rounds, rate in ((1, 1.0), (2, 1.0), (1, release._RATE)):
+        plan = release._plan(1.0, release.DELTA, rounds, rate)
         dpsgd.check_noise(plan)
-        assert dpsgd.SampledGaussian(plan.noise / 1.01, 1.0, rounds).delta(1.0) > release.DELTA
+        assert dpsgd.SampledGaussian(plan.noise / 1.01, rate, rounds).delta(1.0) > release.DELTA
     assert release.DELTA < 1 / release.PATIENTS
 
 
@@ -35,22 +35,36 @@ def test_a_canary_moves_the_model_by_its_clipped_gradient_and_the_others_by_thei
 
     monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
     case = release.dpsgd_release(1.0)
-    moves = {}
-    for contrast in case.contrasts:
-        for ward in contrast.pair:
-            outcome = case.draw(ward, SOURCE)
-            (moves[ward.canary, ward.rounds],) = contrast.statistic([outcome]).tolist()
+    moves = {
+        contrast.check: [
+            contrast.statistic([case.draw(ward, SOURCE)]).item() for ward in contrast.pair
+        ]
+        for contrast in case.contrasts
+    }
     clip = release.CLIP / release.PATIENTS
     others = (release.PATIENTS - 1) * clip
     # Whoever fails, as who is left out, takes nothing of the others away.
-    none = ("left out", "raises", "not finite", "another shape")
-    assert moves == {
-        ("one way", 1): pytest.approx(others + clip),
-        ("other way", 1): pytest.approx(others - clip),
-        ("one way", 2): pytest.approx(2 * (others + clip)),
-        ("other way", 2): pytest.approx(2 * (others - clip)),
-        **{(canary, 1): pytest.approx(others) for canary in none},
+    failing = ("planted or left out", "whose rows raise", "that is not finite", "of another shape")
+    expected = {
+        "canary one way or the other": (others + clip, others - clip),
+        "the same, in 2 rounds": (2 * (others + clip), 2 * (others - clip)),
+        **{f"canary {how}": (others + clip, others) for how in failing},
     }
+    assert {check: moves[check] for check in expected} == {
+        check: pytest.approx(pair) for check, pair in expected.items()
+    }
+
+
+def test_who_loses_a_group_moves_no_last_bit_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flower_ldp.training import private
+
+    monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
+    case = release.dpsgd_release(1.0)
+    (contrast,) = (one for one in case.contrasts if one.check.startswith("last bits"))
+    moves = [contrast.statistic([case.draw(ward, SOURCE)]).item() for ward in contrast.pair]
+    assert moves[0] == moves[1]
 
 
 def test_each_plan_has_an_account_of_its_own_and_is_charged() -> None:
