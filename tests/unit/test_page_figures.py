@@ -156,3 +156,17 @@ def test_a_plan_with_the_noise_of_the_table_is_accepted() -> None:
     named = re.findall(r"0\.\d{3}|1\.\d{3}", words)[:5]
     for epsilon, figure in zip((0.5, 1.0, 2.0, 4.0, 8.0), named, strict=True):
         assert SampledGaussian(float(figure), 250 / 60_000, 720).delta(epsilon) <= 1e-5, figure
+
+
+def test_what_a_step_of_private_training_costs() -> None:
+    page, found = text("docs/dpsgd_release.md"), results("dpsgd_steps")
+    for one in found["steps"]:
+        ways = [one["milliseconds"][way] for way in ("own", "hooks", "ghost", "plain")]
+        times = " | ".join(f"{way['median']:.1f}" for way in ways)
+        ratio = f"{one['own_over_hooks']['median']:.2f}"
+        assert f"| {one['weights']:,} | {one['max_rows']} | {times} | {ratio} |" in page
+    parts = [one["least_milliseconds"] for one in found["parts"]]
+    for name in parts[0]:
+        assert f"| {name} | {' | '.join(f'{part[name]:.1f}' for part in parts)} |" in page
+    own = [one["bytes_a_weight"] for one in found["memory"] if one["way"] == "own"]
+    assert 24 < min(own) < max(own) < 27

