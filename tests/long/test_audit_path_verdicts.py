@@ -237,7 +237,8 @@ def test_private_training_that_drops_a_batch_for_a_row_is_refuted() -> None:
 @pytest.mark.usefixtures("_of_few")
 def test_private_training_that_stacks_rows_is_refuted_by_last_bits() -> None:
     last_bits = extra("flower_ldp.audit_paths.last_bits")
-    if not last_bits.rounded_rows(release.PATIENTS - 1, 1, [release.PATIENTS - 1]).found:
+    others = release.PATIENTS - 1
+    if last_bits.rounded_rows(others, 1, [others]).found <= others / 2:
         pytest.skip("this processor's kernels round alike in each place")
     case = release.dpsgd_release(1.0, trainer=stacks_rows)
     # A patient without its group: all others take part, or each by its own coin.
