@@ -57,7 +57,6 @@ EXTRAS = (
     Extra("accounting", ("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
     Extra("dpsgd", ("torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
     Extra("evaluation", ("sklearn",), "scores of clusters, images of the examples"),
-    Extra("sbom", ("cyclonedx", "packaging"), "flower-ldp installed sbom"),
 )
 
 

@@ -19,7 +19,6 @@ from flower_ldp.cli import (
     doctor,
     explain,
     extension,
-    installed,
     ledger,
     new,
     plan,
@@ -48,7 +47,6 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(bundles.app, name="app")
-app.add_typer(installed.app, name="installed")
 app.add_typer(extension.app, name="extension")
 app.command("audit", cls=Command, epilog=audit.EPILOG)(audit.audit)
 app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.doctor)

@@ -5,7 +5,7 @@ privacy, refusals <- errors, files, own_log <- mechanisms <- accounting <- polic
 beneath it; labels is beneath clients and strategies, and advice beneath strategies;
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
 tests that they have to pass (conformance, with pytest) above it, beneath nothing;
-apps (Flower's bundles) is beneath node and cli; installed (lists of components) beneath cli alone;
+apps (Flower's bundles) is beneath node and cli;
 isolation (torch) is beneath training and split; training (torch) is above clients; audit_paths is
 above that, audit and simulation, beneath cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
@@ -55,7 +55,6 @@ LAYERS: dict[str, frozenset[str]] = {
     "labels": MATH,
     "advice": MATH | {"accounting", "wire"},
     "apps": frozenset({"refusals", "errors"}),
-    "installed": frozenset({"refusals", "errors"}),
     "policy": MATH | YAML | {"accounting"},
     "clients": CLIENT,
     "audit_paths": BOTH | PATHS | {"simulation"},
@@ -65,7 +64,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "simulation": frozenset({"refusals", "errors"}),
     "split": BOTH | {"isolation"},
     "config": BOTH,
-    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "installed", "node", "simulation"},
+    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "node", "simulation"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
@@ -83,7 +82,6 @@ FOREIGN: dict[str, frozenset[str]] = {
     "conformance": frozenset({"numpy", "pytest"}),
     "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
     "apps": frozenset({"flwr"}),
-    "installed": frozenset({"cyclonedx", "packageurl", "packaging"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
     "labels": frozenset({"numpy"}),

@@ -23,7 +23,6 @@ from flower_ldp.privacy import PrivacyEvent
 from tests.bundles import packed
 from tests.cli import flower_ldp
 from tests.extension_world import Installed
-from tests.unit.installed.sites import installed
 from tests.unit.test_docs_form import WIDTH, is_row
 
 ROOT = Path(__file__).parents[3]
@@ -135,12 +134,10 @@ def test_the_page_names_every_key_of_the_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("dp_accounting")
-    pytest.importorskip("cyclonedx")
     monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text(flower_ldp("policy", "sample").out)
     Path("ward.csv").write_text(WARD)
     Path("one.fab").write_bytes(packed())
-    installed(tmp_path / "site")
     extension = Installed(tmp_path / "elsewhere").write()
     Path("client_policy.yaml").write_text(Path("policy.yaml").read_text())
     ledger = "privacy-ledger.sqlite"
@@ -170,8 +167,6 @@ def test_the_page_names_every_key_of_the_json(
         flower_ldp("new", "my-app", "--json"),
         flower_ldp("doctor", "--policy", "policy.yaml", "--json"),
         flower_ldp("app", "compare", "one.fab", "one.fab", "--json"),
-        flower_ldp("installed", "check", "--site", tmp_path / "site", "--json"),
-        flower_ldp("installed", "sbom", "--site", "site", "--output", "out.json", "--json"),
         flower_ldp("extension", "digest", "one-bit", "--site", extension.site, "--json"),
         flower_ldp("audit", "magrr", "--draws", 200, "--json"),
         *(

@@ -29,7 +29,6 @@ MODULES = {
     "flwr[simulation]": "ray",
     "dp-accounting": "dp_accounting",
     "scikit-learn": "sklearn",
-    "cyclonedx-python-lib": "cyclonedx",
 }
 
 #: Hides one distribution from a process, and its metadata.
