@@ -63,7 +63,7 @@ class Amount:
     ----------
     epsilon : int
         In units of 1e-12, at least 0. A cost or a limit is below 2^63, and so is what a ledger
-        lets add up; sums of one that was migrated may be beyond.
+        lets add up.
     delta : int
         In units of 1e-18, the same.
     """

@@ -47,22 +47,6 @@ def create(file: LedgerFile, as_json: JsonOption = False) -> None:
         report.line(f"{file}: a new ledger, {mark.ledger}, with nothing spent")
 
 
-@app.command(cls=Command, epilog=epilog("flower-ldp ledger migrate privacy-ledger.sqlite"))
-def migrate(file: LedgerFile, as_json: JsonOption = False) -> None:
-    """Bring a ledger of an older version to this one, as the next client would; keep a copy.
-
-    Sums are made anew from the entries and may be larger: what was spent about a client counts
-    towards its examples and labels. A ledger that is up to date stays as it is.
-    """
-    from flower_ldp.accounting.ledger import Ledger
-    from flower_ldp.cli.ledger_answers import totals
-
-    with reporting(as_json) as report, Ledger.open(file) as ledger:
-        report.facts["file"] = str(file)
-        report.line(f"{file}: of this version")
-        totals(ledger, report)
-
-
 @app.command(
     cls=Command,
     epilog=epilog(

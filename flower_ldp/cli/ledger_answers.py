@@ -51,7 +51,6 @@ def look_into(file: Path, anchor: Anchor | None = None) -> Ledger:
         # A process that was killed while it charged leaves a journal.
         if not (isinstance(error.__cause__, sqlite3.Error) and "readonly" in str(error.__cause__)):
             raise
-    # Not opened to be written: that would migrate a file of an older version.
     undo(file)
     return Ledger.open(file, read_only=True, anchor=anchor)
 

@@ -12,7 +12,6 @@ from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.cli.ledger_answers import look_into
 from flower_ldp.cli.ledger_budgets import accounts_of, left_of, over
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import LedgerError, RefusalError
@@ -220,7 +219,6 @@ def ledger_of(policy: Policy, report: Report) -> None:
             report.problem(f"ledger {path} cannot be made: its folder cannot be written")
         return
     try:
-        look_into(path).close()  # an older version is refused here: a check does not migrate
         # As a client opens it: owner, rights, version and content are checked.
         place = policy.anchor
         anchor = None if place is None else anchor_of(place.file, place.command)

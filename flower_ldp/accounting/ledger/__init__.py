@@ -1,7 +1,7 @@
 """The durable privacy ledger, a file that the data owner keeps.
 
 ``ledger`` is its face. Beneath it, in the order of the data: ``types`` (charges, limits, receipts),
-``file`` and ``file_checks`` (who may write it), ``schema`` and ``migration``, ``rows`` (digests and
+``file`` and ``file_checks`` (who may write it), ``schema``, ``rows`` (digests and
 the chain), ``entries``, ``sums`` and ``releases`` (what was spent), ``limits``, ``repeats``,
 ``counts``, ``time``, ``session`` (one open file), ``verify``; ``anchor`` keeps its end elsewhere.
 """

@@ -56,15 +56,6 @@ def damaged(path: Path, what: object) -> LedgerError:
     return LedgerError(f"ledger {path} is damaged: {what}. {_BACKUP}")
 
 
-def outdated(path: Path) -> LedgerError:
-    """Return the error for a file of an older version that may not be changed now."""
-    return LedgerError(
-        f"ledger {path} has version 1, whose sums do not count what was spent about a client "
-        "towards its examples and labels. The next client that uses it brings it to version "
-        f"{schema.VERSION}, and so does: flower-ldp ledger migrate {path}"
-    )
-
-
 @contextmanager
 def understandable(path: Path) -> Iterator[None]:
     """Turn what SQLite and the system raise into a :class:`LedgerError`."""
@@ -216,7 +207,7 @@ def undo(path: Path) -> None:
 
 
 def check_version(path: Path, db: sqlite3.Connection) -> None:
-    """Refuse a file that is no ledger or is newer than this package."""
+    """Refuse a file that is no ledger, or one of another version."""
     application = schema.pragma_number(db, "application_id")
     version = schema.pragma_number(db, "user_version")
     if application != schema.APPLICATION_ID or version < 1:
@@ -224,8 +215,8 @@ def check_version(path: Path, db: sqlite3.Connection) -> None:
             f"{path} is a SQLite database but not a ledger, or its header is damaged: name "
             f"another file. If it was a ledger: {_BACKUP}"
         )
-    if version > schema.VERSION:
+    if version != schema.VERSION:
         raise LedgerError(
-            f"ledger {path} has version {version}, written by a newer flower-ldp; this one reads "
-            f"versions up to {schema.VERSION}: upgrade flower-ldp. The file was not changed"
+            f"ledger {path} has version {version}, and this flower-ldp reads version "
+            f"{schema.VERSION}: install the one that wrote it. The file was not changed"
         )

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 
 APPLICATION_ID = 0x464C4450
 """``PRAGMA application_id`` of a ledger: "FLDP" in ASCII."""
@@ -102,24 +101,15 @@ def pragma_number(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def outdated(connection: sqlite3.Connection) -> bool:
-    """Return whether the file is of an older version."""
-    return pragma_number(connection, "user_version") < VERSION
-
-
-def complaint(
-    connection: sqlite3.Connection,
-    tables: Mapping[str, str] = SCHEMA,
-    version: int = VERSION,
-) -> str | None:
-    """Return what is wrong with the tables of a version, or None.
+def complaint(connection: sqlite3.Connection) -> str | None:
+    """Return what is wrong with the tables, or None.
 
     A trigger or a view that somebody added counts as wrong: a trigger could change what a
     charge writes.
     """
     rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     found = dict(rows.fetchall())
-    if found == tables:
+    if found == SCHEMA:
         return None
-    names = sorted({str(n) for n, _ in found.items() ^ tables.items()})
-    return f"its tables are not those of a ledger of version {version} ({', '.join(names)})"
+    names = sorted({str(n) for n, _ in found.items() ^ SCHEMA.items()})
+    return f"its tables are not those of a ledger of version {VERSION} ({', '.join(names)})"

@@ -14,7 +14,6 @@ from pathlib import Path
 from flower_ldp.accounting.ledger import anchor as anchors
 from flower_ldp.accounting.ledger import file, rows, schema
 from flower_ldp.accounting.ledger.anchor import Anchor
-from flower_ldp.accounting.ledger.migration import migrate
 from flower_ldp.accounting.ledger.rows import DamageError, Head
 from flower_ldp.accounting.ledger.types import Mark
 from flower_ldp.errors import LedgerError
@@ -72,13 +71,6 @@ class Session:
             weakref.finalize(self, self.db.close).atexit = False
             try:
                 file.check_version(path, self.db)
-                if schema.outdated(self.db):
-                    if read_only:
-                        raise file.outdated(path)
-                    with self.transaction(WRITE):
-                        # An older copy is refused as it is, so that it can be put in its place.
-                        self._compare(self._continued(rows.read_head(self.db)))
-                        migrate(self.db)
                 # Anchors are asked while no other process moves them.
                 with self.transaction(WRITE if anchor and not read_only else READ):
                     wrong = schema.complaint(self.db)
@@ -136,10 +128,6 @@ class Session:
             raise DamageError(f"it was cut off before the end of its {pages} pages")
         head = rows.read_head(self.db)
         rows.check_beyond(self.db, head)
-        return self._continued(head)
-
-    def _continued(self, head: Head) -> Head:
-        """Return a head, inside a transaction, if it continues what was seen before."""
         seen = self._seen
         if seen is not None and (
             head.ledger != seen.ledger

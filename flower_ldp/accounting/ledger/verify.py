@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from operator import itemgetter
 
-from flower_ldp.accounting.books import Book
+from flower_ldp.accounting.books import Book, Place
 from flower_ldp.accounting.ledger import counts, entries, rows
 from flower_ldp.accounting.ledger import time as times
-from flower_ldp.accounting.ledger.migration import add
 from flower_ldp.accounting.ledger.rows import FIRST, DamageError, Head, Key
+from flower_ldp.accounting.ledger.sums import raised
+from flower_ldp.accounting.ledger.types import Entry
 
 
 def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
@@ -33,7 +34,7 @@ def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
         events += len(entry.events)
         waivers += sum(len(event.waived) for event in entry.events)
         several += entry.releases != 1
-        for name, book in add(sums, entry).items():
+        for name, book in _add(sums, entry).items():
             points += 1
             found = rows.point_of_course(db, name, entry.at, entry.number)
             if found != book:
@@ -51,6 +52,16 @@ def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
     _check_count(db, "event", events)
     _check_count(db, "waiver", waivers)
     return head, _check_reports(db), len(flat)
+
+
+def _add(sums: dict[str, dict[str, Book]], entry: Entry) -> dict[str, Book]:
+    """Add an entry to the sums, by run and name; return those over all runs that it raised."""
+    new: dict[str, Book] = {}
+    for run in (str(entry.run_id), ""):
+        before = sums.setdefault(run, {})
+        new = raised(before, Place.of(entry.data_id), entry.book)
+        before.update(new)
+    return new
 
 
 def _check_totals(db: sqlite3.Connection, sums: dict[Key, Book]) -> None:

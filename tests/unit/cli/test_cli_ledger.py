@@ -134,24 +134,6 @@ def test_show_tells_parts_conditions_and_waivers_apart(tmp_path: Path) -> None:
     assert "1 released as post-processing of what was paid, which the owner declares" in words
 
 
-OLD = Path(__file__).parents[2] / "data" / "ledger-v1.sqlite"
-
-
-def test_a_ledger_of_version_1_is_shown_after_it_was_migrated(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    path.write_bytes(OLD.read_bytes())
-    path.chmod(0o600)
-    for command in ("show", "verify", "export"):
-        refused = flower_ldp("ledger", command, path)
-        assert (refused.code, path.read_bytes()) == (1, OLD.read_bytes())
-        assert f"flower-ldp ledger migrate {path}" in refused.err
-    assert flower_ldp("ledger", "migrate", path).code == 0
-    rows = flower_ldp("ledger", "show", path, "--json").json["totals"]
-    ward = {row["unit"]: row["counted_epsilon"] for row in rows if row["data_id"] == "ward-7"}
-    assert ward == {"client": "8", "example": "15", "label": "17"}
-    assert flower_ldp("ledger", "verify", path).code == 0
-
-
 def test_show_says_what_is_left_of_each_budget(file: Path) -> None:
     policy = file.with_name("policy.yaml")
     found = flower_ldp("ledger", "show", file, "--policy", policy, "--json").json

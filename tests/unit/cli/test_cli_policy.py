@@ -156,16 +156,6 @@ def test_a_ledger_that_has_reached_its_limits_is_said_before_the_next_message(fi
         )
 
 
-def test_a_check_does_not_migrate_a_ledger(file: Path) -> None:
-    old = (Path(__file__).parents[2] / "data" / "ledger-v1.sqlite").read_bytes()
-    path = Path(flower_ldp("policy", "check", file, "--json").json["ledger"]["file"])
-    path.write_bytes(old)
-    done = flower_ldp("policy", "check", file)
-    assert done.code == 1
-    assert "has version 1" in done.both
-    assert path.read_bytes() == old
-
-
 def test_a_policy_that_others_can_write_is_said(file: Path) -> None:
     file.with_name("ledger.sqlite").unlink()
     file.write_text(POLICY.replace("deployment", "simulation"))
