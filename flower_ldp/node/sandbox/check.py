@@ -22,6 +22,7 @@ from flower_ldp.node.sandbox.bubblewrap import SOCKET
 from flower_ldp.node.sandbox.jail import Jail
 from flower_ldp.node.sandbox.limits import LARGEST_DUMP, Group
 from flower_ldp.node.sandbox.probe import Attempts, Finding
+from flower_ldp.node.sandbox.seccomp import call_numbers
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 
 _SECONDS = 120
@@ -64,6 +65,7 @@ def run_check(
                 environment=[*jail.plan.environment, *_OF_PROGRAMS],
                 devices=list(settings.devices),
                 limits=limits_of(settings),
+                calls=call_numbers(),
                 socket=SOCKET if every_file else "",
             )
             limited = _group(settings, group) if settings.control_group else ()

@@ -20,7 +20,6 @@ from flower_ldp.node.sandbox.limits import Group, no_dumps
 from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve, to_port
 from flower_ldp.node.sandbox.seccomp import app_filter
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
-from flower_ldp.node.sandbox.syscalls import this_machine
 from flower_ldp.node.sandbox.view import PACKAGE, view_of
 
 #: Account of the apps where there is one of that name; else a number that systemd and the
@@ -104,10 +103,7 @@ class Jail:
         self._group = group
         self._program = find_bubblewrap()
         self._port = port
-        try:
-            self._filter = app_filter(this_machine())
-        except OSError as error:
-            raise SandboxMissing(str(error)) from error
+        self._filter = app_filter()
         view = view_of(settings, hidden)
         self.folder = Path(tempfile.mkdtemp(prefix="flower-ldp-sandbox-"))
         self._server = _listening(self.folder, "node.sock")

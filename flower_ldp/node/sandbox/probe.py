@@ -18,13 +18,13 @@ import signal
 import socket
 import stat
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from flower_ldp.node.sandbox.seccomp import FAMILIES, forbidden
-from flower_ldp.node.sandbox.syscalls import Machine, this_machine
+from flower_ldp.node.sandbox.seccomp import FAMILIES, JUDGED
 
 #: Documentation addresses (RFC 5737 and 3849): nothing is sent, the kernel looks for a route.
 _NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -63,6 +63,8 @@ class Attempts:
         Those that the operator named.
     limits : dict of str to int
         What each process may have at most.
+    calls : dict of str to int
+        Numbers of system calls that are not simply allowed.
     socket : str
         The one in the file system that may be there; every file is looked at if it is not "".
     """
@@ -75,6 +77,7 @@ class Attempts:
     environment: list[str]
     devices: list[str]
     limits: dict[str, int]
+    calls: dict[str, int]
     socket: str
 
 
@@ -90,18 +93,18 @@ class Finding:
 def main() -> None:
     """Try what the standard input says; print whether the node answers, and what is open."""
     attempts = Attempts(**json.loads(sys.stdin.read()))
-    found = [asdict(one) for one in findings(attempts, this_machine())]
+    found = [asdict(one) for one in findings(attempts)]
     print(json.dumps({"answers": _answers(attempts.port), "findings": found}))
 
 
-def findings(attempts: Attempts, machine: Machine) -> Iterator[Finding]:
+def findings(attempts: Attempts) -> Iterator[Finding]:
     """Yield what was found, way by way."""
     yield _descriptors()
     yield from _network(attempts)
     yield from _sockets()
     yield from _files(attempts)
     yield from _processes(attempts)
-    yield from _calls(machine)
+    yield from _calls(attempts.calls)
     yield from _rights(attempts)
 
 
@@ -250,32 +253,34 @@ def _processes(attempts: Attempts) -> Iterator[Finding]:
     yield judge("roots of other processes", out)
 
 
-def _calls(machine: Machine) -> Iterator[Finding]:
-    judged = {"clone3": machine.numbers["clone3"], **forbidden(machine)}
-    permitted = []
-    for name, number in judged.items():
-        refused = _errno(number, *[-1] * 6) in (errno.EPERM, errno.ENOSYS)
-        if not refused:
-            permitted.append(name)
+def _calls(numbers: dict[str, int]) -> Iterator[Finding]:
+    refused = [name for name in numbers if name not in JUDGED]
+    permitted = [
+        name
+        for name in refused
+        if _errno(numbers[name], *[-1] * 6) not in (errno.EPERM, errno.ENOSYS)
+    ]
     some = "ptrace, keyctl, bpf, mount, unshare"
-    yield judge(f"{some} and {len(judged) - 5} more calls", permitted, "none permitted")
-    new_user = _errno(machine.numbers["clone"], _NEW_USER | signal.SIGCHLD, 0, 0, 0, 0, 0)
+    yield judge(f"{some} and {len(refused) - 5} more calls", permitted, "none permitted")
+    new_user = _errno(numbers["clone"], _NEW_USER | signal.SIGCHLD, 0, 0, 0, 0, 0)
     yield Finding("a user namespace by clone", new_user == 0, os.strerror(new_user))
-    typed = _errno(machine.numbers["ioctl"], 0, 0x5412, 0, 0, 0, 0)
-    yield Finding("typing into a terminal", typed != errno.EPERM, os.strerror(typed))
-    spoken = _errno(machine.numbers["ioctl"], 0, 0x5423, 0, 0, 0, 0)
-    yield Finding("a terminal's line discipline", spoken != errno.EPERM, os.strerror(spoken))
-    dumped = _errno(machine.numbers["prlimit64"], 0, resource.RLIMIT_CORE, -1, 0, 0, 0)
-    yield Finding("another limit on core dumps", dumped != errno.EPERM, os.strerror(dumped))
-    if machine.x32:
+    for way, call, arguments in (
+        ("typing into a terminal", "ioctl", (0, termios.TIOCSTI)),
+        ("a terminal's line discipline", "ioctl", (0, termios.TIOCSETD)),
+        ("another limit on core dumps", "prlimit64", (0, resource.RLIMIT_CORE, -1)),
+    ):
+        error = _errno(numbers[call], *arguments, 0, 0, 0, 0)
+        yield Finding(way, error != errno.EPERM, os.strerror(error))
+    if os.uname().machine == "x86_64":
         yield _survives("a 32-bit call", _old_call)
         yield _survives("an x32 call", lambda: _errno(0x4000_0000 | 39, 0, 0, 0, 0, 0, 0) == 0)
 
 
 def _errno(number: int, *arguments: int) -> int:
     """Make a system call; return its error, 0 if it worked. A child that it makes ends at once."""
+    parent = os.getpid()
     result = _libc.syscall(ctypes.c_long(number), *(ctypes.c_long(one) for one in arguments))
-    if result == 0 and number == this_machine().numbers["clone"]:
+    if os.getpid() != parent:
         os._exit(0)
     return ctypes.get_errno() if result == -1 else 0
 
