@@ -17,7 +17,7 @@ def missing() -> str:
     """Return what is missing for a sandbox; empty if nothing is."""
     if sys.platform != "linux":
         return "the sandbox is for Linux"
-    from flower_ldp.node.sandbox.bubblewrap import find_bubblewrap
+    from flower_ldp.node.sandbox.jail import find_bubblewrap
     from flower_ldp.node.sandbox.seccomp import app_filter
 
     try:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,7 +196,11 @@ def test_the_probe_finds_the_ways_open_where_there_is_no_sandbox(tmp_path: Path)
 
 def weaker(change: Callable[[list[str]], list[str]]) -> Callable[[pytest.MonkeyPatch], None]:
     whole = jail.arguments
-    return lambda patch: patch.setattr(jail, "arguments", lambda plan: change(whole(plan)))
+
+    def changed(*of: Any, **more: Any) -> list[str]:
+        return change(whole(*of, **more))
+
+    return lambda patch: patch.setattr(jail, "arguments", changed)
 
 
 def without(option: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -208,7 +213,7 @@ def no_filter(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_folder(patch: pytest.MonkeyPatch) -> None:
-    weaker(lambda words: [*words[:-6], "--bind", "/tmp", "/mnt", *words[-6:]])(patch)
+    weaker(lambda words: [*words[:-6], "--bind", "/tmp", "/a place", *words[-6:]])(patch)
 
 
 def keep_descriptor(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import resource
 import signal
 import socket
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from flower_ldp.node.sandbox.relay import serve, to_path
 
@@ -33,7 +33,7 @@ class Start:
     Parameters
     ----------
     uid, gid : int
-        Who to become; -1 to stay who it is.
+        Who the app is: root becomes it, anyone else already is.
     files, processes : int
         Limits, of each process and of the user.
     port : int
@@ -49,15 +49,11 @@ class Start:
     port: int
     socket: str
 
-    def to_text(self) -> str:
-        """Return this as one argument of a command."""
-        return json.dumps(asdict(self))
-
 
 def main() -> None:
     """Do what the arguments say."""
     start = Start(**json.loads(sys.argv[1]))
-    if start.uid >= 0:
+    if os.geteuid() == 0:
         become(start.uid, start.gid)
     limit(start)
     os.umask(0o077)

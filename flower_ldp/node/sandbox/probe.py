@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 from flower_ldp.node.sandbox.seccomp import FAMILIES, JUDGED
+from flower_ldp.node.sandbox.view import entries, mount_points, speaks
 
 #: Documentation addresses (RFC 5737 and 3849): nothing is sent, the kernel looks for a route.
 _NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -194,22 +195,16 @@ def _files(attempts: Attempts) -> Iterator[Finding]:
         yield attempt(f"{name}: {path}", partial(os.lstat, path))
     yield judge("places to write, but for a private /tmp", list(_writable()))
     devices = {f"/dev/{name}" for name in _DEVICES} | set(attempts.devices)
-    seen = {path for path, mode in _walk("/dev") if stat.S_ISCHR(mode) or stat.S_ISBLK(mode)}
+    seen = set(_special("/dev", stat.S_ISCHR, stat.S_ISBLK))
     yield judge("devices", sorted(seen - devices), "as usual, and those named")
     if attempts.socket:
-        speaking = [
-            path
-            for path, mode in _walk("/")
-            if (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)) and path != attempts.socket
-        ]
-        yield judge("sockets and pipes among the files", speaking)
+        speaking = set(_special("/", stat.S_ISSOCK, stat.S_ISFIFO)) - {attempts.socket}
+        yield judge("sockets and pipes among the files", sorted(speaking))
 
 
 def _writable() -> Iterator[str]:
     """Yield the mounts in which a file can be made."""
-    with open("/proc/self/mountinfo", encoding="utf-8") as file:
-        mounts = {line.split()[4] for line in file}
-    for place in sorted(mounts - set(_PRIVATE)):
+    for place in sorted(set(mount_points()) - set(_PRIVATE)):
         name = os.path.join(place, f".flower-ldp-probe-{os.getpid()}")
         with contextlib.suppress(OSError):
             os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -217,40 +212,30 @@ def _writable() -> Iterator[str]:
             yield place
 
 
-def _walk(top: str) -> Iterator[tuple[str, int]]:
-    """Yield the files beneath a folder that are neither folders, links nor plain files."""
-    waiting = [top]
-    while waiting:
-        here = waiting.pop()
-        if here in ("/proc", "/sys"):
-            continue
-        with contextlib.suppress(OSError), os.scandir(here) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
-                    yield entry.path, entry.stat(follow_symlinks=False).st_mode
+def _special(top: str, *kinds: Callable[[int], bool]) -> Iterator[str]:
+    """Yield the files of some kinds beneath a folder."""
+    for entry in entries(top, but=("/proc", "/sys")):
+        with contextlib.suppress(OSError):
+            mode = entry.stat(follow_symlinks=False).st_mode if speaks(entry) else 0
+            if any(kind(mode) for kind in kinds):
+                yield entry.path
 
 
 def _processes(attempts: Attempts) -> Iterator[Finding]:
-    shared = []
-    for name, outside in attempts.namespaces.items():
-        if os.readlink(f"/proc/self/ns/{name}") == outside:
-            shared.append(name)
+    own = {name: os.readlink(f"/proc/self/ns/{name}") for name in attempts.namespaces}
+    shared = [name for name, outside in attempts.namespaces.items() if own[name] == outside]
     yield judge("namespaces shared with the node", shared)
-    strangers = []
+    strangers, roots = [], []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
             command = file.read()
             if b"flower_ldp.node.sandbox." not in command:
                 strangers.append(f"{pid} {command[:40]!r}")
-    yield judge("processes but the sandbox's own", strangers)
-    out = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             if not os.path.samestat(os.stat(f"/proc/{pid}/root/"), os.stat("/")):
-                out.append(pid)
-    yield judge("roots of other processes", out)
+                roots.append(pid)
+    yield judge("processes but the sandbox's own", strangers)
+    yield judge("roots of other processes", roots)
 
 
 def _calls(numbers: dict[str, int]) -> Iterator[Finding]:
@@ -319,10 +304,8 @@ def _rights(attempts: Attempts) -> Iterator[Finding]:
     yield judge("groups", others if os.getuid() else ["root"])
     unknown = [name for name in os.environ if name not in attempts.environment]
     yield judge("variables of the node's", unknown)
-    beyond = []
-    for name, most in attempts.limits.items():
-        if resource.getrlimit(getattr(resource, name))[1] not in range(most + 1):
-            beyond.append(name)
+    highest = {name: resource.getrlimit(getattr(resource, name))[1] for name in attempts.limits}
+    beyond = [name for name, most in attempts.limits.items() if not 0 <= highest[name] <= most]
     yield judge("processes, files and dumps without a limit", beyond, "all limited")
 
 
