@@ -142,28 +142,23 @@ def _answers(port: int) -> bool:
 
 def _network(attempts: Attempts) -> Iterator[Finding]:
     for host, port in attempts.addresses:
-        yield attempt(f"connect to {host} outside", partial(_connect, host, port))
+        stream = partial(_connect, socket.AF_INET, socket.SOCK_STREAM, (host, port))
+        yield attempt(f"connect to {host} outside", stream)
     for family, address in _NOWHERE:
-        yield attempt(f"a route to {address}", partial(_route, family, address))
+        route = partial(_connect, family, socket.SOCK_DGRAM, (address, 9))
+        yield attempt(f"a route to {address}", route)
     yield attempt("resolve example.org", lambda: socket.getaddrinfo("example.org", 80))
     with open("/proc/net/dev", encoding="utf-8") as file:
         names = [line.split(":")[0].strip() for line in file if ":" in line]
     yield judge("network interfaces", [name for name in names if name != "lo"], "lo alone")
-    yield attempt("an abstract socket outside", partial(_abstract, attempts.abstract))
+    abstract = partial(_connect, socket.AF_UNIX, socket.SOCK_STREAM, f"\0{attempts.abstract}")
+    yield attempt("an abstract socket outside", abstract)
 
 
-def _route(family: int, address: str) -> None:
-    with socket.socket(family, socket.SOCK_DGRAM) as one:
-        one.connect((address, 9))
-
-
-def _connect(host: str, port: int) -> None:
-    socket.create_connection((host, port), 2).close()
-
-
-def _abstract(name: str) -> None:
-    with socket.socket(socket.AF_UNIX) as one:
-        one.connect(f"\0{name}")
+def _connect(family: int, kind: int, address: tuple[str, int] | str) -> None:
+    with socket.socket(family, kind) as one:
+        one.settimeout(2)
+        one.connect(address)
 
 
 def _sockets() -> Iterator[Finding]:
@@ -247,24 +242,25 @@ def _calls(numbers: dict[str, int]) -> Iterator[Finding]:
     ]
     some = "ptrace, keyctl, bpf, mount, unshare"
     yield judge(f"{some} and {len(refused) - 5} more calls", permitted, "none permitted")
-    new_user = _errno(numbers["clone"], _NEW_USER | signal.SIGCHLD, 0, 0, 0, 0, 0)
+    new_user = _errno(numbers["clone"], _NEW_USER | signal.SIGCHLD)
     yield Finding("a user namespace by clone", new_user == 0, os.strerror(new_user))
     for way, call, arguments in (
         ("typing into a terminal", "ioctl", (0, termios.TIOCSTI)),
         ("a terminal's line discipline", "ioctl", (0, termios.TIOCSETD)),
         ("another limit on core dumps", "prlimit64", (0, resource.RLIMIT_CORE, -1)),
     ):
-        error = _errno(numbers[call], *arguments, 0, 0, 0, 0)
+        error = _errno(numbers[call], *arguments)
         yield Finding(way, error != errno.EPERM, os.strerror(error))
     if os.uname().machine == "x86_64":
         yield _survives("a 32-bit call", _old_call)
-        yield _survives("an x32 call", lambda: _errno(0x4000_0000 | 39, 0, 0, 0, 0, 0, 0) == 0)
+        yield _survives("an x32 call", lambda: _errno(0x4000_0000 | 39) == 0)
 
 
 def _errno(number: int, *arguments: int) -> int:
     """Make a system call; return its error, 0 if it worked. A child that it makes ends at once."""
     parent = os.getpid()
-    result = _libc.syscall(ctypes.c_long(number), *(ctypes.c_long(one) for one in arguments))
+    given = (number, *arguments, *[0] * 6)[:7]
+    result = _libc.syscall(*map(ctypes.c_long, given))
     if os.getpid() != parent:
         os._exit(0)
     return ctypes.get_errno() if result == -1 else 0
