@@ -18,7 +18,8 @@ from subprocess import PIPE, TimeoutExpired
 from rich.console import Console
 from rich.table import Table
 
-from flower_ldp.node.sandbox.jail import SOCKET, Jail
+from flower_ldp.node.sandbox.inside import SOCKET
+from flower_ldp.node.sandbox.jail import Jail
 from flower_ldp.node.sandbox.limits import LARGEST_DUMP, Group
 from flower_ldp.node.sandbox.probe import Attempts, Finding
 from flower_ldp.node.sandbox.seccomp import call_numbers

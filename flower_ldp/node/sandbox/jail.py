@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import re
@@ -13,11 +12,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from flower_ldp.node.sandbox.inside import Start
+from flower_ldp.node.sandbox.inside import SOCKET
 from flower_ldp.node.sandbox.limits import Group, no_dumps
 from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve, to_port
 from flower_ldp.node.sandbox.seccomp import app_filter
@@ -26,8 +24,6 @@ from flower_ldp.node.sandbox.view import PACKAGE, View, view_of
 
 #: The first bubblewrap with every option that is used here; Debian 12 has it.
 FIRST_VERSION = (0, 8)
-#: Where the sandbox has the socket to the node.
-SOCKET = "/run/flower/node.sock"
 #: Account of the apps where there is one of that name; else a number that systemd and the
 #: distributions give to nobody.
 USER, NUMBER = "flower-app", 61_003
@@ -113,16 +109,9 @@ class Jail:
             as_root=os.geteuid() == 0,
             memory=settings.memory,
         )
-        start = Start(
-            uid=self.account.uid,
-            gid=self.account.gid,
-            files=settings.files,
-            processes=settings.processes,
-            port=port,
-            socket=SOCKET,
-        )
-        first = "flower_ldp.node.sandbox.inside"
-        self._first = [sys.executable, "-m", first, json.dumps(asdict(start))]
+        user, limits = (self.account.uid, self.account.gid), (settings.files, settings.processes)
+        told = map(str, (*user, *limits, port))
+        self._first = [sys.executable, "-m", "flower_ldp.node.sandbox.inside", *told]
 
     def start(
         self,
