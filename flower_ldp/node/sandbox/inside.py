@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 
-from flower_ldp.node.sandbox.relay import serve, to_path
+from flower_ldp.node.sandbox.relay import serve
 
 #: Where the sandbox has the socket to the node.
 SOCKET = "/run/flower/node.sock"
@@ -75,7 +75,7 @@ def serve_in_background(port: int) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):  # the app's input is not for this process
             os.dup2(nothing, stream)
-        serve(server, to_path(SOCKET))
+        serve(server, SOCKET)
     os._exit(0)
 
 

@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from flower_ldp.node.sandbox.inside import SOCKET
 from flower_ldp.node.sandbox.limits import Group, no_dumps
-from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve, to_port
+from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve
 from flower_ldp.node.sandbox.seccomp import app_filter
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 from flower_ldp.node.sandbox.view import PACKAGE, View, view_of
@@ -99,7 +99,7 @@ class Jail:
         self._folder = Path(tempfile.mkdtemp(prefix="flower-ldp-sandbox-"))
         self._server = _listening(self._folder, "node.sock")
         self._meter = Meter(settings.memory)  # a reply was in an app's memory once
-        relayed = (self._server, to_port(port), AT_ONCE, self._meter)
+        relayed = (self._server, ("127.0.0.1", port), AT_ONCE, self._meter)
         threading.Thread(target=serve, args=relayed, daemon=True).start()
         self._arguments = arguments(
             view,
