@@ -9,8 +9,8 @@ need. libseccomp knows the numbers of the calls and writes the program for the k
 call                                           answer
 =============================================  =============================================
 of another instruction set (32-bit, x32)       the process is killed
-newer than those that were read                "there is no such call"
 those from number 1024 on                      not permitted
+newer than those that were read                "there is no such call"
 ``clone3``, whose flags a filter cannot read   the same: C libraries then use ``clone``
 ``clone``, ``unshare``, ``setns`` for a        not permitted
 new namespace
