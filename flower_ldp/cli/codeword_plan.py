@@ -10,8 +10,7 @@ from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER
 from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.wire.codeword import codeword_length
-from flower_ldp.wire.signds import report_length
+from flower_ldp.mechanisms.signds_round import report_length
 
 #: Below this many weights a plan of SignDS would be none to compare with.
 _LEAST_SIGNDS = 8
@@ -64,7 +63,7 @@ def answer(options: PlanOptions, report: Report) -> None:
 
 
 def _code(options: PlanOptions, plan: CodewordPlan, report: Report) -> list[tuple[str, str]]:
-    size = codeword_length(plan)
+    size = plan.report_bytes
     cosine = None if options.clients is None else plan.cosine_of_sum(options.clients)
     report.facts["code"] = {
         "n": plan.order,

@@ -20,10 +20,10 @@ from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.signds import SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
 from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import Health
 from flower_ldp.wire.health import health_length
-from flower_ldp.wire.signds import report_length
 
 _LARGEST_EPSILON = 100.0
 
