@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch import nn
 
-from flower_ldp.clients import Admission, ReleaseRequest, split_client_app
+from flower_ldp.clients import Admission, Handling, Permit, ReleaseRequest, split_client_app
 from flower_ldp.mechanisms import BottomClaim
 from flower_ldp.split import ForwardCorrected, TorchParty
 from flower_ldp.strategies import LocalExchange
@@ -113,26 +113,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Everything:
-    """Admits all and keeps nothing, as a permit too."""
+    """Admits all and keeps nothing."""
 
-    stored: None = None
     is_simulation: bool = True
-    answer_after: float | None = None
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Everything:
-        return self
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+        return Permit(Handling(self.is_simulation), lambda report, last: None)
 
-    def acknowledge(self, message_type: str, context: Context) -> Everything:
-        return self
-
-    def failed(self) -> None:
-        pass
-
-    def seal(self, report: bytes) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    def acknowledge(self, message_type: str, context: Context) -> Handling:
+        return Handling(self.is_simulation)
 
 
 def local(sides: Mapping[int, Side], admission: Admission | None = None) -> LocalExchange:

@@ -8,13 +8,13 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flwr.app import Context, RecordDict
 
 from flower_ldp.clients import OwnerAdmission, Permit, ReleaseRequest
-from flower_ldp.clients.admission import GrantedRound, Handling, RoundPermit
+from flower_ldp.clients.permit import Handling
 from flower_ldp.policy import Policy, load_policy
 from flower_ldp.policy.files import NODE_CONFIG_KEY, no_environment
 
@@ -46,65 +46,14 @@ class AsDeployed:
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         """Admit as the owner does."""
         permit = OwnerAdmission().admit(request, context)
-        if isinstance(permit, RoundPermit):
-            return _DeployedRound(permit, permit.granted)
-        return _Deployed(permit)
+        handling = replace(permit.handling, is_simulation=False)
+        if permit.granted is None:  # else a plan ends where its app fails
+            handling = Handling(answer_after=handling.answer_after)  # thousands of times: no count
+        return replace(permit, handling=handling)
 
     def acknowledge(self, message_type: str, context: Context) -> Handling:
         """Acknowledge as the owner does."""
         return OwnerAdmission().acknowledge(message_type, context)
-
-
-@dataclass(frozen=True)
-class _Deployed:
-    permit: Permit
-    is_simulation: bool = False
-
-    @property
-    def stored(self) -> bytes | None:
-        return self.permit.stored
-
-    @property
-    def answer_after(self) -> float | None:
-        return self.permit.answer_after
-
-    def failed(self) -> None:
-        """Count nothing: an audit lets apps fail thousands of times."""
-
-    def seal(self, report: bytes) -> None:
-        self.permit.seal(report)
-
-    def close(self) -> None:
-        self.permit.close()
-
-
-@dataclass(frozen=True)
-class _DeployedRound:
-    """A round of a plan, which ends where its app fails."""
-
-    permit: RoundPermit
-    granted: GrantedRound
-    is_simulation: bool = False
-
-    @property
-    def stored(self) -> bytes | None:
-        return self.permit.stored
-
-    @property
-    def answer_after(self) -> float | None:
-        return self.permit.answer_after
-
-    def failed(self) -> None:
-        self.permit.failed()
-
-    def seal(self, report: bytes) -> None:
-        self.permit.seal(report)
-
-    def seal_last(self, report: bytes) -> None:
-        self.permit.seal_last(report)
-
-    def close(self) -> None:
-        self.permit.close()
 
 
 class AuditOwner:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from flwr.app import MessageType
 
-from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
+from flower_ldp.clients.admission import ReleaseRequest
 from flower_ldp.clients.dpsgd.accuracy import AccuracyRelease
 from flower_ldp.clients.dpsgd.release import DPSGDRelease
 from flower_ldp.clients.dpsgd.scaling import private_means, private_quantiles
@@ -18,6 +18,7 @@ from flower_ldp.clients.labels.data import PrivateDataset, private_dataset
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
+from flower_ldp.clients.permit import Admission, Handling, Permit
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.split.app import split_client_app
@@ -40,6 +41,7 @@ __all__ = [
     "EmbeddingRelease",
     "ExtensionRelease",
     "GaussianRelease",
+    "Handling",
     "KeptRelease",
     "LabelStages",
     "LaplaceEvalRelease",

@@ -1,27 +1,12 @@
-"""Whether a release may happen: asked before private data is read.
-
-The gate asks its :class:`Admission` with public facts only: who asks, in which run, and
-what the answer would cost. A refusal is a :class:`~flower_ldp.errors.RefusalError` with a
-constant code. A policy of the data owner's and a durable ledger are such admissions.
-
-An admitted request is paid for, once: the :class:`Permit` keeps the report before it
-leaves, and when the same message is delivered again (a retry, a restarted node) it gives
-that report back instead of letting a second one be drawn for free.
-"""
+"""What the gate asks for before private data is read: public facts about one release."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
-
-from flwr.app import Context
 
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
-
-if TYPE_CHECKING:
-    from flower_ldp.clients.extension_use import Prepared
 
 
 @dataclass(frozen=True)
@@ -142,96 +127,3 @@ class ReleaseRequest:
     plan: PlanRequest | None = None
     extension: ExtensionRequest | None = None
     per_example: bool = False
-
-
-class Handling(Protocol):
-    """The owner's word on how the app's answer to a message leaves, whatever it is."""
-
-    @property
-    def is_simulation(self) -> bool:
-        """Whether neither data nor budget is real: then a failing app is answered by an error."""
-
-    @property
-    def answer_after(self) -> float | None:
-        """Seconds from the message's arrival at which the answer leaves; None for no such time."""
-
-    def failed(self) -> None:
-        """Count, for the owner alone, that the app failed. Raises nothing."""
-
-
-class Permit(Handling, Protocol):
-    """Leave to send one report that has been paid for."""
-
-    @property
-    def stored(self) -> bytes | None:
-        """The report that this very request got before, to be sent again; else None."""
-
-    def seal(self, report: bytes) -> None:
-        """Keep a new report before it leaves; raising stops it."""
-
-    def close(self) -> None:
-        """Let go of what is held open for the report; sealing after it is possible, and slower."""
-
-
-@runtime_checkable
-class ExamplesPermit(Permit, Protocol):
-    """Leave to send a report about the examples that the owner's policy counts."""
-
-    @property
-    def examples(self) -> int | None:
-        """How many examples there are, if the policy says so; public."""
-
-    @property
-    def example(self) -> str:
-        """What one example is: ``"row"`` or ``"patient"``."""
-
-
-@runtime_checkable
-class EndingPermit(Permit, Protocol):
-    """Leave to send a report of several, which end where the app fails as a whole."""
-
-    def seal_last(self, report: bytes) -> None:
-        """Keep a report for an app that failed, and with it that they end; as :meth:`seal`.
-
-        It writes as much as that one does, so that neither takes a time of its own.
-        """
-
-
-@runtime_checkable
-class RoundPermit(EndingPermit, Protocol):
-    """Leave to send the model of one round of a plan."""
-
-    @property
-    def granted(self) -> GrantedRound:
-        """What was charged."""
-
-
-@runtime_checkable
-class ExtensionPermit(Permit, Protocol):
-    """Leave to send one report of an extension."""
-
-    @property
-    def prepared(self) -> Prepared:
-        """The extension, ready for this message."""
-
-
-class Admission(Protocol):
-    """Decides about releases, and records what they cost."""
-
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Charge the release and return the permit for it.
-
-        Raises
-        ------
-        RefusalError
-            If it may not.
-        """
-
-    def acknowledge(self, message_type: str, context: Context) -> Handling:
-        """Let a message be answered without a release: the answer holds public facts or nothing.
-
-        Raises
-        ------
-        RefusalError
-            If it may not.
-        """

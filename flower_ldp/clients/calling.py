@@ -29,8 +29,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from flower_ldp.clients.admission import Handling
 from flower_ldp.clients.misplaced import hint_of
+from flower_ldp.clients.permit import Handling
 from flower_ldp.errors import ReleaseError
 from flower_ldp.own_log import say
 

@@ -1,8 +1,9 @@
-"""A request of the gate's as the ledger is charged for it."""
+"""A request of the gate's as the ledger is charged for it, and the permit to send what was paid."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -11,12 +12,17 @@ from flwr.app import Context
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.admission import Basis, ReleaseRequest
-from flower_ldp.clients.dpsgd.ends import check_going_on
+from flower_ldp.clients.calling import cause_of
+from flower_ldp.clients.dpsgd.ends import check_going_on, run_marks
 from flower_ldp.clients.node_policy import account_of, ledger_of
 from flower_ldp.clients.parts import account_name, charge_kept, kept
+from flower_ldp.clients.permit import Handling, Permit
 from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.own_log import say
 from flower_ldp.policy import Policy
 from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY
+
+_log = logging.getLogger("flower_ldp")
 
 
 def charge_of(
@@ -94,3 +100,79 @@ def _rests(charge: Charge, basis: Basis) -> Charge:
         releases=0,  # it has no report
     )
     return kept(charge, f"basis {basis.parameters}")
+
+
+def handling_of(policy: Policy, account: str, message_type: str) -> Handling:
+    """Return what the owner's policy says about answers to one type of message.
+
+    ``account`` is where failures are counted.
+    """
+
+    def failed() -> None:
+        try:
+            with ledger_of(policy) as ledger:
+                ledger.count(account, "failed")
+        except Exception as error:
+            text = "a failure of the app could not be counted\n%s"
+            say(_log, logging.ERROR, text, cause_of(error))
+
+    return Handling(policy.is_simulation, policy.answer_after.get(message_type), failed)
+
+
+def permit_of(
+    policy: Policy,
+    receipt: Receipt,
+    request: ReleaseRequest,
+    context: Context,
+    ledger: Ledger | None = None,
+    last: bytes = b"",
+) -> Permit:
+    """Return the permit of a request that was charged.
+
+    Parameters
+    ----------
+    ledger : Ledger, optional
+        Open, for the report; without it the policy's is opened.
+    last : bytes
+        What the last report of a plan begins with. A release about the owner's examples is sealed
+        with the marks of its run. After such a report none is sealed to the same part of the data.
+    """
+    marks = run_marks(request.run_id) if request.per_example else (b"", last)
+    stored = receipt.report
+    if stored is not None and stored.startswith(marks):  # older versions sealed without marks
+        stored = stored[len(marks[0]) :]
+
+    def keep(report: bytes, failed: bool) -> None:
+        _seal(policy, receipt, marks[failed] + report, marks[1], ledger)
+
+    return Permit(
+        handling_of(policy, account_of(policy, context), request.message_type),
+        keep,
+        stored,
+        close=_nothing if ledger is None else ledger.close,
+        examples=examples_of(policy, request),
+        example=policy.example,
+    )
+
+
+def _nothing() -> None:
+    """Be what closes nothing."""
+
+
+def _seal(
+    policy: Policy, receipt: Receipt, report: bytes, last: bytes, kept: Ledger | None
+) -> None:
+    """Store a report; when this returns it is on disk. What it raises keeps it from leaving."""
+    if kept is not None and not kept.closed:  # opening it is a third of what a message costs
+        try:
+            # Closed before it is opened again, which may get the same descriptor.
+            with kept as ledger:
+                ledger.look_again()  # the app took its time
+                ledger.seal(receipt, report, last=last)
+            return
+        except (LedgerError, ValueError) as error:
+            # The app may have closed all files, or have come back in another process, and
+            # that must not be seen. What is wrong with the file itself is wrong again below.
+            say(_log, logging.DEBUG, "the ledger is opened again for the report: %s", error)
+    with ledger_of(policy) as ledger:
+        ledger.seal(receipt, report, last=last)

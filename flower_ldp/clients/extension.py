@@ -15,8 +15,9 @@ import numpy as np
 from flwr.app import Metadata, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.admission import ExtensionPermit, ExtensionRequest, Permit, ReleaseRequest
+from flower_ldp.clients.admission import ExtensionRequest, ReleaseRequest
 from flower_ldp.clients.extension_use import Prepared
+from flower_ldp.clients.permit import Permit
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.clients.update import OpenUpdate, read_proposal
 from flower_ldp.errors import ReleaseError
@@ -99,7 +100,7 @@ class OpenExtension(OpenUpdate[ExtensionReport]):
         TypeError
             If the admission knows of no extensions.
         """
-        if not isinstance(permit, ExtensionPermit):
+        if permit.prepared is None:
             raise TypeError("the admission has loaded no extension")
         return replace(self, prepared=permit.prepared)
 

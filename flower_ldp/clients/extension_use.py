@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.clients.admission import ExtensionRequest, Permit, ReleaseRequest
+from flower_ldp.clients.admission import ExtensionRequest, ReleaseRequest
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError
 from flower_ldp.extensions.contract import ExtensionMechanism
 from flower_ldp.extensions.loading import Allowed, load_extension
@@ -75,49 +75,6 @@ def checked_report(
     if type(found) is not bytes or len(found) != length:
         raise ReleaseError(f"the extension's report is not {length} bytes")
     return found
-
-
-@dataclass(frozen=True)
-class PreparedPermit:
-    """Leave to send one report of an extension.
-
-    Parameters
-    ----------
-    permit : Permit
-        What the ledger has charged.
-    prepared : Prepared
-        What makes the report.
-    """
-
-    permit: Permit
-    prepared: Prepared
-
-    @property
-    def stored(self) -> bytes | None:
-        """The report that this message got before."""
-        return self.permit.stored
-
-    @property
-    def is_simulation(self) -> bool:
-        """Whether neither data nor budget is real."""
-        return self.permit.is_simulation
-
-    @property
-    def answer_after(self) -> float | None:
-        """The policy's fixed moment for this type of message, in seconds."""
-        return self.permit.answer_after
-
-    def failed(self) -> None:
-        """Count a failure of the app's or the extension's."""
-        self.permit.failed()
-
-    def seal(self, report: bytes) -> None:
-        """Keep a report before it leaves."""
-        self.permit.seal(report)
-
-    def close(self) -> None:
-        """Close the ledger."""
-        self.permit.close()
 
 
 def prepare(policy: Policy, request: ReleaseRequest) -> tuple[ReleaseRequest, Prepared | None]:

@@ -34,12 +34,12 @@ import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients.admission import Admission, EndingPermit, Handling, Permit
 from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, reply, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
 from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
+from flower_ldp.clients.permit import Admission, Handling, Permit
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import (
     IncompleteError,
@@ -170,20 +170,20 @@ class LdpMod:
         """Answer with the report that the message got before, or with a new one."""
         payload = permit.stored
         if payload is None:
-            # Which one is known at the moment: a plan ends with the answer, not a second later.
-            seal_last = permit.seal_last if isinstance(permit, EndingPermit) else permit.seal
-            payload, seal = _called(
-                AppCall(permit, arrived),
+            handling = permit.handling
+            payload, failed = _called(
+                AppCall(handling, arrived),
                 context,
                 lambda own: (
                     _private_report(
-                        opened, permit, lambda: call_next(for_app(message, released=True), own)
+                        opened, handling, lambda: call_next(for_app(message, released=True), own)
                     ),
-                    permit.seal,
+                    False,
                 ),
-                lambda: (_neutral(opened), seal_last),
+                lambda: (_neutral(opened), True),
             )
-            seal(payload)
+            # What ends with a failure ends with the answer, not a second later.
+            permit.keep(payload, failed)
         return reply(opened.content(payload), message)
 
     def _acknowledge(
@@ -222,23 +222,23 @@ def _called(
     return answer
 
 
-def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Message]) -> bytes:
+def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], Message]) -> bytes:
     try:
-        content = opened.reply(lambda: _content(ask()), permit)
+        content = opened.reply(lambda: _content(ask()), handling)
     except IncompleteError as error:
-        if permit.is_simulation:
+        if handling.is_simulation:
             raise
         say(_log, logging.ERROR, "the app failed in a part\n%s", cause_of(error))
-        permit.failed()
+        handling.failed()
         content = error.content
     # What the app told numpy to do about floating-point errors must not decide what leaves.
     with np.errstate(all="ignore"), noted() as unread:
         # A fresh key for each reply: simulation resets a mod's attributes at every call.
         payload = opened.privatize(content, RandomSource.from_os())
-        if unread and permit.is_simulation:
+        if unread and handling.is_simulation:
             raise unreadable(opened, content, unread)
     if unread:
-        permit.failed()
+        handling.failed()
     return payload
 
 

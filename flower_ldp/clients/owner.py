@@ -13,18 +13,18 @@ It refuses with ``REFUSED_POLICY``, ``REFUSED_BUDGET``, ``REFUSED_REPEAT`` and `
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
-from flower_ldp.clients.admission import Handling, Permit, ReleaseRequest
-from flower_ldp.clients.charging import charge_of, charge_release
+from flower_ldp.clients.admission import ReleaseRequest
+from flower_ldp.clients.charging import charge_of, charge_release, handling_of, permit_of
 from flower_ldp.clients.dpsgd.charging import charge_round, round_of
 from flower_ldp.clients.dpsgd.models import LAST
-from flower_ldp.clients.extension_use import PreparedPermit, prepare
+from flower_ldp.clients.extension_use import prepare
 from flower_ldp.clients.node_config import FirstNames
 from flower_ldp.clients.node_policy import account_of, ledger_of, policy_of
-from flower_ldp.clients.permits import OwnerHandling, permit_of
+from flower_ldp.clients.permit import Handling, Permit
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
@@ -83,7 +83,7 @@ class OwnerAdmission:
             ", ".join(map(_line, request.events)),
         )
         permit = permit_of(policy, receipt, request, context, ledger)
-        return permit if prepared is None else PreparedPermit(permit, prepared)
+        return replace(permit, prepared=prepared)
 
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
         """Return the permit of a request that was charged and whose report was never sealed.
@@ -126,7 +126,7 @@ class OwnerAdmission:
                 ledger.count(account, "acknowledged", policy.repeats)
         except LedgerError as error:
             raise RefusalError(REFUSED_LEDGER, str(error)) from error
-        return OwnerHandling(policy, account, message_type)
+        return handling_of(policy, account, message_type)
 
 
 def _line(event: PrivacyEvent) -> str:

@@ -24,7 +24,8 @@ from typing import Protocol
 from flwr.app import ConfigRecord, Message, MessageType, Metadata, RecordDict
 
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
-from flower_ldp.clients.admission import Basis, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.admission import Basis, ReleaseRequest
+from flower_ldp.clients.permit import Handling, Permit
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
@@ -83,7 +84,7 @@ class OpenRelease(Protocol):
         """Return what goes on with a permit: itself, where the permit says nothing further."""
         return self
 
-    def reply(self, ask: Callable[[], RecordDict], permit: Handling) -> RecordDict:
+    def reply(self, ask: Callable[[], RecordDict], handling: Handling) -> RecordDict:
         """Return the app's reply, asking for it; what is raised is a failure of the app's."""
         return ask()
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import hmac
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flwr.app import Context
 
 from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
-from flower_ldp.clients.admission import Handling, Permit
 from flower_ldp.clients.node_policy import policy_of
 from flower_ldp.clients.own_key import own_key
+from flower_ldp.clients.permit import Handling, Permit
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_LEDGER
 
@@ -60,41 +60,15 @@ class MarkedAdmission:
         stored = permit.stored
         if stored is not None:
             stored = unmarked(key, request, stored)
-        return _MarkedPermit(permit, key, request, stored)
+
+        def keep(report: bytes, last: bool) -> None:
+            permit.keep(marked(key, request, report), last)
+
+        return replace(permit, stored=stored, keep=keep)
 
     def acknowledge(self, message_type: str, context: Context) -> Handling:
         """Let a message be answered without a release, as the admission does."""
         return self.admission.acknowledge(message_type, context)
-
-
-@dataclass(frozen=True)
-class _MarkedPermit:
-    permit: Permit
-    key: bytes
-    request: ReleaseRequest
-    stored: bytes | None
-
-    @property
-    def is_simulation(self) -> bool:
-        """As the admission's permit."""
-        return self.permit.is_simulation
-
-    @property
-    def answer_after(self) -> float | None:
-        """As the admission's permit."""
-        return self.permit.answer_after
-
-    def failed(self) -> None:
-        """Count as the admission's permit does."""
-        self.permit.failed()
-
-    def seal(self, report: bytes) -> None:
-        """Keep a report with its mark before it leaves."""
-        self.permit.seal(marked(self.key, self.request, report))
-
-    def close(self) -> None:
-        """Close the admission's permit."""
-        self.permit.close()
 
 
 def marked(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:

@@ -18,13 +18,11 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients import RELEASES, Admission, OwnerAdmission, Permit, Release, ReleaseRequest
-from flower_ldp.clients.admission import EndingPermit
+from flower_ldp.clients import RELEASES, OwnerAdmission, Permit, Release, ReleaseRequest
 from flower_ldp.clients.answers import constant, failed, reply
 from flower_ldp.clients.calling import cause_of, cut_middle
 from flower_ldp.clients.release import OpenRelease, open_proposal
@@ -36,19 +34,6 @@ from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 _log = logging.getLogger("flower_ldp")
 
 
-class SiteAdmission(Admission, Protocol):
-    """An admission that can go on with what the app's gate began."""
-
-    def resume(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Return the permit of a request that was charged and has no report.
-
-        Raises
-        ------
-        RefusalError
-            If there is no such charge.
-        """
-
-
 @dataclass(frozen=True)
 class PaidReports:
     """Lets a report out that the ledger holds, or a neutral one where it holds none.
@@ -58,13 +43,13 @@ class PaidReports:
 
     Parameters
     ----------
-    admission : SiteAdmission
+    admission : OwnerAdmission
         Finds the charge and the sealed report of a message.
     releases : mapping of str to Release
         Read the proposals, by type of message.
     """
 
-    admission: SiteAdmission = field(default_factory=OwnerAdmission)
+    admission: OwnerAdmission = field(default_factory=OwnerAdmission)
     releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -98,13 +83,13 @@ class PaidReports:
         if stored is not None and _has_form(opened, stored):
             return stored
         _log.error("the ledger holds no report of the app's")
-        if permit.is_simulation:
+        if permit.handling.is_simulation:
             raise ReleaseError("simulation: the app failed, or did not charge its report")
-        permit.failed()
+        permit.handling.failed()
         payload = opened.neutral(RandomSource.from_os())
         if stored is None:
             # What ends with the answer does so for messages that are underway, too.
-            (permit.seal_last if isinstance(permit, EndingPermit) else permit.seal)(payload)
+            permit.keep(payload, True)
         return payload
 
     def _permit(self, request: ReleaseRequest, context: Context) -> Permit:

@@ -25,10 +25,11 @@ import numpy as np
 from flwr.app import Metadata, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.admission import ExamplesPermit, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.admission import ReleaseRequest
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.dpsgd.handover import UNKNOWN, CountHandover, handed
+from flower_ldp.clients.permit import Handling, Permit
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.example_mean import ExampleMean
@@ -142,7 +143,7 @@ class OpenAccuracy(OpenRelease):
         RefusalError
             With ``REFUSED_POLICY`` if the admission does not say so.
         """
-        if not isinstance(permit, ExamplesPermit) or permit.examples is None:
+        if permit.examples is None:
             raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
         mechanism = ExampleMean(self.release.epsilon, permit.examples)
         return replace(self, count=CountHandover(mechanism, permit.example, self.sent))
@@ -153,7 +154,7 @@ class OpenAccuracy(OpenRelease):
             raise ReleaseError("no evaluation was charged")
         return self.count
 
-    def reply(self, ask: Callable[[], RecordDict], permit: Handling) -> RecordDict:
+    def reply(self, ask: Callable[[], RecordDict], handling: Handling) -> RecordDict:
         """Have the app count. Its reply is dropped, and what it raises once it has counted."""
         try:
             with handed(self._count):
@@ -161,7 +162,7 @@ class OpenAccuracy(OpenRelease):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if permit.is_simulation or self._count.total is None:
+            if handling.is_simulation or self._count.total is None:
                 raise
             say(_log, logging.ERROR, "the app failed after its count\n%s", cause_of(error))
         return RecordDict()

@@ -10,15 +10,15 @@ from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.clients.admission import Basis, GrantedRound, Permit, ReleaseRequest
-from flower_ldp.clients.charging import charge_of
+from flower_ldp.clients.admission import Basis, GrantedRound, ReleaseRequest
+from flower_ldp.clients.charging import charge_of, permit_of
 from flower_ldp.clients.dpsgd.ends import PlanEnd
 from flower_ldp.clients.dpsgd.models import LAST, ModelPlace
 from flower_ldp.clients.dpsgd.proposals import PROPOSALS
 from flower_ldp.clients.dpsgd.rounds import asked_round
 from flower_ldp.clients.node_policy import account_of, ledger_of
 from flower_ldp.clients.parts import charge_kept
-from flower_ldp.clients.permits import permit_of
+from flower_ldp.clients.permit import Permit
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.policy import Policy
 from flower_ldp.refusals import REFUSED_LEDGER

@@ -18,12 +18,13 @@ import json
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flower_ldp.clients.admission import GrantedRound, Permit, ReleaseRequest
+from flower_ldp.clients.admission import GrantedRound, ReleaseRequest
 from flower_ldp.clients.dpsgd.ends import PlanEnd
 from flower_ldp.clients.own_key import own_key
+from flower_ldp.clients.permit import Permit
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.files import make_whole, sync_folder
 from flower_ldp.own_log import say
@@ -123,13 +124,16 @@ class ModelPlace:
         with suppress(OSError):  # to this site alone it would be a file too many
             self.file.unlink(missing_ok=True)
 
-    def permit(self, permit: Permit, granted: GrantedRound, end: PlanEnd) -> ModelPermit:
-        """Return the permit to send this model.
+    def permit(self, permit: Permit, granted: GrantedRound, end: PlanEnd) -> Permit:
+        """Return the permit to send this model: it keeps the file, and its code in the ledger.
+
+        A failure of the app's ends the plan: no epsilon covers how it failed. Nothing is kept where
+        the plan has ended and that could be written nowhere.
 
         Parameters
         ----------
         permit : Permit
-            Of the round, by the ledger, which keeps the code.
+            Of the round, by the ledger.
         granted : GrantedRound
             What was charged.
         end : PlanEnd
@@ -140,70 +144,28 @@ class ModelPlace:
         RefusalError
             As :meth:`kept`, if the round was answered before.
         """
-        stored = permit.stored
-        return ModelPermit(
-            permit, self, granted, end, None if stored is None else self.kept(stored)
+
+        def failed() -> None:
+            permit.handling.failed()
+            say(_log, logging.ERROR, "the plan of private training ends: its app failed as a whole")
+            end.come()
+
+        def keep(model: bytes, last: bool) -> None:
+            if end.is_lost:
+                raise LedgerError(
+                    "the plan has ended, which could be written nowhere: nothing leaves"
+                )
+            code = self.keep(model, LAST if last else _MAGIC)
+            try:
+                permit.keep(code, False)  # the code says whether it is the last
+            except RefusalError:  # another round of the plan, underway at the same time, was
+                self.forget()
+                raise
+
+        return replace(
+            permit,
+            handling=replace(permit.handling, failed=failed),
+            keep=keep,
+            stored=None if permit.stored is None else self.kept(permit.stored),
+            granted=granted,
         )
-
-
-@dataclass(frozen=True)
-class ModelPermit:
-    """Leave to send the model of a round, which is kept in a file; its code is in the ledger."""
-
-    permit: Permit
-    place: ModelPlace
-    granted: GrantedRound
-    end: PlanEnd
-    stored: bytes | None
-
-    @property
-    def is_simulation(self) -> bool:
-        """Whether neither data nor budget is real."""
-        return self.permit.is_simulation
-
-    @property
-    def answer_after(self) -> float | None:
-        """The policy's fixed moment, in seconds."""
-        return self.permit.answer_after
-
-    def failed(self) -> None:
-        """Count a failure of the app's and end the plan: no epsilon covers how it failed."""
-        self.permit.failed()
-        say(_log, logging.ERROR, "the plan of private training ends: its app failed as a whole")
-        self.end.come()
-
-    def seal(self, report: bytes) -> None:
-        """Keep a model before it leaves.
-
-        Raises
-        ------
-        LedgerError
-            If it cannot be kept, or the plan has ended and that cannot be kept.
-        BudgetExhausted
-            If another round of the plan, underway at the same time, was the last.
-        """
-        self._seal(report, _MAGIC)
-
-    def seal_last(self, report: bytes) -> None:
-        """Keep a model that leaves for an app that failed, and with it that the plan ends.
-
-        Raises
-        ------
-        LedgerError, BudgetExhausted
-            As :meth:`seal`.
-        """
-        self._seal(report, LAST)
-
-    def _seal(self, report: bytes, beginning: bytes) -> None:
-        if self.end.is_lost:
-            raise LedgerError("the plan has ended, which could be written nowhere: nothing leaves")
-        code = self.place.keep(report, beginning)
-        try:
-            self.permit.seal(code)
-        except RefusalError:
-            self.place.forget()
-            raise
-
-    def close(self) -> None:
-        """Close the ledger."""
-        self.permit.close()

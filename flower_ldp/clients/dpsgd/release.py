@@ -26,15 +26,13 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.admission import (
     GrantedRound,
-    Handling,
-    Permit,
     PlanRequest,
     ReleaseRequest,
-    RoundPermit,
 )
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.calling import cause_of
 from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, handed
+from flower_ldp.clients.permit import Handling, Permit
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
 from flower_ldp.mechanisms.random import RandomSource
@@ -164,7 +162,7 @@ class OpenDPSGD(OpenRelease):
         RefusalError
             With ``REFUSED_POLICY`` if the admission grants no rounds.
         """
-        if not isinstance(permit, RoundPermit):
+        if permit.granted is None:
             raise RefusalError(REFUSED_POLICY, "this admission grants no rounds of a plan")
         return replace(self, round=Handover(permit.granted, self.sent, self.proximal))
 
@@ -174,7 +172,7 @@ class OpenDPSGD(OpenRelease):
             raise ReleaseError("no round was charged")
         return self.round
 
-    def reply(self, ask: Callable[[], RecordDict], permit: Handling) -> RecordDict:
+    def reply(self, ask: Callable[[], RecordDict], handling: Handling) -> RecordDict:
         """Have the app train. Its reply is dropped, and so is what it raises once it has trained.
 
         Raises
@@ -186,13 +184,13 @@ class OpenDPSGD(OpenRelease):
             with handed(self._round):
                 said = self.complaint(ask())
             if said is not None:
-                if permit.is_simulation:
+                if handling.is_simulation:
                     raise ReleaseError(said)
                 say(_log, logging.WARNING, "%s", said)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if permit.is_simulation or self._round.trained is None:
+            if handling.is_simulation or self._round.trained is None:
                 raise
             text = "the app failed after its training; the trained model leaves all the same\n%s"
             say(_log, logging.ERROR, text, cause_of(error))

@@ -32,12 +32,12 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from flower_ldp.clients.admission import Admission
 from flower_ldp.clients.answers import constant, failed, report
 from flower_ldp.clients.checks import log_refusal
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
+from flower_ldp.clients.permit import Admission
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.clients.split.block import check_table, read_block
 from flower_ldp.clients.split.embedding import EmbeddingRelease, Party, check_step

@@ -137,7 +137,7 @@ def test_only_a_charge_without_a_report_is_gone_on_with(policy: Path) -> None:
     owner.admit(request, context()).close()
     with pytest.raises(RefusalError, match="for another request"):
         owner.resume(replace(request, parameters="{}"), context())
-    owner.resume(request, context()).seal(b"report")
+    owner.resume(request, context()).keep(b"report", False)
     assert spent(policy) == 4.0
     with pytest.raises(RefusalError, match="has a report"):
         owner.resume(request, context())

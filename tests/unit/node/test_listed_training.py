@@ -163,7 +163,7 @@ def sealing(report: bytes, release: Release | None = None) -> App:
 
     def app(one: Message, context: Context) -> Message:
         opened = (release or DPSGDRelease()).open(one.content)
-        OwnerAdmission().admit(opened.request(one.metadata), context).seal(report)
+        OwnerAdmission().admit(opened.request(one.metadata), context).keep(report, False)
         return raw(one, context)
 
     return app

@@ -68,7 +68,7 @@ def sealing(report: Callable[[bytes, ReleaseRequest], bytes], site: Context) -> 
         metadata.run_id, metadata.message_id, "train", opened.events, opened.parameters
     )
     honest = payload(named_gate("privatize")(_again("other", one), site, app))
-    OwnerAdmission().admit(request, site).seal(report(honest, request))
+    OwnerAdmission().admit(request, site).keep(report(honest, request), False)
     return named_gate("privatize")(one, site, not_called)
 
 

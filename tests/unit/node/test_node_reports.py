@@ -154,7 +154,7 @@ def sealing_app(kind: Kind, report: bytes) -> Callable[[Message, Context], Messa
         request = ReleaseRequest(
             metadata.run_id, metadata.message_id, kind.type, opened.events, opened.parameters
         )
-        OwnerAdmission().admit(request, context).seal(report)
+        OwnerAdmission().admit(request, context).keep(report, False)
         return reply_of(report, one)
 
     return app

@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from flower_ldp.accounting import Ledger
 from flower_ldp.clients import GaussianRelease, LdpMod, OwnerAdmission, SignDSRelease
-from flower_ldp.clients.admission import Admission
+from flower_ldp.clients.permit import Admission
 from flower_ldp.mechanisms import Gaussian, SignDS
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit

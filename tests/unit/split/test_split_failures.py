@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from flower_ldp.clients import split_client_app
+from flower_ldp.clients import Permit, split_client_app
 from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.split import TorchParty, weights_digest
 from flower_ldp.strategies import LocalExchange
@@ -56,39 +56,17 @@ class Owner:
     kept: dict[str, bytes] = field(default_factory=dict)
     acknowledged: list[str] = field(default_factory=list)
 
-    def admit(self, request: Any, context: Context) -> Keeper:
-        return Keeper(self, request.memo)
+    def admit(self, request: Any, context: Context) -> Permit:
+
+        def keep(report: bytes, last: bool) -> None:
+            self.kept[request.memo] = report
+
+        handling: Any = self.permit
+        return Permit(handling, keep, self.kept.get(request.memo))
 
     def acknowledge(self, message_type: str, context: Context) -> UnrecordedPermit:
         self.acknowledged.append(message_type)
         return self.permit
-
-
-@dataclass
-class Keeper:
-    owner: Owner
-    memo: str
-
-    @property
-    def is_simulation(self) -> bool:
-        return self.owner.permit.is_simulation
-
-    @property
-    def answer_after(self) -> float | None:
-        return self.owner.permit.answer_after
-
-    @property
-    def stored(self) -> bytes | None:
-        return self.owner.kept.get(self.memo)
-
-    def failed(self) -> None:
-        self.owner.permit.failed()
-
-    def seal(self, report: bytes) -> None:
-        self.owner.kept[self.memo] = report
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass
