@@ -6,7 +6,7 @@ A step is the sum of 24 examples' clipped gradients, the noise, and an SGD step.
 thread, in alternation within one process, each first in its turn:
 
 * **own**: this package. Each row is a pass by itself and the sum is exact. Noise is exact and from
-  a cryptographic source. Two passes on the public row are included.
+  a cryptographic source. A pass on the public row is included.
 * **hooks**: Opacus's ``GradSampleModule`` and ``DPOptimizer``.
 * **ghost**: Opacus's fast gradient clipping with ghost norms.
 * **plain**: the batch, without privacy.
@@ -130,6 +130,7 @@ class Own:
         self.asked = RowModel(
             model, functional.cross_entropy, self.rows, self.training.fixed, self.training.learning
         )
+        self.asked.check(self.training.first())
         self.sum = StepSum(self.asked, CLIP, self.training.unit)
         self.rng = RandomSource.from_os()
         self.began: list[float] = []
@@ -278,7 +279,7 @@ def parts(name: str, examples: int, repeats: int) -> Found:
         "row read, one vector made": examples * (taken["row"] - taken["begin"] - taken["alone"]),
         "length": examples * taken["length"],
         "clipping, exact sum": examples * (taken["add"] - taken["length"]),
-        "two public rows, settings put back": taken["public"],
+        "public row, settings put back": taken["public"],
         "noise": taken["noise"],
         "optimizer": taken["optimizer"],
     }

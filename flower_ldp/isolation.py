@@ -3,8 +3,8 @@
 A pass reads one row and computes a model on it. Before each pass everything that an earlier pass
 could have changed is set anew:
 
-- parameters and buffers are copies in freshly allocated memory, and the attributes of the model's
-  modules are bound as they were;
+- parameters and buffers are copies in freshly allocated memory. The attributes of the model's
+  modules are bound as they were, and plain containers among them (hooks too) are copies;
 - torch computes with one thread, with gradients, without autocast, with denormal numbers, in the
   default dtype of the app, and warnings are ignored. Functions of TorchScript and ``torch.compile``
   run without their optimizers, whose results change from call to call;
@@ -21,9 +21,10 @@ import os
 import random
 import sys
 import warnings
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from threading import Lock
+from threading import RLock
 from types import MappingProxyType
 from typing import Any
 
@@ -37,6 +38,8 @@ _NO_TENSORS: Tensors = MappingProxyType({})
 _ENTROPY_BYTES = 16
 #: Of what is not the model's.
 _NO_NAME = "."
+#: Attributes of modules that are copied for each pass.
+_CONTAINERS = (dict, OrderedDict, list, set, deque)
 #: What ``np.random.seed`` and the functions beside it are of: the generator that apps may use.
 _numpy = np.random.mtrand._rand
 
@@ -84,35 +87,35 @@ _OF_THREAD: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
 
 
 class _OfProcess:
-    """What all passes of the process share: set by the first, put back by the last."""
+    """What is of the process, as its generators: one thread at a time sets it and puts it back."""
 
     def __init__(self) -> None:
         self.forked()
-        self.dtype = torch.get_default_dtype()
 
     def forked(self) -> None:
         """Begin anew: another thread may have held the lock while this process was forked."""
-        self._lock, self._users = Lock(), 0
-        self._found: tuple[Any, ...] = ()
+        self._lock = RLock()
+        self._found: list[tuple[Any, ...]] = []
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The app's default dtype."""
+        found: torch.dtype = self._found[0][0]
+        return found
 
     def __enter__(self) -> None:
-        with self._lock:
-            if not self._users:
-                self.dtype = torch.get_default_dtype()
-                generators = torch.get_rng_state(), _numpy.get_state(), random.getstate()
-                self._found = torch.get_num_threads(), *generators
-            self._users += 1
+        self._lock.acquire()
+        generators = torch.get_rng_state(), _numpy.get_state(), random.getstate()
+        self._found.append((torch.get_default_dtype(), torch.get_num_threads(), *generators))
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                threads, of_torch, of_numpy, of_python = self._found
-                torch.set_num_threads(threads)
-                torch.set_default_dtype(self.dtype)
-                torch.set_rng_state(of_torch)
-                _numpy.set_state(of_numpy)
-                random.setstate(of_python)
+        dtype, threads, of_torch, of_numpy, of_python = self._found.pop()
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
+        torch.set_rng_state(of_torch)
+        _numpy.set_state(of_numpy)
+        random.setstate(of_python)
+        self._lock.release()
 
 
 _process = _OfProcess()
@@ -183,9 +186,10 @@ class IsolatedPasses:
             attributes.update(kept)
             if not copied:
                 continue
-            # Of its own, so that what a pass registers is gone after it.
-            for kind in ("_parameters", "_modules"):
-                attributes[kind] = dict(kept[kind])
+            # Of its own, so that what a pass registers or adds is gone after it: hooks too.
+            for name, value in kept.items():
+                if type(value) in _CONTAINERS:
+                    attributes[name] = value.copy()
             start = f"{prefix}." if prefix else ""
             attributes["_buffers"] = {
                 leaf: None if value is None else tensors.get(start + leaf, value).detach().clone()

@@ -5,7 +5,7 @@ of the accounting in ``flower_ldp``: epsilon and delta are of the whole training
 **replaced**. Opacus draws noise and batches from torch's generator, which is no cryptographic one.
 No gate and no ledger stands around it: it is for comparison.
 
-    pip install opacus
+    pip install 'flower-ldp[dpsgd,examples]' opacus
     python examples/label-dp/dpsgd_baseline.py --epochs 10
 """
 

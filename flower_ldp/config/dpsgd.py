@@ -9,7 +9,7 @@ from flower_ldp.yaml_source import Section, YamlFormat, interval
 
 
 class DPSGDConfig(Section):
-    """The ``dpsgd`` section: arguments of :func:`flower_ldp.training.make_private`.
+    """The ``dpsgd`` section: of training by Opacus, as the label-DP example's baseline has it.
 
     Parameters
     ----------

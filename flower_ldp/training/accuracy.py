@@ -54,7 +54,8 @@ def private_accuracy(
     model : torch.nn.Module
         Of the arrays that the server sends, in evaluation mode.
     data : Data
-        Rows of features and a target, read by index, one by one.
+        Rows of features and a target, read by index, one by one. It keeps no state: a generator
+        of its own is one. With ``workers`` it opens files in ``__getitem__``.
     like : sequence of array_like
         A **public** row, as for :func:`~flower_ldp.training.private_training`.
     right : callable
@@ -104,12 +105,11 @@ class _Count:
     def __call__(self, state: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
         total = 0
         with self.model.passes() as passes:
-            before = self.model.public(passes, state)
             for rows in examples:
                 found = [self.model.row(passes, state, index) for index in rows]
                 values = [0.0 if one is None else float(one) for one in found]
                 # What is not a number counts as 0.
                 share = sum(min(max(0.0, value), 1.0) for value in values) / max(1, len(rows))
                 total += self.mechanism.rounded(share)
-            self.model.check_nothing_kept(passes, state, before)
+            self.model.check_nothing_kept(passes)
         return torch.tensor([total])

@@ -81,6 +81,10 @@ class RowModel:
             raise ValueError("parameters that learn must have one dtype")
         dtype = parameters[0].dtype if parameters else None
         self._gradient = torch.zeros(sum(one.numel() for one in parameters), dtype=dtype)
+        views = self._gradient.split([one.numel() for one in parameters])
+        shapes = [one.shape for one in parameters]
+        self._parts = [one.view(shape) for one, shape in zip(views, shapes, strict=True)]
+        self._before: list[torch.Tensor] = []
 
     def passes(self) -> IsolatedPasses:
         """Return the context in which rows are computed."""
@@ -107,7 +111,7 @@ class RowModel:
             return None
 
     def check(self, weights: Tensors) -> None:
-        """Try the model on the public row.
+        """Try the model on the public row, and note what it gives there with the app's own weights.
 
         Raises
         ------
@@ -116,13 +120,15 @@ class RowModel:
         """
         with self.passes() as passes:
             try:
-                self._public(passes, weights)
+                passes.begin({**self._fixed, **weights}, _FIXED)
+                self._computed(self._rows.like)
+                changed = dict(self._model.named_buffers())
+                self._before = self._shown(passes)
             except Exception as error:
                 raise ValueError(
                     f"the model or what is measured fails on the public row: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-            changed = dict(self._model.named_buffers())
             passes.begin({**self._fixed, **weights}, _FIXED)
             buffers = dict(self._model.named_buffers())
             names = [
@@ -137,62 +143,53 @@ class RowModel:
                 f"a pass changes buffers, which no noise protects: {', '.join(names)}{_ADVICE}"
             )
 
-    def public(self, passes: IsolatedPasses, weights: Tensors) -> torch.Tensor | None:
-        """Return what the **public** row gives; None if it fails."""
-        found = self._tried(passes, weights)
-        return None if found is None else found.clone()
+    def check_nothing_kept(self, passes: IsolatedPasses) -> None:
+        """Refuse private rows of which something was kept: the public row shows it.
 
-    def check_nothing_kept(
-        self, passes: IsolatedPasses, weights: Tensors, before: torch.Tensor | None
-    ) -> None:
-        """Refuse private rows of which something was kept.
-
-        Parameters
-        ----------
-        passes, weights
-            As for the rows.
-        before : Tensor or None
-            What :meth:`public` returned before them.
+        With the app's own weights, since the server could send some that show nothing.
 
         Raises
         ------
         ReleaseError
-            If it does not return the same bits now.
+            If the public row does not give the same bits as in :meth:`check`.
         """
-        after = self._tried(passes, weights)
-        if before is None or after is None:
-            kept = before is not after
-        else:
-            kept = not _same_bits(before, after)
-        if kept:
+        try:
+            after = self._shown(passes)
+        except Exception:
+            after = []
+        same = len(after) == len(self._before) and all(map(_same_bits, self._before, after))
+        if not same:
             raise ReleaseError(
                 "the model, the loss or the data keep something of a row: the public row gives "
                 "other numbers after private rows than before. Keep no state outside of the model"
             )
 
-    def _tried(self, passes: IsolatedPasses, weights: Tensors) -> torch.Tensor | None:
-        try:
-            return self._public(passes, weights)
-        except Exception:  # by the weights, which the server picks
-            return None
+    def _shown(self, passes: IsolatedPasses) -> list[torch.Tensor]:
+        """Return output, loss and gradient of the public row, with the app's own weights."""
+        passes.begin(entropy=_FIXED)
+        shown: list[torch.Tensor] = []
+        found = self._computed(self._rows.like, shown)
+        return [*shown, found.clone()]
 
-    def _public(self, passes: IsolatedPasses, weights: Tensors) -> torch.Tensor:
-        passes.begin({**self._fixed, **weights}, _FIXED)
-        return self._computed(self._rows.like)
-
-    def _computed(self, row: Row) -> torch.Tensor:
+    def _computed(self, row: Row, shown: list[torch.Tensor] | None = None) -> torch.Tensor:
         features, *targets = map(alone, row)
-        value = torch.as_tensor(self._measure(self._model(features), *targets)).sum()
+        output = self._model(features)
+        value = torch.as_tensor(self._measure(output, *targets)).sum()
+        if shown is not None:
+            both = (one for one in (output, value) if isinstance(one, torch.Tensor))
+            shown += [one.detach().clone() for one in both]
         if not self._learning:
-            return value.detach().reshape(1)
+            return torch.tensor([float(value)], dtype=torch.float64)
         value.backward()
-        gradients = (_gradient(self._learns[name]) for name in self._learning)
-        return torch.cat([one.reshape(-1) for one in gradients], out=self._gradient)
-
-
-def _gradient(parameter: nn.Parameter) -> torch.Tensor:
-    found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-    return found.to_dense() if found.is_sparse else found
+        for name, part in zip(self._learning, self._parts, strict=True):
+            found = self._learns[name].grad
+            if found is None:
+                part.zero_()
+            elif found.shape == part.shape:
+                part.copy_(found.to_dense() if found.is_sparse else found)
+            else:
+                raise ValueError(f"{name} has another shape after the pass: {tuple(found.shape)}")
+        return self._gradient
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -273,10 +270,9 @@ class StepSum:
         """
         clipped = ClippedSum(sum(one.numel() for one in weights.values()), self._clip, self._unit)
         with self._model.passes() as passes:
-            before = self._model.public(passes, weights)
             for rows in examples:
                 clipped.add(self._example(passes, weights, rows))
-            self._model.check_nothing_kept(passes, weights, before)
+            self._model.check_nothing_kept(passes)
         return clipped.total
 
     def _example(

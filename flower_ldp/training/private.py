@@ -58,7 +58,8 @@ def private_training(
     loss : callable
         ``loss(output, target)`` of a batch of one row, as ``torch.nn.functional.cross_entropy``.
     data : Data
-        Rows of features and a target, read by index, one by one.
+        Rows of features and a target, read by index, one by one. It keeps no state: a generator
+        of its own is one. With ``workers`` it opens files in ``__getitem__``.
     optimizer : callable
         Makes the optimizer of the parameters that learn, as
         ``lambda weights: torch.optim.SGD(weights, lr=0.1)``.

@@ -29,7 +29,7 @@ class Leaking(nn.Module):
         self.leak, self.use = leak, use
         self.hidden, self.out = nn.Linear(33, 16), nn.Linear(16, 5)
         self.drop, self.scale = nn.Dropout(0.5), 1.0
-        self.centre = torch.zeros(16)
+        self.centre, self.memory = torch.zeros(16), list[float]()
         self.register_buffer("seen", torch.zeros(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -145,6 +145,11 @@ HARMLESS: dict[str, Leak] = {
         lambda m: m.hidden(torch.ones(1, 33)).sum().backward(),
         lambda m, x: m.hidden(x) * (1.0 if m.hidden.weight.grad is None else 2.0),
     ),
+    "a hook": (lambda m: m.hidden.register_forward_hook(lambda *a: a[2] * 2), hidden),
+    "an entry of an attribute": (
+        lambda m: m.memory.append(1.0),
+        lambda m, x: m.hidden(x) + float(len(m.memory)),
+    ),
     "another parameter": (lambda m: setattr(m.out, "bias", nn.Parameter(torch.ones(5))), hidden),
     "another layer": (lambda m: setattr(m, "out", nn.Linear(16, 5)), hidden),
     "frozen": (lambda m: m.hidden.requires_grad_(False), hidden),
@@ -163,7 +168,6 @@ def _used(model: Any, x: torch.Tensor) -> Any:
 KEPT: dict[str, Leak] = {
     "a closure": (lambda m: _kept.append(1.0), _used),
     "an attribute in place": (lambda m: m.centre.add_(1), lambda m, x: m.hidden(x) + m.centre),
-    "a hook": (lambda m: m.hidden.register_forward_hook(lambda *a: a[2] * 2), hidden),
     "a weight's hook": (lambda m: m.hidden.weight.register_hook(lambda one: one * 2), hidden),
     "a weight's attribute": (
         lambda m: setattr(m.hidden.weight, "scale", 2.0),

@@ -177,7 +177,7 @@ def digests_of(
         asked.check(picked["ones"])
         for kind in ("ones", "thousands", "residues", "cancelling", "ones"):
             with asked.passes() as passes:
-                asked.public(passes, picked[kind])
+                asked.check_nothing_kept(passes)
                 for place in EVERY_PAIR if kind == "cancelling" else SHORT:
                     poison()
                     one = digest(asked.row(passes, picked[kind], place))
@@ -208,7 +208,7 @@ class Stacked(RowModel):
     """Computes a row beside those before it, as one batch."""
 
     def passes(self) -> IsolatedPasses:
-        self._before: list[Any] = []
+        self._company: list[Any] = []
         return super().passes()
 
     def row(self, passes: IsolatedPasses, weights: Tensors, index: int) -> torch.Tensor | None:
@@ -217,14 +217,14 @@ class Stacked(RowModel):
             row = self._rows.read(index)
         except BaseException:
             return None
-        self._before = [*self._before, row][-7:]
+        self._company = [*self._company, row][-7:]
 
         def value(learning: Tensors, *parts: torch.Tensor) -> torch.Tensor:
             features, *targets = (part.unsqueeze(0) for part in parts)
             output = functional_call(self._model, {**self._fixed, **learning}, (features,))
             return self._measure(output, *targets).sum()
 
-        stacked = [torch.stack(parts) for parts in zip(*self._before, strict=True)]
+        stacked = [torch.stack(parts) for parts in zip(*self._company, strict=True)]
         places = (None, *(0 for _ in stacked))
         found = vmap(grad(value), in_dims=places)(dict(weights), *stacked)
         return torch.cat([found[name][-1].reshape(-1) for name in self._learning])
@@ -361,16 +361,21 @@ def test_what_a_row_leaves_behind_moves_no_other(leak: str) -> None:
     assert before != after, "without the package nothing is left behind"
 
 
+@pytest.mark.parametrize("weights", ["ones", "thousands", "saturated"])
 @pytest.mark.parametrize("leak", KEPT)
-def test_what_the_public_row_shows_ends_the_plan(leak: str) -> None:
+def test_what_the_public_row_shows_ends_the_plan(leak: str, weights: str) -> None:
+    """Also with weights of the server's by which the public row has no gradient."""
     member = leaking(KEPT[leak])
-    model = made(member)
-    weights = weights_of(model, "ones")
-    step = StepSum(row_model(member, model), 1.0, 2.0**-30)
+    model, asked = made(member), row_model(member, made(member))
+    sent = weights_of(model, "ones" if weights == "saturated" else weights)
+    if weights == "saturated":
+        sent["out.bias"][int(like(member)[1])] = 1e4
+    step = StepSum(asked, 1.0, 2.0**-30)
     with known_entropy(), put_back():
-        step(weights, [[0], [1], [3]])
+        asked.check(sent)
+        step(sent, [[0], [1], [3]])
         with pytest.raises(ReleaseError, match="keep something of a row"):
-            step(weights, [[0], [2], [1]])
+            step(sent, [[0], [2], [1]])
 
 
 class Counts(nn.Linear):
@@ -559,7 +564,9 @@ def test_a_sum_is_that_of_what_each_example_gives(name: str) -> None:
     """Each order, each company: what one example adds changes no bit of what the others do."""
     member = ZOO[name]
     model = made(member)
-    step = StepSum(row_model(member, model), 1.0, UNIT)
+    asked = row_model(member, model)
+    asked.check(weights_of(model, "ones"))
+    step = StepSum(asked, 1.0, UNIT)
     for kind in ("ones", "cancelling", "residues"):
         weights = weights_of(model, kind)
         with known_entropy():

@@ -267,7 +267,7 @@ class _Release:
 def _row(rows: Vectors, index: int, columns: int) -> NDArray[np.float64] | None:
     try:
         with np.errstate(all="ignore"):
-            row = np.asarray(rows[index], dtype=np.float64)
+            row = np.array(rows[index], dtype=np.float64)  # a copy: it may be a buffer
         return row if row.shape == (columns,) else None
     except KeyboardInterrupt:
         raise

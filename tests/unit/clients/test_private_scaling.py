@@ -63,6 +63,26 @@ def test_means_are_those_of_the_columns(tmp_path: Path) -> None:
     assert found == pytest.approx([2.0, 50.0], abs=0.1)
 
 
+class OneBuffer:
+    """Gives each row in the same array."""
+
+    def __init__(self) -> None:
+        self.buffer = np.zeros(2)
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, index: int) -> Any:
+        self.buffer[:] = ROWS[index]
+        return self.buffer
+
+
+@pytest.mark.usefixtures("silent")
+def test_rows_that_come_in_one_buffer_are_rows_of_their_own(tmp_path: Path) -> None:
+    found = private_means(owner(tmp_path), OneBuffer(), **BOUNDS)
+    assert found == pytest.approx([2.0, 50.0], abs=0.1)
+
+
 @pytest.mark.usefixtures("silent")
 def test_means_are_over_the_number_of_examples_that_the_owner_gives_them(tmp_path: Path) -> None:
     given = owner(tmp_path)

@@ -129,8 +129,10 @@ def test_a_row_for_which_the_model_raises_counts_as_zero(tmp_path: Path) -> None
 
 def total(model: nn.Module, loss: Any, like: Any, clip: float, rows: list[Any]) -> torch.Tensor:
     """Return the sum of these rows' clipped gradients; None is a row that cannot be read."""
-    step = StepSum(row_model(model, loss, rows, like), clip, UNIT)
+    asked = row_model(model, loss, rows, like)
     at = {name: p.detach() for name, p in model.named_parameters()}
+    asked.check(at)
+    step = StepSum(asked, clip, UNIT)
     return step(at, [[row] for row in range(len(rows))])
 
 
@@ -173,6 +175,7 @@ def test_an_examples_rows_are_added_up_in_their_order() -> None:
     model = nn.Linear(2, 1)
     at = {name: p.detach() for name, p in model.named_parameters()}
     asked = row_model(model, squares, rows, LIKE)
+    asked.check(at)
     found = StepSum(asked, 1e9, UNIT)(at, [[0, 1, 2]])
     parts = [one for one in found_of(asked, at, 0, 1, 2) if one is not None]
     whole = (parts[0] + parts[1] + parts[2]).double()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,6 +178,7 @@ def test_where_the_public_row_fails_other_rows_count_all_the_same() -> None:
     asked = row_model(nn.Linear(2, 1), inverse, [row], (torch.zeros(2), torch.zeros(1)))
     step = StepSum(asked, 1.0, 2.0**-40)
     given = {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}
+    asked.check({"weight": torch.ones(1, 2), "bias": torch.ones(1)})
     assert step(given, [[0]]).any()
 
 
@@ -184,7 +188,7 @@ class Centred(nn.Module):
     def __init__(self, kept: Callable[[Centred, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
         self.out, self.kept = nn.Linear(2, 1), kept
-        self.centre, self.inside = torch.zeros(2), {"centre": torch.zeros(2)}
+        self.centre, self.inside = torch.zeros(2), SimpleNamespace(centre=torch.zeros(2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(x - self.kept(self, x))  # type: ignore[no-any-return]
@@ -196,8 +200,8 @@ def rebound(model: Centred, x: torch.Tensor) -> torch.Tensor:
 
 
 def inside(model: Centred, x: torch.Tensor) -> torch.Tensor:
-    model.inside["centre"] = 0.9 * model.inside["centre"] + 0.1 * x[0].detach()
-    return model.inside["centre"]
+    model.inside.centre = 0.9 * model.inside.centre + 0.1 * x[0].detach()
+    return model.inside.centre
 
 
 def test_an_attribute_that_a_pass_binds_anew_is_as_it_was(tmp_path: Path) -> None:
@@ -208,6 +212,37 @@ def test_an_attribute_that_a_pass_binds_anew_is_as_it_was(tmp_path: Path) -> Non
     assert first is not None
     assert first.tolist() == second.tolist()  # type: ignore[union-attr]
     assert not model.centre.any()
+
+
+def test_a_pass_that_changes_a_weights_shape_makes_that_row_zero() -> None:
+    class Pruned(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if float(x[0, 0]) == 7.0:
+                self.weight.data = self.weight.data[:, :1]
+                return x[:, :1] @ self.weight.T
+            return super().forward(x)
+
+    model, like = Pruned(2, 1), (torch.zeros(2), torch.zeros(1))
+    data = [(torch.full((2,), 7.0), torch.ones(1)), (torch.ones(2), torch.ones(1))]
+    asked = row_model(model, squares, data, like)
+    found = found_of(asked, parameters(model), 0, 1)
+    assert found[0] is None
+    assert found[1] is not None
+
+
+def test_passes_of_two_threads_wait_for_each_other() -> None:
+    model = nn.Sequential(nn.Linear(2, 64), nn.Dropout(0.5), nn.Linear(64, 1))
+    data = [(torch.ones(2), torch.ones(1))] * 20
+
+    def train(_: int) -> None:
+        own = copy.deepcopy(model)
+        asked, at = row_model(own, squares, data, data[0]), parameters(own)
+        asked.check(at)
+        for _ in range(10):
+            StepSum(asked, 1.0, 2.0**-30)(at, [[row] for row in range(20)])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, range(4)))
 
 
 def test_what_is_kept_of_rows_elsewhere_ends_the_plan(
