@@ -131,6 +131,15 @@ class Gaussian:
         """Largest magnitude of a report's entry; at most 127."""
         return (self.radius + LARGEST + _HALF >> _DROPPED_BITS) + 1
 
+    def longest(self, dimension: int) -> float:
+        """Return a length that a report of so many entries exceeds with a chance of e^-64 at most.
+
+        Triangle inequality over the clipped update, 4 Z, and roundings of at most 1/2 each, with
+        P(||Z||^2 > d + 2 sqrt(64 d) + 128) <= e^-64 (Laurent and Massart 2000, Lemma 1, x = 64).
+        """
+        noise = 4.0 * math.sqrt(dimension + 16.0 * math.sqrt(dimension) + 128.0)
+        return math.ldexp(self.radius, -_DROPPED_BITS) + noise + 0.5001 * math.sqrt(dimension)
+
     def plan(self, dimension: int) -> GaussianPlan:
         """Return what reports of updates of ``dimension`` entries are worth."""
         noise = self.deviation / self.step

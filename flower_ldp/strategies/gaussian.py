@@ -12,7 +12,7 @@ from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.outlook import Preview
 from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian
+from flower_ldp.wire.gaussian import GaussianProposal
 
 
 class GaussianTally:
@@ -28,12 +28,11 @@ class GaussianTally:
 
     def __init__(self, proposal: GaussianProposal, dimension: int) -> None:
         self.proposal = proposal
-        self._largest = proposal.mechanism.largest
         self._total = np.zeros(dimension, dtype=np.int64)
 
     def decode(self, payload: bytes) -> NDArray[np.int8]:
         """Return a noised update."""
-        return decode_gaussian(payload, dimension=len(self._total), largest=self._largest)
+        return self.proposal.decode(payload, len(self._total))
 
     def add(self, report: NDArray[np.int8]) -> None:
         """Take in a noised update."""

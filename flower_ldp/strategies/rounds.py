@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TypeAlias
 
 from flwr.app import ConfigRecord, Message
 
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from flower_ldp.strategies.endings import raw_hint
-from flower_ldp.strategies.replies import HINTS, Complaints, ReplyFilter
+from flower_ldp.strategies.asking import ClientPool
+from flower_ldp.strategies.endings import stop_if_in_vain
+from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.spending import Proposals
 from flower_ldp.wire.fields import PROPOSAL_KEY, Field
 
-_log = logging.getLogger("flwr")
 #: What a record of metrics is made from.
 Metrics: TypeAlias = dict[str, int | float]
 
@@ -43,18 +42,23 @@ def settle(
     replies: ReplyFilter,
     events: tuple[PrivacyEvent, ...],
     proposals: Proposals,
-    complaints: Complaints,
+    pool: ClientPool | None,
+    server_round: int,
 ) -> None:
-    """Take off what was refused before it was charged, and what no gate ever saw."""
+    """Take off what was refused before it was charged, and what no gate ever saw.
+
+    Raises
+    ------
+    RunStopped
+        As :func:`~flower_ldp.strategies.endings.stop_if_in_vain`.
+    """
     for node in replies.uncharged:
         proposals.withdraw(node, events)
     for node in replies.raw:
         proposals.unguarded(node, events)
-    if replies.raw:
-        _log.error(raw_hint(replies.raw))
-    for reason in replies.rejected:
-        if replies.accepted == 0 and reason in HINTS:
-            complaints.hint(reason, HINTS[reason])
+    if pool is not None:
+        pool.put_back(replies.uncharged)
+    stop_if_in_vain(replies, server_round)
 
 
 def reply_metrics(replies: ReplyFilter) -> Metrics:

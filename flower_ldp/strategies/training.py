@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.fewer_weights import tell_of_part
 from flower_ldp.strategies.following import Following
 from flower_ldp.strategies.health import Health, HealthWatch
@@ -155,6 +154,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         before = {} if self._pool is None else self._pool.asked()
         self._prospect.expect(rounds, layout.entries, max(before.values(), default=0))
         self._watch = NoiseWatch()
+        self._complaints = Complaints()
         self._health.begin_run()
         if isinstance(self.server_optimizer, Forgetting):
             self.server_optimizer.forget()
@@ -286,7 +286,6 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         read_reports(replies, judge, self._health, current.tally)
         self._settle(current, judge)
         own = current.tally.close(judge.accepted)
-        stop_if_in_vain(judge, server_round)
         self._health.check(server_round)
         moved = self._moved(current, judge.accepted) if judge.accepted else None
         if judge.accepted and self._watch is not None and self._watch.watches:
@@ -375,10 +374,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         return None if self._pool is None else self._pool.answers_per_client
 
     def _settle(self, current: _Round, judge: ReplyFilter) -> None:
-        """Take off what cost nothing, and log what came back."""
-        events = current.tally.proposal.events()
-        settle(judge, events, self.proposals, self._complaints)
-        self.proposals.answered(events, judge.accepted)
+        """Log what came back, and take off what cost nothing."""
         _log.info(
             "aggregate_train: accepted %d reports, rejected %d %s",
             judge.accepted,
@@ -389,6 +385,9 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             _log.warning(
                 "no usable report in round %d: the model stays as it is", current.server_round
             )
+        events = current.tally.proposal.events()
+        self.proposals.answered(events, judge.accepted)
+        settle(judge, events, self.proposals, self._pool, current.server_round)
 
     def _metrics(self, current: _Round, judge: ReplyFilter, own: Metrics) -> MetricRecord:
         proposal, values = current.tally.proposal, reply_metrics(judge)

@@ -19,9 +19,10 @@ offset bytes content
 ====== ===== ===============================================================
 
 w is the least number of bytes that holds G plus 64 noise scales, or the largest code; so the
-length follows from the proposal and says nothing about the client. An entry beyond that (a chance
-below e^-64) becomes the nearest integer that fits: post-processing of a private report.
-Every string of bytes of the right length and head, with codes in their range, is the
+length follows from the proposal and says nothing about the client. An entry or a metric more than
+64 noise scales outside of its interval (a chance below e^-64) becomes the nearest integer within:
+post-processing of a private report. The server refuses what is beyond.
+Every string of bytes of the right length and head, with all integers within their limits, is the
 encoding of exactly one report.
 """
 
@@ -173,7 +174,8 @@ def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
 
 def entry_bytes(mechanism: RowMechanism) -> int:
     """Return w, the bytes of an entry of the rows' report."""
-    return rows_of(mechanism).largest(mechanism).bit_length() // 8 + 1
+    _, largest = rows_of(mechanism).limits(mechanism)
+    return largest.bit_length() // 8 + 1
 
 
 def eval_report_length(proposal: EvalProposal) -> int:
@@ -209,8 +211,9 @@ def encode_eval_report(
     if len(metrics) != len(proposal.metrics):
         raise ValueError(f"expected {len(proposal.metrics)} metrics, got {len(metrics)}")
     head = bytes((_REPORT_VERSION, codec.number))
-    numbers = np.array(metrics, dtype=np.int64)
-    return head + _pack(rows, entry_bytes(mechanism)) + _pack(numbers, _METRIC_BYTES)
+    packed = _pack(np.clip(rows, *codec.limits(mechanism)), entry_bytes(mechanism))
+    numbers = np.clip(np.array(metrics, dtype=np.int64), *_metric_limits(proposal))
+    return head + packed + _pack(numbers, _METRIC_BYTES)
 
 
 def decode_eval_report(
@@ -228,8 +231,8 @@ def decode_eval_report(
     Raises
     ------
     WireError
-        ``"version"``, ``"length"``, ``"kind"`` or, for a code that does not exist, ``"range"``
-        if ``data`` is no answer to ``proposal``.
+        ``"version"``, ``"length"``, ``"kind"`` or, for a code that does not exist and what is
+        beyond 64 noise scales, ``"range"`` if ``data`` is no answer to ``proposal``.
     """
     mechanism, codec = proposal.mechanism, rows_of(proposal.mechanism)
     if data and data[0] != _REPORT_VERSION:
@@ -241,15 +244,26 @@ def decode_eval_report(
         raise WireError("kind", f"rows of kind {data[1]}, expected {codec.number}")
     end = expected - _METRIC_BYTES * len(proposal.metrics)
     rows = _unpack(data[_HEADER_BYTES:end], entry_bytes(mechanism))
-    rows = rows.reshape(codec.shape(mechanism))
-    codec.check(mechanism, rows)
-    return rows, _unpack(data[end:], _METRIC_BYTES)
+    metrics = _unpack(data[end:], _METRIC_BYTES)
+    for values, (least, most) in (
+        (rows, codec.limits(mechanism)),
+        (metrics, _metric_limits(proposal)),
+    ):
+        if ((values < least) | (values > most)).any():
+            raise WireError("range", "no such code, or more than 64 noise scales off")
+    return rows.reshape(codec.shape(mechanism)), metrics
+
+
+def _metric_limits(proposal: EvalProposal) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the least and the largest report of each metric."""
+    limits = [metric.limits for metric in proposal.metrics.values()]
+    least, most = np.array(limits, dtype=np.int64).reshape(-1, 2).T
+    return least, most
 
 
 def _pack(values: NDArray[np.int64], width: int) -> bytes:
-    limit = 1 << (8 * width - 1)
-    fitting = np.clip(values, -limit, limit - 1).astype("<i8")
-    return np.ascontiguousarray(fitting.reshape(-1, 1).view(np.uint8)[:, :width]).tobytes()
+    plain = values.astype("<i8").reshape(-1, 1)
+    return np.ascontiguousarray(plain.view(np.uint8)[:, :width]).tobytes()
 
 
 def _unpack(data: bytes, width: int) -> NDArray[np.int64]:

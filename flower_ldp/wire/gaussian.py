@@ -3,7 +3,8 @@
 A report of d entries is 1 + d bytes: the version, 1, then one signed byte for each entry. The
 health bit, where one was asked for, follows (:mod:`flower_ldp.wire.health`). The length is public.
 Every byte string of that length within the mechanism's range is a report of its own, so a report
-is accepted only if encoding what it says gives the same bytes.
+is accepted only if encoding what it says gives the same bytes. A report that is longer, as a
+vector, than an honest one is with a chance of e^-64 is refused.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class GaussianProposal:
 
     def decode(self, data: bytes, dimension: int) -> NDArray[np.int8]:
         """Decode a report without the health bit, strictly; see :func:`decode_gaussian`."""
-        return decode_gaussian(data, dimension=dimension, largest=self.mechanism.largest)
+        return decode_gaussian(data, dimension=dimension, mechanism=self.mechanism)
 
     def to_fields(self) -> dict[str, int | float | str]:
         """Return the record's fields."""
@@ -112,7 +113,7 @@ def encode_gaussian(report: NDArray[np.int8]) -> bytes:
     return bytes((_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
 
 
-def decode_gaussian(data: bytes, *, dimension: int, largest: int) -> NDArray[np.int8]:
+def decode_gaussian(data: bytes, *, dimension: int, mechanism: Gaussian) -> NDArray[np.int8]:
     """Decode a report, strictly.
 
     Parameters
@@ -121,8 +122,8 @@ def decode_gaussian(data: bytes, *, dimension: int, largest: int) -> NDArray[np.
         What :func:`encode_gaussian` returned.
     dimension : int
         d, at least 1.
-    largest : int
-        Largest magnitude of an entry (:attr:`Gaussian.largest`).
+    mechanism : Gaussian
+        Says how large an entry is at most, and how long a report.
 
     Returns
     -------
@@ -131,13 +132,17 @@ def decode_gaussian(data: bytes, *, dimension: int, largest: int) -> NDArray[np.
     Raises
     ------
     WireError
-        ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent.
+        ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent
+        and for a report longer than :meth:`Gaussian.longest`.
     """
     if data and data[0] != _VERSION:
         raise WireError("version", f"version {data[0]}, expected {_VERSION}")
     if len(data) != gaussian_length(dimension):
         raise WireError("length", f"{len(data)} bytes, expected {gaussian_length(dimension)}")
     report = np.frombuffer(data, dtype=np.int8, offset=1)
+    largest, longest = mechanism.largest, mechanism.longest(dimension)
     if report.max() > largest or report.min() < -largest:
         raise WireError("range", f"an entry is outside [-{largest}, {largest}]")
+    if np.linalg.norm(report.astype(np.float64)) > longest:
+        raise WireError("range", f"the report is longer than {longest:g}")
     return report

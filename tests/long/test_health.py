@@ -529,7 +529,7 @@ def test_a_metric_cannot_have_the_name_of_the_share() -> None:
 def test_the_gaussian_report_before_the_bit_is_that_of_the_mechanism() -> None:
     payload = opened("gaussian").neutral(RandomSource.seeded(1))
     report, bit = split_health(payload, asked=True)
-    decode_gaussian(report, dimension=D, largest=Gaussian(1.0, 1e-5).largest)
+    decode_gaussian(report, dimension=D, mechanism=Gaussian(1.0, 1e-5))
     assert bit == 1
 
 

@@ -26,7 +26,6 @@ from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.evaluation.rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
 from flower_ldp.strategies.evaluation.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
 from flower_ldp.strategies.health import Health, HealthWatch
@@ -153,6 +152,7 @@ class ProtectedEvalStrategy(Strategy):
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins, and tell the wrapped strategy of it."""
+        self._complaints = Complaints()
         self._health.begin_run()
         if isinstance(self.strategy, Expecting):
             self.strategy.expect(rounds, arrays)
@@ -178,7 +178,9 @@ class ProtectedEvalStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate as the wrapped strategy does."""
-        return self.strategy.aggregate_train(server_round, replies)
+        arrays, metrics = self.strategy.aggregate_train(server_round, replies)
+        self._complaints.learned |= arrays is not None
+        return arrays, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -257,8 +259,7 @@ class ProtectedEvalStrategy(Strategy):
             values |= self._means(np.array([metrics for _, metrics in reports]))
         else:
             _log.warning("no usable report in the evaluation of round %d", server_round)
-        settle(judge, self._events(), self.proposals, self._complaints)
-        stop_if_in_vain(judge, server_round)
+        settle(judge, self._events(), self.proposals, self._pool, server_round)
         self._health.check(server_round)
         costs = cost_metrics(self._events(), self.proposals)
         values["epsilon-evaluation"] = costs["epsilon-round"]

@@ -67,10 +67,10 @@ def test_one_mechanisms_proposal_is_none_of_anothers() -> None:
 
 
 def test_report_goes_both_ways() -> None:
-    report = np.array([-100, 0, 7, 100], dtype=np.int8)
+    report = np.array([-30, 0, 7, 30], dtype=np.int8)
     data = encode_gaussian(report)
-    assert data == b"\x01\x9c\x00\x07\x64"
-    found = decode_gaussian(data, dimension=4, largest=100)
+    assert data == b"\x01\xe2\x00\x07\x1e"
+    found = decode_gaussian(data, dimension=4, mechanism=MECHANISM)
     assert found.dtype == np.int8
     np.testing.assert_array_equal(found, report)
 
@@ -83,14 +83,15 @@ def test_report_goes_both_ways() -> None:
         (b"\x01\x00\x00", "length"),
         (b"\x01\x00\x00\x00\x00", "length"),
         (b"\x02\x00\x00\x00", "version"),
-        (b"\x01\x00\x65\x00", "range"),
-        (b"\x01\x9b\x00\x00", "range"),
+        (b"\x01\x00\x7f\x00", "range"),
+        (b"\x01\x81\x00\x00", "range"),
+        (b"\x01\x28\xd8\x00", "range"),  # as a vector, though not as entries
         (b"\x01\x00\x00\x80", "range"),
     ],
 )
 def test_other_bytes_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(WireError) as caught:
-        decode_gaussian(data, dimension=3, largest=100)
+        decode_gaussian(data, dimension=3, mechanism=MECHANISM)
     assert caught.value.reason == reason
 
 
