@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord, RecordDict
 
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.spending import Proposals
+from flower_ldp.strategies.turns import Turn
 from flower_ldp.wire.fields import PROPOSAL_KEY, Field
 
 #: What a record of metrics is made from.
@@ -19,23 +20,24 @@ Metrics: TypeAlias = dict[str, int | float]
 
 
 def propose(
-    messages: list[Message],
+    turn: Turn,
+    content: RecordDict,
     fields: Mapping[str, Field],
     events: tuple[PrivacyEvent, ...],
     proposals: Proposals,
-) -> tuple[int, ...]:
-    """Put a round's proposal into its messages, count it, and return who is asked.
+) -> list[int]:
+    """Put a round's proposal into its content, choose who is asked, and count it.
 
-    Messages to nodes that answered without a gate before are taken out: they are asked no more.
+    The choice counts as asked, so nothing may go wrong after it. Nodes that answered without a gate
+    before are asked no more.
     """
-    messages[:] = [one for one in messages if one.metadata.dst_node_id not in proposals.raw]
-    record = ConfigRecord({**fields})
-    nodes = []
-    for message in messages:
-        message.content[PROPOSAL_KEY] = record
-        nodes.append(message.metadata.dst_node_id)
-        proposals.record(nodes[-1], events)
-    return tuple(nodes)
+    content[PROPOSAL_KEY] = ConfigRecord({**fields})
+    if turn.pool is not None:
+        proposals.inherit(turn.pool, turn.pool.asked(), events)
+    nodes = [node for node in turn.choose() if node not in proposals.raw]
+    for node in nodes:
+        proposals.record(node, events)
+    return nodes
 
 
 def settle(

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
@@ -33,7 +31,7 @@ from flower_ldp.strategies.patience import Expecting, patient_start
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
 from flower_ldp.strategies.spending import Proposals, SpendingReport
-from flower_ldp.strategies.turns import Turn, find_turn
+from flower_ldp.strategies.turns import find_turn
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.health import health_events
 
@@ -48,7 +46,7 @@ class _Asked:
     server_round: int
     rows: RoundRows
     proposal: EvalProposal
-    nodes: tuple[int, ...]
+    nodes: list[int]
 
 
 class ProtectedEvalStrategy(Strategy):
@@ -188,42 +186,18 @@ class ProtectedEvalStrategy(Strategy):
         """Choose clients and add the proposal to each message."""
         if server_round % self.every:
             return []
-        turn = self._turn(grid)
-        if turn is None and self._pool is not None:
+        asking, most = self._asking, self.cluster_client_num
+        least, available = asking.min_evaluate_nodes, asking.min_available_nodes
+        turn = find_turn(grid, self._pool, 1.0, least, available, most=most)
+        if turn is None:  # nothing to run the model for
             return []
-        messages = list[Message]()
-        if turn is None:
-            found = self._asking.configure_evaluate(server_round, arrays, config, grid)
-            messages = _at_most(list(found), self.cluster_client_num)
-            if not messages:  # nothing to run the model for
-                return []
         rows = rows_for(self.mechanism, arrays)
         proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
-        fields, events = proposal.to_fields(), self._events()
-        if turn is not None:  # the choice counts as asked: nothing may go wrong after it
-            self.proposals.inherit(turn.pool, turn.pool.asked(), events)
-            messages = self._messages(turn.choose(), server_round, arrays, config)
-            if not messages:
-                return []
-        nodes = propose(messages, fields, events, self.proposals)
-        self._asked = _Asked(server_round, rows, proposal, nodes)
-        return messages
-
-    def _turn(self, grid: Grid) -> Turn | None:
-        """Return the round of a pool, before anybody is chosen; None without one, or nobody."""
-        if self._pool is None:
-            return None
-        asking = self._asking
-        least, available = asking.min_evaluate_nodes, asking.min_available_nodes
-        return find_turn(grid, self._pool, 1.0, least, available, most=self.cluster_client_num)
-
-    def _messages(
-        self, nodes: list[int], server_round: int, arrays: ArrayRecord, config: ConfigRecord
-    ) -> list[Message]:
-        asking = self._asking
         config["server-round"] = server_round
-        record = RecordDict({asking.arrayrecord_key: arrays, asking.configrecord_key: config})
-        return list(asking._construct_messages(record, nodes, MessageType.EVALUATE))
+        content = RecordDict({asking.arrayrecord_key: arrays, asking.configrecord_key: config})
+        nodes = propose(turn, content, proposal.to_fields(), self._events(), self.proposals)
+        self._asked = _Asked(server_round, rows, proposal, nodes) if nodes else None
+        return asking._construct_messages(content, nodes, MessageType.EVALUATE)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -297,14 +271,6 @@ class ProtectedEvalStrategy(Strategy):
             values[name] = float(metric.estimate(column).mean())
             values[f"{name}-noise"] = metric.standard_deviation / len(column) ** 0.5
         return values
-
-
-def _at_most(messages: list[Message], count: int | None) -> list[Message]:
-    """Return ``count`` of the messages at random, or all of them."""
-    if count is None or len(messages) <= count:
-        return messages
-    chosen = uniform_subset(RandomSource.from_os(), len(messages), count)
-    return [messages[i] for i in chosen]
 
 
 #: The first name of :class:`ProtectedEvalStrategy`, which then ran Laplace noise alone: the same
