@@ -88,7 +88,7 @@ def check_result(result: Result, asked: Mapping[str, int]) -> None:
     """
     trains, evaluates = asked.get(MessageType.TRAIN, 0), asked.get(MessageType.EVALUATE, 0)
     silent = evaluates and not _usable(result.evaluate_metrics_clientapp)
-    rejected = _rejected(result)
+    rejected = _counts(result.train_metrics_clientapp) + _counts(result.evaluate_metrics_clientapp)
     if rejected:
         _log.warning("replies rejected in this run: %s", _listed(rejected))
     if trains and not result.arrays:
@@ -116,10 +116,6 @@ def _causes(found: Counter[str]) -> str:
         for reason, count in found.most_common()
     ]
     return f"Replies rejected: {'; '.join(told)}"
-
-
-def _rejected(result: Result) -> Counter[str]:
-    return _counts(result.train_metrics_clientapp) + _counts(result.evaluate_metrics_clientapp)
 
 
 def _counts(rounds: Mapping[int, MetricRecord]) -> Counter[str]:

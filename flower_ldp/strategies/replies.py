@@ -93,7 +93,6 @@ class Complaints:
     def __init__(self) -> None:
         self.learned = False
         self._said: set[str] = set()
-        self._hinted: set[str] = set()
 
     def say(self, kind: str, text: str) -> None:
         """Warn, if nothing of this kind was warned of before."""
@@ -105,8 +104,8 @@ class Complaints:
 
     def hint(self, kind: str, text: str) -> None:
         """Log, where Flower logs, what a kind of complaint may mean; once."""
-        if kind not in self._hinted:
-            self._hinted.add(kind)
+        if f"hint {kind}" not in self._said:
+            self._said.add(f"hint {kind}")
             _flwr_log.warning(text)
 
 

@@ -17,14 +17,13 @@ from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.codeword_report import NamedCodeword, check_report
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import check_version, float_field, one
 from flower_ldp.wire.health import (
+    AsksHealth,
     health_events,
     health_fields,
     health_length,
-    health_response,
     without_health,
 )
 
@@ -34,7 +33,7 @@ _BLOCKS = "blocks"
 
 
 @dataclass(frozen=True)
-class CodewordProposal:
+class CodewordProposal(AsksHealth):
     """One round of the codeword mechanism.
 
     Parameters
@@ -47,14 +46,6 @@ class CodewordProposal:
 
     mechanism: Codeword
     health_epsilon: float | None = None
-
-    def __post_init__(self) -> None:
-        health_response(self.health_epsilon)  # its domain
-
-    @property
-    def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client."""

@@ -37,11 +37,10 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.evaluation_codecs import ROWS, RowMechanism, rows_of
 from flower_ldp.wire.fields import Field, check_version, many, one
-from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
+from flower_ldp.wire.health import AsksHealth, health_events, health_fields, without_health
 
 _VERSION = 1
 _COMMON = {"version", "mechanism", "epsilon", "classes", "rows"}
@@ -64,7 +63,7 @@ _METRIC_BYTES = 8
 
 
 @dataclass(frozen=True)
-class EvalProposal:
+class EvalProposal(AsksHealth):
     """One protected evaluation: rows of class probabilities, and scalar metrics if named.
 
     Parameters
@@ -82,7 +81,7 @@ class EvalProposal:
     health_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        health_response(self.health_epsilon)  # its domain
+        super().__post_init__()
         if self.mechanism.rows > _MOST_ROWS:
             raise ValueError(f"rows must be in [1, 2^20], got {self.mechanism.rows}")
         if self.mechanism.rows * self.mechanism.classes > _MOST_ENTRIES:
@@ -95,11 +94,6 @@ class EvalProposal:
         for name in self.metrics:
             if not (0 < len(name) <= _MOST_NAME and name.isprintable()):
                 raise ValueError(f"a metric's name must be printable text, got {quoted(name)}")
-
-    @property
-    def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client: all rows, each metric, and the health bit."""

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.extension_names import name_complaint
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import check_version, float_field, one
 from flower_ldp.wire.health import (
+    AsksHealth,
     health_events,
     health_fields,
     health_length,
-    health_response,
     without_health,
 )
 
@@ -31,7 +30,7 @@ _MOST_OPTIONS = 16
 
 
 @dataclass(frozen=True)
-class ExtensionProposal:
+class ExtensionProposal(AsksHealth):
     """One round of a mechanism that is not of this package.
 
     Parameters
@@ -69,12 +68,7 @@ class ExtensionProposal:
         if len(self.options) > _MOST_OPTIONS or not all(map(math.isfinite, self.options.values())):
             raise ValueError(f"options must be finite, and {_MOST_OPTIONS} at most")
         self.events()  # their domain
-        health_response(self.health_epsilon)
-
-    @property
-    def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
+        super().__post_init__()
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client."""

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import check_version, float_field
 from flower_ldp.wire.health import (
+    AsksHealth,
     health_events,
     health_fields,
     health_length,
-    health_response,
     without_health,
 )
 
@@ -33,7 +32,7 @@ _FIELDS = {"version", "mechanism", "epsilon", "delta", "clip-norm"}
 
 
 @dataclass(frozen=True)
-class GaussianProposal:
+class GaussianProposal(AsksHealth):
     """One round of the Gaussian mechanism.
 
     Parameters
@@ -46,14 +45,6 @@ class GaussianProposal:
 
     mechanism: Gaussian
     health_epsilon: float | None = None
-
-    def __post_init__(self) -> None:
-        health_response(self.health_epsilon)  # its domain
-
-    @property
-    def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client."""
@@ -68,8 +59,25 @@ class GaussianProposal:
         return encode_gaussian(report)
 
     def decode(self, data: bytes, dimension: int) -> NDArray[np.int8]:
-        """Decode a report without the health bit, strictly; see :func:`decode_gaussian`."""
-        return decode_gaussian(data, dimension=dimension, mechanism=self.mechanism)
+        """Decode a report without the health bit, strictly.
+
+        Raises
+        ------
+        WireError
+            ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent
+            and for a report longer than :meth:`Gaussian.longest`.
+        """
+        if data and data[0] != _VERSION:
+            raise WireError("version", f"version {data[0]}, expected {_VERSION}")
+        if len(data) != gaussian_length(dimension):
+            raise WireError("length", f"{len(data)} bytes, expected {gaussian_length(dimension)}")
+        report = np.frombuffer(data, dtype=np.int8, offset=1)
+        largest, longest = self.mechanism.largest, self.mechanism.longest(dimension)
+        if report.max() > largest or report.min() < -largest:
+            raise WireError("range", f"an entry is outside [-{largest}, {largest}]")
+        if np.linalg.norm(report.astype(np.float64)) > longest:
+            raise WireError("range", f"the report is longer than {longest:g}")
+        return report
 
     def to_fields(self) -> dict[str, int | float | str]:
         """Return the record's fields."""
@@ -111,38 +119,3 @@ def gaussian_length(dimension: int) -> int:
 def encode_gaussian(report: NDArray[np.int8]) -> bytes:
     """Return the bytes of a report."""
     return bytes((_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
-
-
-def decode_gaussian(data: bytes, *, dimension: int, mechanism: Gaussian) -> NDArray[np.int8]:
-    """Decode a report, strictly.
-
-    Parameters
-    ----------
-    data : bytes
-        What :func:`encode_gaussian` returned.
-    dimension : int
-        d, at least 1.
-    mechanism : Gaussian
-        Says how large an entry is at most, and how long a report.
-
-    Returns
-    -------
-    ndarray of int8, shape (dimension,)
-
-    Raises
-    ------
-    WireError
-        ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent
-        and for a report longer than :meth:`Gaussian.longest`.
-    """
-    if data and data[0] != _VERSION:
-        raise WireError("version", f"version {data[0]}, expected {_VERSION}")
-    if len(data) != gaussian_length(dimension):
-        raise WireError("length", f"{len(data)} bytes, expected {gaussian_length(dimension)}")
-    report = np.frombuffer(data, dtype=np.int8, offset=1)
-    largest, longest = mechanism.largest, mechanism.longest(dimension)
-    if report.max() > largest or report.min() < -largest:
-        raise WireError("range", f"an entry is outside [-{largest}, {largest}]")
-    if np.linalg.norm(report.astype(np.float64)) > longest:
-        raise WireError("range", f"the report is longer than {longest:g}")
-    return report

@@ -33,16 +33,15 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.magrr import MagRR
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire import subset
 from flower_ldp.wire.fields import check_version, float_field
 from flower_ldp.wire.health import (
+    AsksHealth,
     health_events,
     health_fields,
     health_length,
-    health_response,
     without_health,
 )
 from flower_ldp.wire.subset import LENGTH, ORDER, PADDING, RANGE
@@ -77,7 +76,7 @@ _BIT = 4
 
 
 @dataclass(frozen=True)
-class SignDSProposal:
+class SignDSProposal(AsksHealth):
     """One round of SignDS, with or without a magnitude bit.
 
     Parameters
@@ -106,17 +105,12 @@ class SignDSProposal:
             )
         if self.magnitude_epsilon is not None:
             MagRR(self.magnitude_epsilon)  # its domain
-        health_response(self.health_epsilon)
+        super().__post_init__()
 
     @property
     def magnitude(self) -> MagRR | None:
         """The mechanism of the magnitude bit, if one is asked for."""
         return None if self.magnitude_epsilon is None else MagRR(self.magnitude_epsilon)
-
-    @property
-    def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client: the selection and the bits asked for."""

@@ -60,7 +60,7 @@ from flower_ldp.strategies.health import HealthWatch
 from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian
+from flower_ldp.wire.gaussian import GaussianProposal
 from flower_ldp.wire.health import append_health, split_health
 from flower_ldp.wire.signds import SignDSProposal, decode_report, report_length
 from tests.extras import extra
@@ -529,7 +529,7 @@ def test_a_metric_cannot_have_the_name_of_the_share() -> None:
 def test_the_gaussian_report_before_the_bit_is_that_of_the_mechanism() -> None:
     payload = opened("gaussian").neutral(RandomSource.seeded(1))
     report, bit = split_health(payload, asked=True)
-    decode_gaussian(report, dimension=D, mechanism=Gaussian(1.0, 1e-5))
+    GaussianProposal(Gaussian(1.0, 1e-5)).decode(report, D)
     assert bit == 1
 
 

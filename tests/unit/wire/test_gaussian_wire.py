@@ -9,7 +9,7 @@ import pytest
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Gaussian
-from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian, encode_gaussian
+from flower_ldp.wire.gaussian import GaussianProposal, encode_gaussian
 from flower_ldp.wire.signds import SignDSProposal
 
 MECHANISM = Gaussian(8.0, 1e-6, 0.5)
@@ -70,7 +70,7 @@ def test_report_goes_both_ways() -> None:
     report = np.array([-30, 0, 7, 30], dtype=np.int8)
     data = encode_gaussian(report)
     assert data == b"\x01\xe2\x00\x07\x1e"
-    found = decode_gaussian(data, dimension=4, mechanism=MECHANISM)
+    found = GaussianProposal(MECHANISM).decode(data, 4)
     assert found.dtype == np.int8
     np.testing.assert_array_equal(found, report)
 
@@ -91,7 +91,7 @@ def test_report_goes_both_ways() -> None:
 )
 def test_other_bytes_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(WireError) as caught:
-        decode_gaussian(data, dimension=3, mechanism=MECHANISM)
+        GaussianProposal(MECHANISM).decode(data, 3)
     assert caught.value.reason == reason
 
 
