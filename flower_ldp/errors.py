@@ -133,10 +133,10 @@ class WireError(LdpError, ValueError):
     reason : str
         Short constant slug, such as ``"length"``; rejected replies are counted by it.
     detail : str
-        Explanation for the log.
+        Explanation for the log; empty if the reason says it all.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
+        super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = cut(detail)

@@ -93,6 +93,11 @@ class BoundedMean:
         return grid_noise(self.epsilon, self.steps)
 
     @property
+    def limits(self) -> tuple[int, int]:
+        """Least and largest report, 64 noise scales beyond the bounds; a chance below e^-64."""
+        return -self.noise.farthest, self.steps + self.noise.farthest
+
+    @property
     def standard_deviation(self) -> float:
         """Standard deviation of one report's :meth:`estimate` over the noise."""
         return self.noise.standard_deviation * (self.upper - self.lower) / self.steps

@@ -26,7 +26,8 @@ clipped update (rounding after noise that is four steps wide has a bias below 1e
 standard deviation of :attr:`Gaussian.deviation` over the root of the number of clients.
 
 **Bytes.** A report of d entries is 1 + d bytes: the version, 1, then one signed byte an entry.
-Every byte string of that length within the mechanism's range is a report of its own.
+Every byte string of that length within the mechanism's range is a report of its own. A report that
+is longer, as a vector, than an honest one is with a chance of e^-64 is refused.
 """
 
 from __future__ import annotations
@@ -139,6 +140,15 @@ class Gaussian(UpdateMechanism):
         """Largest magnitude of a report's entry; at most 127."""
         return (self.radius + LARGEST + _HALF >> _DROPPED_BITS) + 1
 
+    def longest(self, dimension: int) -> float:
+        """Return a length that a report of so many entries exceeds with a chance of e^-64 at most.
+
+        Triangle inequality over the clipped update, 4 Z, and roundings of at most 1/2 each, with
+        P(||Z||^2 > d + 2 sqrt(64 d) + 128) <= e^-64 (Laurent and Massart 2000, Lemma 1, x = 64).
+        """
+        noise = 4.0 * math.sqrt(dimension + 16.0 * math.sqrt(dimension) + 128.0)
+        return math.ldexp(self.radius, -_DROPPED_BITS) + noise + 0.5001 * math.sqrt(dimension)
+
     def plan(self, dimension: int) -> GaussianPlan:
         """Return what reports of updates of ``dimension`` entries are worth."""
         noise = self.deviation / self.step
@@ -232,7 +242,8 @@ class Gaussian(UpdateMechanism):
         Raises
         ------
         WireError
-            ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent.
+            ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent
+            and for a report longer than :meth:`longest`.
         """
         if data and data[0] != _REPORT_VERSION:
             raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
@@ -242,6 +253,9 @@ class Gaussian(UpdateMechanism):
         report = np.frombuffer(data, dtype=np.int8, offset=1)
         if report.max() > self.largest or report.min() < -self.largest:
             raise WireError("range", f"an entry is outside [-{self.largest}, {self.largest}]")
+        longest = self.longest(dimension)
+        if np.linalg.norm(report.astype(np.float64)) > longest:
+            raise WireError("range", f"the report is longer than {longest:g}")
         return report
 
     def log_prob(

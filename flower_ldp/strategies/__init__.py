@@ -7,6 +7,7 @@ from flower_ldp.strategies.agreed_length import AgreedLength
 from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.best_model import BestModel
 from flower_ldp.strategies.codeword import CodewordStrategy
+from flower_ldp.strategies.dpsgd import DPSGDStrategy
 from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
 from flower_ldp.strategies.evaluation.codebooks import (
@@ -51,6 +52,7 @@ __all__ = [
     "ClusterScore",
     "CodeTop",
     "CodewordStrategy",
+    "DPSGDStrategy",
     "ExtensionStrategy",
     "FixedLength",
     "FixedStep",

@@ -2,6 +2,7 @@
 
 A client that is asked once spends one report's epsilon, and that is then the whole run's total.
 Being asked counts, whether an answer comes or not: what was never answered may have been charged.
+A refusal from before the charge does not count, and who refuses is asked again after all others.
 Of who was asked this server's memory is no promise to a client, whose own ledger and policy bound
 it: a node that comes back under another name is a new one here.
 """
@@ -9,8 +10,8 @@ it: a node that comes back under another name is a new one here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flower_ldp.mechanisms.random import RandomSource
@@ -62,6 +63,7 @@ class ClientPool:
         self.answers_per_client = times
         self._file = None if checkpoint is None else AskedFile(checkpoint, times)
         self._asked = Counter[int]() if self._file is None else self._file.read()
+        self._refused = Counter[int]()
 
     def left(self, nodes: Iterable[int]) -> list[int]:
         """Return the nodes that may be asked once more, in ascending order."""
@@ -74,7 +76,7 @@ class ClientPool:
     def choose(self, nodes: Iterable[int], count: int, *, least: int = 0) -> list[int]:
         """Choose who is asked now, uniformly, and remember it before it is returned.
 
-        Those who were asked less often come first.
+        Those who were asked less often come first, refusals included.
 
         Parameters
         ----------
@@ -98,26 +100,52 @@ class ClientPool:
         ConfigError
             If it is no such file by now. Nobody may be asked then.
         """
-        with nullcontext() if self._file is None else self._file.held():
-            if self._file is not None:
-                self._asked |= self._file.read()  # of each node the larger number
+        with self._held():
             left = self.left(set(nodes))
             chosen = self._draw(left, count) if len(left) >= least else []
-            if not chosen:
-                return []
-            asked = self._asked + Counter(chosen)
-            if self._file is not None:
-                self._file.write(asked)
-            self._asked = asked
+            if chosen:
+                self._remember(self._asked + Counter(chosen))
         return chosen
+
+    def put_back(self, nodes: Iterable[int]) -> None:
+        """Take off one time of asking of each node: it refused before it was charged.
+
+        Raises
+        ------
+        OSError
+            If the checkpoint cannot be locked or written. They count as asked then.
+        ConfigError
+            If it is no such file by now. They count as asked then.
+        """
+        refused = Counter(set(nodes))
+        if not refused:
+            return
+        with self._held():
+            self._remember(self._asked - refused)
+            self._refused += refused
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Keep other pools of the same checkpoint from choosing, and know what they chose."""
+        if self._file is None:
+            yield
+            return
+        with self._file.held():
+            self._asked |= self._file.read()  # of each node the larger number
+            yield
+
+    def _remember(self, asked: Counter[int]) -> None:
+        if self._file is not None:
+            self._file.write(asked)
+        self._asked = asked
 
     def _draw(self, left: list[int], count: int) -> list[int]:
         """Draw so many of these at most, those who were asked less often first."""
-        chosen = list[int]()
-        for times in sorted({self._asked[node] for node in left}):
+        chosen, called = list[int](), self._asked + self._refused
+        for times in sorted({called[node] for node in left}):
             if len(chosen) >= count:
                 break
-            same = [node for node in left if self._asked[node] == times]
+            same = [node for node in left if called[node] == times]
             wanted = min(count - len(chosen), len(same))
             places = uniform_subset(RandomSource.from_os(), len(same), wanted)
             chosen += [same[place] for place in places.tolist()]

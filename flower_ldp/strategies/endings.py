@@ -1,8 +1,9 @@
 """Ends of runs that could only go on in vain, each with its cause in words.
 
 A run is stopped where no private reports come that it could learn from, and where going on would
-cost clients budget or privacy for nothing: raw replies of apps without the gate, apps that fail
-(:mod:`flower_ldp.strategies.health`), and a run at whose end nothing was learned.
+cost clients budget or privacy for nothing: raw replies of apps without the gate, one refusal of all
+clients, apps that fail (:mod:`flower_ldp.strategies.health`), and a run at whose end nothing was
+learned. No end rests on fewer than half of the clients that were asked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from flwr.app import MessageType, MetricRecord
 from flwr.serverapp.strategy import Result
 
-from flower_ldp.refusals import REFUSED_REHEARSAL, is_code
+from flower_ldp.refusals import is_code
 from flower_ldp.strategies.replies import HINTS, ReplyFilter
 
 __all__ = ["RunStopped", "check_result", "stop_if_in_vain"]
@@ -28,31 +29,36 @@ class RunStopped(RuntimeError):  # noqa: N818  # a decision about the run
 
 
 def stop_if_in_vain(replies: ReplyFilter, server_round: int) -> None:
-    """Stop a run whose clients' app is known to be wrong after a round's replies were read.
+    """Stop a run that was set up wrongly, after a round's replies; else log what they may mean.
 
-    One raw reply among many of gates is left out as any other bad reply: one client must not be
-    able to stop everybody's run, in a round without reports either. Its node is asked no more in
-    this run, so that no second raw model crosses the network.
+    Only what more than half of the clients say that were asked stops a run, and their silence
+    counts as no answer: one client must not be able to stop everybody's run. A node that sent a raw
+    reply is asked no more, so that no second raw model crosses the network. A run that has learned
+    something keeps its model, and refusals do not stop it.
 
     Raises
     ------
     RunStopped
-        If raw replies outnumber the reports and refusals of gates, or no report came and more
-        gates say that their app failed its rehearsal than refuse for another cause.
+        If raw replies outnumber the reports and refusals of gates, or nothing was learned so far
+        and clients refuse with one code.
     """
-    refusals = sum(count for reason, count in replies.rejected.items() if is_code(reason))
-    if len(replies.raw) > replies.accepted + refusals:
+    refusals = Counter({one: count for one, count in replies.rejected.items() if is_code(one)})
+    half = replies.asked / 2
+    if len(replies.raw) > max(replies.accepted + refusals.total(), half):
         raise RunStopped(
             f"round {server_round}: {len(replies.raw)} clients answered with raw replies and "
             f"{replies.accepted} with private reports. {raw_hint(replies.raw)} The run stops so "
             "that no more raw models cross the network"
         )
-    rehearsals = replies.rejected[REFUSED_REHEARSAL]
-    if replies.accepted == 0 and rehearsals > refusals - rehearsals:
-        raise RunStopped(
-            f"round {server_round}: the clients' app failed its rehearsal on its own public sample "
-            f"data, and nothing was charged: {replies.rehearsed}"
-        )
+    if not replies.complaints.learned and max(refusals.values(), default=0) > half:
+        causes = _causes(Counter(dict(refusals.most_common(1))))
+        said = [text for text, count in replies.rehearsed.items() if count > half]
+        raise RunStopped(f"round {server_round}: no report came. {': '.join([causes, *said])}")
+    if replies.raw:
+        _log.error(raw_hint(replies.raw))
+    for reason in replies.rejected:
+        if replies.accepted == 0 and reason in HINTS:
+            replies.complaints.hint(reason, f"clients answer {reason}: {HINTS[reason]}")
 
 
 def raw_hint(nodes: list[int]) -> str:
@@ -82,14 +88,14 @@ def check_result(result: Result, asked: Mapping[str, int]) -> None:
     """
     trains, evaluates = asked.get(MessageType.TRAIN, 0), asked.get(MessageType.EVALUATE, 0)
     silent = evaluates and not _usable(result.evaluate_metrics_clientapp)
-    rejected = _rejected(result)
+    rejected = _counts(result.train_metrics_clientapp) + _counts(result.evaluate_metrics_clientapp)
     if rejected:
         _log.warning("replies rejected in this run: %s", _listed(rejected))
     if trains and not result.arrays:
-        causes = _causes(result.train_metrics_clientapp)
+        causes = _causes(_counts(result.train_metrics_clientapp))
         raise RunStopped(f"no round gave a model, and there is none to save. {causes}")
     if silent:
-        causes = _causes(result.evaluate_metrics_clientapp)
+        causes = _causes(_counts(result.evaluate_metrics_clientapp))
         text = f"no evaluation had a usable report. {causes}"
         if not trains:
             raise RunStopped(text)
@@ -101,17 +107,15 @@ def _usable(rounds: Mapping[int, MetricRecord]) -> bool:
     return any(metrics.get("accepted", 1) for metrics in rounds.values())
 
 
-def _causes(rounds: Mapping[int, MetricRecord]) -> str:
+def _causes(found: Counter[str]) -> str:
     """Return how often replies were rejected, by reason, and what each may mean."""
-    found = _counts(rounds)
     if not found:
-        return f"In {len(rounds)} rounds no reply was rejected, and none was of use."
-    hints = [HINTS[reason] for reason, _ in found.most_common() if reason in HINTS]
-    return ". ".join([f"Replies rejected: {_listed(found)}", *hints])
-
-
-def _rejected(result: Result) -> Counter[str]:
-    return _counts(result.train_metrics_clientapp) + _counts(result.evaluate_metrics_clientapp)
+        return "No reply was rejected, and none was of use."
+    told = [
+        f"{reason} {count:,} times" + (f": {HINTS[reason]}" if reason in HINTS else "")
+        for reason, count in found.most_common()
+    ]
+    return f"Replies rejected: {'; '.join(told)}"
 
 
 def _counts(rounds: Mapping[int, MetricRecord]) -> Counter[str]:

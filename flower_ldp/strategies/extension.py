@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +39,7 @@ class ExtensionTally:
         self._mechanism = mechanism
         self._total = np.zeros(dimension, dtype=np.float64)
 
-    def decode(self, payload: bytes) -> NDArray[np.floating[Any]]:
+    def decode(self, payload: bytes) -> NDArray[np.float64]:
         """Return what a report says of the update.
 
         Raises
@@ -48,15 +47,18 @@ class ExtensionTally:
         WireError
             If the extension cannot read it, or says what is no finite update.
         """
+        report = self.proposal.mechanism.decode(payload, 0)
         try:
-            found = np.asarray(self._mechanism.estimate(self.proposal.mechanism.decode(payload, 0)))
-        except (ValueError, TypeError, OverflowError) as error:
-            raise WireError("report", str(error)) from error
+            found = np.asarray(self._mechanism.estimate(report), dtype=np.float64)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever another package's code makes of these bytes
+            raise WireError("report", f"{type(error).__name__}: {error}") from error
         if found.shape != self._total.shape or not np.isfinite(found).all():
             raise WireError("report", f"the extension's estimate has shape {found.shape}")
         return found
 
-    def add(self, report: NDArray[np.floating[Any]]) -> None:
+    def add(self, report: NDArray[np.float64]) -> None:
         """Take in what a report says."""
         self._total += report
 

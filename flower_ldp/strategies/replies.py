@@ -33,42 +33,43 @@ from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 _log = logging.getLogger("flower_ldp")
 _flwr_log = logging.getLogger("flwr")
 
-#: What may be wrong if every client answers with :data:`REFUSED_POLICY`.
-NO_POLICY_HINT = (
-    f"clients refuse with {REFUSED_POLICY}: their policy does not allow this proposal, or none "
-    "is named. Each node's operator names one by --node-config 'ldp-policy=\"FILE\"' or the "
-    "variable FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
-    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts ('flower-ldp "
-    "simulate' takes --policy): the one that "
-    "'flwr run' starts by itself stays up with the environment of its first start, until it is "
-    "ended (pkill -f 'flower-superlink.*3909[13]'). The client's log says which"
-)
 #: What replies that were rejected for a reason may mean, for who runs the server.
 HINTS: Mapping[str, str] = MappingProxyType(
     {
-        REFUSED_POLICY: NO_POLICY_HINT,
+        REFUSED_POLICY: (
+            "the clients' policy does not allow this proposal, or none is named. Each node's "
+            "operator names one by --node-config 'ldp-policy=\"FILE\"' or the variable "
+            "FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
+            "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts "
+            "('flower-ldp simulate' takes --policy): the one that 'flwr run' starts by itself "
+            "stays up with the environment of its first start, until it is ended (pkill -f "
+            "'flower-superlink.*3909[13]'). The client's log says which"
+        ),
         REFUSED_BUDGET: (
-            f"clients refuse with {REFUSED_BUDGET}: what their owners allow in all is spent, or "
-            "the round costs more than is left ('flower-ldp ledger show' at a client says which)"
+            "what the clients' owners allow in all is spent, or the round costs more than is left "
+            "('flower-ldp ledger show' at a client says which)"
         ),
         REFUSED_MESSAGE: (
-            f"clients refuse with {REFUSED_MESSAGE}: their LdpMod has no release for this type of "
-            "message, as LdpMod(train=SignDSRelease()) has none for evaluate messages"
+            "the clients' LdpMod has no release for this type of message, as "
+            "LdpMod(train=SignDSRelease()) has none for evaluate messages"
         ),
         REFUSED_PROPOSAL: (
-            f"clients refuse with {REFUSED_PROPOSAL}: their release is not the strategy's "
-            "(SignDSRelease answers SignDSStrategy, GaussianRelease GaussianStrategy), or their "
-            "flower-ldp is older than this one"
+            "the clients' release is not the strategy's, or their flower-ldp is older than this "
+            "one. Pairs that fit: SignDSRelease and SignDSStrategy, CodewordRelease and "
+            "CodewordStrategy, GaussianRelease and GaussianStrategy, ExtensionRelease and "
+            "ExtensionStrategy, ProtectedEvalRelease and ProtectedEvalStrategy, DPSGDRelease and "
+            "DPSGDStrategy"
+        ),
+        REFUSED_REHEARSAL: (
+            "the clients' app failed its rehearsal on its own public sample data, and nothing was "
+            "charged"
         ),
         REFUSED_APP: (
-            f"clients refuse with {REFUSED_APP}: guarded nodes' owners do not list this app's "
-            "bundle ('flower-ldp app digest' gives its digest), or not with what the run sets"
+            "guarded nodes' owners do not list this app's bundle ('flower-ldp app digest' gives "
+            "its digest), or not with what the run sets"
         ),
-        REFUSED_LEDGER: (
-            f"clients refuse with {REFUSED_LEDGER}: their ledger cannot be used, and their log "
-            "says why"
-        ),
-        FAILED: "clients failed: their logs hold the error, and it goes no further",
+        REFUSED_LEDGER: "the clients' ledger cannot be used, and their log says why",
+        FAILED: "the clients' logs hold the error, and it goes no further",
     }
 )
 #: Refusals that a gate sends before anything is charged.
@@ -81,11 +82,17 @@ ReportT = TypeVar("ReportT")
 
 
 class Complaints:
-    """Says each kind of complaint once in a run; what is like it goes to the debug log."""
+    """Says each kind of complaint once in a run; what is like it goes to the debug log.
+
+    Attributes
+    ----------
+    learned : bool
+        Whether the run has had a report or a model: refusals end it no more.
+    """
 
     def __init__(self) -> None:
+        self.learned = False
         self._said: set[str] = set()
-        self._hinted: set[str] = set()
 
     def say(self, kind: str, text: str) -> None:
         """Warn, if nothing of this kind was warned of before."""
@@ -97,8 +104,8 @@ class Complaints:
 
     def hint(self, kind: str, text: str) -> None:
         """Log, where Flower logs, what a kind of complaint may mean; once."""
-        if kind not in self._hinted:
-            self._hinted.add(kind)
+        if f"hint {kind}" not in self._said:
+            self._said.add(f"hint {kind}")
             _flwr_log.warning(text)
 
 
@@ -116,6 +123,8 @@ class ReplyFilter:
     ----------
     accepted : int
         Replies that decoded.
+    asked : int
+        How many were asked.
     rejected : Counter of str
         Replies that did not, by reason: a client's refusal (:mod:`flower_ldp.refusals`), an
         app error or the SuperLink's own for a node that is gone (``"error"``), an unknown or
@@ -125,18 +134,19 @@ class ReplyFilter:
         Nodes that refused before anything was charged (:data:`UNCHARGED`).
     raw : list of int
         Nodes that were asked and sent what their app replied, as it is: no gate guards it.
-    rehearsed : str
-        What an app said that failed its rehearsal; empty if none did.
+    rehearsed : Counter of str
+        What apps said that failed their rehearsal.
     """
 
     def __init__(self, expected_nodes: Iterable[int], complaints: Complaints | None = None) -> None:
         self._waiting = set(expected_nodes)
-        self._complaints = Complaints() if complaints is None else complaints
+        self.asked = len(self._waiting)
+        self.complaints = Complaints() if complaints is None else complaints
         self.accepted = 0
         self.rejected: Counter[str] = Counter()
         self.uncharged: list[int] = []
         self.raw: list[int] = []
-        self.rehearsed = ""
+        self.rehearsed: Counter[str] = Counter()
 
     def decode(
         self, replies: Iterable[Message], decoder: Callable[[bytes], ReportT]
@@ -150,19 +160,34 @@ class ReplyFilter:
         decoder : callable
             Turns a payload into a report or raises WireError.
         """
+
+        def opened(reply: Message) -> ReportT:
+            if is_raw(reply.content):
+                self.raw.append(reply.metadata.src_node_id)
+            return decoder(payload_of(reply.content))
+
+        return self.read(replies, opened)
+
+    def read(
+        self, replies: Iterable[Message], reader: Callable[[Message], ReportT]
+    ) -> Iterator[ReportT]:
+        """Yield what a reader makes of the good replies: those for which it raises no WireError."""
         for reply in replies:
+            node = reply.metadata.src_node_id
             try:
-                report = self._open(reply, decoder)
+                self._check(reply)
+                report = reader(reply)
             except WireError as error:
                 self.rejected[error.reason] += 1
-                node = reply.metadata.src_node_id
                 kind = "raw" if node in self.raw else error.reason
-                self._complaints.say(kind, f"reply of node {node} left out: {error}")
+                self.complaints.say(kind, f"reply of node {node} left out: {error}")
                 continue
             self.accepted += 1
+            self.complaints.learned = True
             yield report
 
-    def _open(self, reply: Message, decoder: Callable[[bytes], ReportT]) -> ReportT:
+    def _check(self, reply: Message) -> None:
+        """Raise WireError unless a node that was asked has sent content, for the first time."""
         node = reply.metadata.src_node_id
         if node not in self._waiting:
             if reply.has_error():  # the SuperLink answers so, in its own name, for a lost node
@@ -171,9 +196,6 @@ class ReplyFilter:
         self._waiting.discard(node)
         if reply.has_error():
             raise self._error(node, reply.error.reason or "")
-        if is_raw(reply.content):
-            self.raw.append(node)
-        return decoder(payload_of(reply.content))
 
     def _error(self, node: int, text: str) -> WireError:
         """Return the error for a client's error reply, whose text is anything."""
@@ -182,10 +204,12 @@ class ReplyFilter:
             reason = REFUSED_PROPOSAL
         elif text.startswith(f"{REFUSED_REHEARSAL}:"):
             reason, detail = REFUSED_REHEARSAL, text.removeprefix(f"{REFUSED_REHEARSAL}:").strip()
-            self.rehearsed = self.rehearsed or _one_line(detail)
+            self.rehearsed[_one_line(detail)] += 1
         if reason in UNCHARGED:
             self.uncharged.append(node)
-        return WireError(reason if reason in _KNOWN_REASONS else "error", _one_line(detail))
+        if reason not in _KNOWN_REASONS:
+            return WireError("error", _one_line(detail))
+        return WireError(reason, "" if detail == reason else _one_line(detail))
 
 
 def _one_line(text: str) -> str:

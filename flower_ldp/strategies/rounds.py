@@ -2,59 +2,65 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord, RecordDict
 
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from flower_ldp.strategies.endings import raw_hint
-from flower_ldp.strategies.replies import HINTS, Complaints, ReplyFilter
+from flower_ldp.strategies.asking import ClientPool
+from flower_ldp.strategies.endings import stop_if_in_vain
+from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.spending import Proposals
+from flower_ldp.strategies.turns import Turn
 from flower_ldp.wire.fields import PROPOSAL_KEY, Field
 
-_log = logging.getLogger("flwr")
 #: What a record of metrics is made from.
 Metrics: TypeAlias = dict[str, int | float]
 
 
 def propose(
-    messages: list[Message],
+    turn: Turn,
+    content: RecordDict,
     fields: Mapping[str, Field],
     events: tuple[PrivacyEvent, ...],
     proposals: Proposals,
-) -> tuple[int, ...]:
-    """Put a round's proposal into its messages, count it, and return who is asked.
+) -> list[int]:
+    """Put a round's proposal into its content, choose who is asked, and count it.
 
-    Messages to nodes that answered without a gate before are taken out: they are asked no more.
+    The choice counts as asked, so nothing may go wrong after it. Nodes that answered without a gate
+    before are asked no more.
     """
-    messages[:] = [one for one in messages if one.metadata.dst_node_id not in proposals.raw]
-    record = ConfigRecord({**fields})
-    nodes = []
-    for message in messages:
-        message.content[PROPOSAL_KEY] = record
-        nodes.append(message.metadata.dst_node_id)
-        proposals.record(nodes[-1], events)
-    return tuple(nodes)
+    content[PROPOSAL_KEY] = ConfigRecord({**fields})
+    if turn.pool is not None:
+        proposals.inherit(turn.pool, turn.pool.asked(), events)
+    nodes = [node for node in turn.choose() if node not in proposals.raw]
+    for node in nodes:
+        proposals.record(node, events)
+    return nodes
 
 
 def settle(
     replies: ReplyFilter,
     events: tuple[PrivacyEvent, ...],
     proposals: Proposals,
-    complaints: Complaints,
+    pool: ClientPool | None,
+    server_round: int,
 ) -> None:
-    """Take off what was refused before it was charged, and what no gate ever saw."""
+    """Take off what was refused before it was charged, and what no gate ever saw.
+
+    Raises
+    ------
+    RunStopped
+        As :func:`~flower_ldp.strategies.endings.stop_if_in_vain`.
+    """
     for node in replies.uncharged:
         proposals.withdraw(node, events)
     for node in replies.raw:
         proposals.unguarded(node, events)
-    if replies.raw:
-        _log.error(raw_hint(replies.raw))
-    for reason in replies.rejected:
-        if replies.accepted == 0 and reason in HINTS:
-            complaints.hint(reason, HINTS[reason])
+    if pool is not None:
+        pool.put_back(replies.uncharged)
+    stop_if_in_vain(replies, server_round)
 
 
 def reply_metrics(replies: ReplyFilter) -> Metrics:

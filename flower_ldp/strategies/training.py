@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.fewer_weights import tell_of_part
 from flower_ldp.strategies.following import Following
 from flower_ldp.strategies.health import Health, HealthWatch
@@ -62,7 +61,7 @@ class _Round:
     model: Mapping[str, NDArray[Any]]
     layout: ModelLayout
     tally: Tally[Any]
-    nodes: tuple[int, ...]
+    nodes: list[int]
 
 
 class TrainingStrategy(FedAvg, Generic[MechanismT]):
@@ -155,6 +154,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         before = {} if self._pool is None else self._pool.asked()
         self._prospect.expect(rounds, layout.entries, max(before.values(), default=0))
         self._watch = NoiseWatch()
+        self._complaints = Complaints()
         self._health.begin_run()
         if isinstance(self.server_optimizer, Forgetting):
             self.server_optimizer.forget()
@@ -231,29 +231,23 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         refuse_central_wrapper(type(self).__name__)
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = self._layout(model)
-        turn = self._turn(grid)
+        turn = find_turn(
+            grid, self._pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
+        )
         self._round = None
-        if turn is None and self._pool is not None:
-            return []
-        messages = list[Message]()
         if turn is None:
-            messages += super().configure_train(server_round, arrays, config, grid)
-        available = len(list(grid.get_node_ids())) if turn is None else turn.present
-        size = len(messages) if turn is None else turn.size
-        tally = self._tally(layout.entries, size / available if available else 0.0)
+            return []
+        tally = self._tally(layout.entries, turn.size / turn.present)
         asked = tally.proposal
         fields, events = {**asked.to_fields(), **layout.part.to_fields()}, asked.events()
         weights = [model[spec.name] for spec in layout.updated]
-        self._tell(available, size, turn, layout, weights)
-        self._plan_steps(server_round, size, turn)
-        if turn is not None:  # the choice counts as asked: nothing may go wrong after it
-            self.proposals.inherit(turn.pool, turn.pool.asked(), events)
-            messages = self._messages(turn.choose(), server_round, arrays, config)
-            if not messages:
-                return []
-        nodes = propose(messages, fields, events, self.proposals)
+        self._tell(turn, layout, weights)
+        self._plan_steps(server_round, turn)
+        config["server-round"] = server_round
+        content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+        nodes = propose(turn, content, fields, events, self.proposals)
         self._round = _Round(server_round, model, layout, tally, nodes)
-        return messages
+        return self._construct_messages(content, nodes, MessageType.TRAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -276,17 +270,18 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
         """
         current = self._round
-        if current is None and self._pool is not None:
+        if current is None and (self._pool is not None or self.fraction_train == 0.0):
             return None, None
         if current is None or current.server_round != server_round:
             raise RuntimeError(f"round {server_round} was not configured by this strategy")
         self._round = None
+        if not current.nodes:
+            return None, None
         judge = ReplyFilter(current.nodes, self._complaints)
         self._health.begin()
         read_reports(replies, judge, self._health, current.tally)
         self._settle(current, judge)
         own = current.tally.close(judge.accepted)
-        stop_if_in_vain(judge, server_round)
         self._health.check(server_round)
         moved = self._moved(current, judge.accepted) if judge.accepted else None
         if judge.accepted and self._watch is not None and self._watch.watches:
@@ -313,51 +308,28 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         names = None if self._trainable is None else named_by(self._trainable, model)
         return ModelLayout.of(model, Part(names, self.subspace))
 
-    def _turn(self, grid: Grid) -> Turn | None:
-        """Return the round of a pool, before anybody is chosen; None without one, or nobody."""
-        if self._pool is None or self.fraction_train == 0.0:
-            return None
-        return find_turn(
-            grid, self._pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
-        )
-
-    def _messages(
-        self, nodes: list[int], server_round: int, arrays: ArrayRecord, config: ConfigRecord
-    ) -> list[Message]:
-        """Build the messages to these nodes, as FedAvg does."""
-        config["server-round"] = server_round
-        record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
-        return list(self._construct_messages(record, nodes, MessageType.TRAIN))
-
-    def _tell(
-        self,
-        available: int,
-        asked: int,
-        turn: Turn | None,
-        layout: ModelLayout,
-        weights: list[NDArray[Any]],
-    ) -> None:
+    def _tell(self, turn: Turn, layout: ModelLayout, weights: list[NDArray[Any]]) -> None:
         """Say in a run's first round what it can learn, and watch its steps from there on."""
         preview = None if self._watch is None else self._preview(self._prospect.entries)
         if self._watch is None or preview is None:
             return
-        left = None if turn is None else turn.answers_left()
-        outlook = self._prospect.ask(preview, available, asked, left)
+        left = turn.answers_left()
+        outlook = self._prospect.ask(preview, turn.present, turn.size, left)
         if outlook is not None:
             self._watch.begin(outlook)
             tell_of_part(layout, outlook)
             # A pool that came from elsewhere may be there for an evaluation too.
             own = left is not None and self._pool_is_own
-            spread = self._prospect.spread(available, left) if own and left else None
+            spread = self._prospect.spread(turn.present, left) if own and left else None
             if spread is not None:
                 _log.warning("%s", spread)
             if isinstance(self.server_optimizer, Following):
                 self.server_optimizer.begin(outlook.rounds, weights)
 
-    def _plan_steps(self, server_round: int, asked: int, turn: Turn | None) -> None:
+    def _plan_steps(self, server_round: int, turn: Turn) -> None:
         """Have steps planned for the rounds that there are clients for, before any is asked."""
         optimizer = self.server_optimizer
-        if not isinstance(optimizer, Following) or not asked:
+        if not isinstance(optimizer, Following):
             return
         if not optimizer.begun:
             raise RuntimeError(
@@ -365,8 +337,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
                 "the rounds by the strategy's start, call begin, or name a FixedLength. Nobody was "
                 "asked"
             )
-        left = None if turn is None else turn.answers_left()
-        rounds = self._prospect.rounds_by_now(server_round, asked, left)
+        rounds = self._prospect.rounds_by_now(server_round, turn.size, turn.answers_left())
         if rounds is not None:
             optimizer.lengthen(rounds)
 
@@ -375,10 +346,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         return None if self._pool is None else self._pool.answers_per_client
 
     def _settle(self, current: _Round, judge: ReplyFilter) -> None:
-        """Take off what cost nothing, and log what came back."""
-        events = current.tally.proposal.events()
-        settle(judge, events, self.proposals, self._complaints)
-        self.proposals.answered(events, judge.accepted)
+        """Log what came back, and take off what cost nothing."""
         _log.info(
             "aggregate_train: accepted %d reports, rejected %d %s",
             judge.accepted,
@@ -389,6 +357,9 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             _log.warning(
                 "no usable report in round %d: the model stays as it is", current.server_round
             )
+        events = current.tally.proposal.events()
+        self.proposals.answered(events, judge.accepted)
+        settle(judge, events, self.proposals, self._pool, current.server_round)
 
     def _metrics(self, current: _Round, judge: ReplyFilter, own: Metrics) -> MetricRecord:
         proposal, values = current.tally.proposal, reply_metrics(judge)

@@ -1,7 +1,7 @@
-"""A round with a pool: who may be asked is known first, and who is asked is chosen last.
+"""The clients of a round: who may be asked is known first, and who is asked is chosen last.
 
 Between the two all is made that a configuration may not allow: the round's proposal, the outlook.
-Who was chosen counts as asked for good, so an error that comes after it would use clients up.
+Whom a pool chose counts as asked, so an error that comes after it would use clients up.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Turn:
 
     Parameters
     ----------
-    pool : ClientPool
-        Who was asked.
+    pool : ClientPool or None
+        Who was asked; None samples anew in every round.
     left : tuple of int
-        Nodes that are there and may be asked once more.
+        Nodes that are there and may be asked once more; without a pool those that were sampled.
     wanted : int
         How many the round wants; at least 1.
     present : int
@@ -35,7 +35,7 @@ class Turn:
         Fewer are not asked at all: another server may have asked some meanwhile.
     """
 
-    pool: ClientPool
+    pool: ClientPool | None
     left: tuple[int, ...]
     wanted: int
     present: int
@@ -46,8 +46,10 @@ class Turn:
         """How many are asked: as many as are wanted, or all that are left."""
         return min(self.wanted, len(self.left))
 
-    def answers_left(self) -> tuple[int, ...]:
-        """Return how often each node of ``left`` may be asked still."""
+    def answers_left(self) -> tuple[int, ...] | None:
+        """Return how often each node of ``left`` may be asked still; None without a limit."""
+        if self.pool is None:
+            return None
         asked = self.pool.asked()
         return tuple(self.pool.answers_per_client - asked.get(node, 0) for node in self.left)
 
@@ -59,6 +61,8 @@ class Turn:
         OSError
             If the pool's checkpoint cannot be written. Nobody may be asked then.
         """
+        if self.pool is None:
+            return list(self.left)
         chosen = self.pool.choose(self.left, self.wanted, least=self.least)
         left = len(self.pool.left(self.left))
         _log.info("%s nodes are asked; %s of %s are left", len(chosen), left, self.present)
@@ -67,7 +71,7 @@ class Turn:
 
 def find_turn(
     grid: Grid,
-    pool: ClientPool,
+    pool: ClientPool | None,
     fraction: float,
     least: int,
     least_available: int,
@@ -80,19 +84,26 @@ def find_turn(
     ----------
     grid : Grid
         Of the run.
-    pool : ClientPool
-        Who was asked.
+    pool : ClientPool or None
+        Who was asked; None samples as Flower does.
     fraction, least, least_available
         As in FedAvg: share of **all** nodes that are there, the least number of a round, and of
         nodes that have to be there.
     most : int, optional
-        No more than so many, and ``least`` at least.
+        No more than so many; of a pool ``least`` at least.
 
     Returns
     -------
     Turn or None
-        None where fewer than ``least`` are left.
+        None where fewer than ``least`` are left, or none are wanted.
     """
+    if fraction == 0.0:
+        return None
+    if pool is None:
+        size = max(int(len(list(grid.get_node_ids())) * fraction), least)
+        sampled, every = sample_nodes(grid, least_available, size)
+        _log.info("%s nodes are asked, out of %s", len(sampled[:most]), len(every))
+        return Turn(None, tuple(sampled[:most]), size, len(every)) if sampled else None
     _, present = sample_nodes(grid, max(least_available, least), least)
     wanted = int(len(present) * fraction)
     wanted = max(wanted if most is None else min(wanted, most), least)

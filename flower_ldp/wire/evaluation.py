@@ -19,9 +19,10 @@ offset bytes content
 ====== ===== ===============================================================
 
 w is the least number of bytes that holds G plus 64 noise scales, or the largest code; so the
-length follows from the proposal and says nothing about the client. An entry beyond that (a chance
-below e^-64) becomes the nearest integer that fits: post-processing of a private report.
-Every string of bytes of the right length and head, with codes in their range, is the
+length follows from the proposal and says nothing about the client. An entry or a metric more than
+64 noise scales outside of its interval (a chance below e^-64) becomes the nearest integer within:
+post-processing of a private report. The server refuses what is beyond.
+Every string of bytes of the right length and head, with all integers within their limits, is the
 encoding of exactly one report.
 """
 
@@ -36,11 +37,10 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.evaluation_codecs import ROWS, RowMechanism, rows_of
 from flower_ldp.wire.fields import Field, check_version, many, one
-from flower_ldp.wire.health import health_events, health_fields, health_response, without_health
+from flower_ldp.wire.health import AsksHealth, health_events, health_fields, without_health
 
 _VERSION = 1
 _COMMON = {"version", "mechanism", "epsilon", "classes", "rows"}
@@ -63,7 +63,7 @@ _METRIC_BYTES = 8
 
 
 @dataclass(frozen=True)
-class EvalProposal:
+class EvalProposal(AsksHealth):
     """One protected evaluation: rows of class probabilities, and scalar metrics if named.
 
     Parameters
@@ -81,7 +81,7 @@ class EvalProposal:
     health_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        health_response(self.health_epsilon)  # its domain
+        super().__post_init__()
         if self.mechanism.rows > _MOST_ROWS:
             raise ValueError(f"rows must be in [1, 2^20], got {self.mechanism.rows}")
         if self.mechanism.rows * self.mechanism.classes > _MOST_ENTRIES:
@@ -94,11 +94,6 @@ class EvalProposal:
         for name in self.metrics:
             if not (0 < len(name) <= _MOST_NAME and name.isprintable()):
                 raise ValueError(f"a metric's name must be printable text, got {quoted(name)}")
-
-    @property
-    def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client: all rows, each metric, and the health bit."""
@@ -173,7 +168,8 @@ def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
 
 def entry_bytes(mechanism: RowMechanism) -> int:
     """Return w, the bytes of an entry of the rows' report."""
-    return rows_of(mechanism).largest(mechanism).bit_length() // 8 + 1
+    _, largest = rows_of(mechanism).limits(mechanism)
+    return largest.bit_length() // 8 + 1
 
 
 def eval_report_length(proposal: EvalProposal) -> int:
@@ -209,8 +205,9 @@ def encode_eval_report(
     if len(metrics) != len(proposal.metrics):
         raise ValueError(f"expected {len(proposal.metrics)} metrics, got {len(metrics)}")
     head = bytes((_REPORT_VERSION, codec.number))
-    numbers = np.array(metrics, dtype=np.int64)
-    return head + _pack(rows, entry_bytes(mechanism)) + _pack(numbers, _METRIC_BYTES)
+    packed = _pack(np.clip(rows, *codec.limits(mechanism)), entry_bytes(mechanism))
+    numbers = np.clip(np.array(metrics, dtype=np.int64), *_metric_limits(proposal))
+    return head + packed + _pack(numbers, _METRIC_BYTES)
 
 
 def decode_eval_report(
@@ -228,8 +225,8 @@ def decode_eval_report(
     Raises
     ------
     WireError
-        ``"version"``, ``"length"``, ``"kind"`` or, for a code that does not exist, ``"range"``
-        if ``data`` is no answer to ``proposal``.
+        ``"version"``, ``"length"``, ``"kind"`` or, for a code that does not exist and what is
+        beyond 64 noise scales, ``"range"`` if ``data`` is no answer to ``proposal``.
     """
     mechanism, codec = proposal.mechanism, rows_of(proposal.mechanism)
     if data and data[0] != _REPORT_VERSION:
@@ -241,15 +238,26 @@ def decode_eval_report(
         raise WireError("kind", f"rows of kind {data[1]}, expected {codec.number}")
     end = expected - _METRIC_BYTES * len(proposal.metrics)
     rows = _unpack(data[_HEADER_BYTES:end], entry_bytes(mechanism))
-    rows = rows.reshape(codec.shape(mechanism))
-    codec.check(mechanism, rows)
-    return rows, _unpack(data[end:], _METRIC_BYTES)
+    metrics = _unpack(data[end:], _METRIC_BYTES)
+    for values, (least, most) in (
+        (rows, codec.limits(mechanism)),
+        (metrics, _metric_limits(proposal)),
+    ):
+        if ((values < least) | (values > most)).any():
+            raise WireError("range", "no such code, or more than 64 noise scales off")
+    return rows.reshape(codec.shape(mechanism)), metrics
+
+
+def _metric_limits(proposal: EvalProposal) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the least and the largest report of each metric."""
+    limits = [metric.limits for metric in proposal.metrics.values()]
+    least, most = np.array(limits, dtype=np.int64).reshape(-1, 2).T
+    return least, most
 
 
 def _pack(values: NDArray[np.int64], width: int) -> bytes:
-    limit = 1 << (8 * width - 1)
-    fitting = np.clip(values, -limit, limit - 1).astype("<i8")
-    return np.ascontiguousarray(fitting.reshape(-1, 1).view(np.uint8)[:, :width]).tobytes()
+    plain = values.astype("<i8").reshape(-1, 1)
+    return np.ascontiguousarray(plain.view(np.uint8)[:, :width]).tobytes()
 
 
 def _unpack(data: bytes, width: int) -> NDArray[np.int64]:

@@ -6,13 +6,11 @@ them share.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.base import row_of
@@ -23,8 +21,6 @@ from flower_ldp.wire.fields import Field, one
 #: Mechanisms for rows of class probabilities.
 RowMechanism: TypeAlias = Laplace | CodebookResponse
 RowT = TypeVar("RowT")
-
-_SCALES = 64
 
 
 class RowCodec(Protocol[RowT]):
@@ -46,15 +42,12 @@ class RowCodec(Protocol[RowT]):
     def shape(self, mechanism: RowT) -> tuple[int, ...]:
         """Return the shape of a report's entries."""
 
-    def largest(self, mechanism: RowT) -> int:
-        """Return the largest magnitude of an entry that its bytes must hold."""
-
-    def check(self, mechanism: RowT, entries: NDArray[np.int64]) -> None:
-        """Raise WireError for entries that no client can have sent."""
+    def limits(self, mechanism: RowT) -> tuple[int, int]:
+        """Return the least and the largest entry; the largest has the largest magnitude."""
 
 
 class LaplaceRows:
-    """Noisy rows: steps of a grid, of which every number is possible."""
+    """Noisy rows: steps of a grid, and noise."""
 
     mechanism: ClassVar[str] = "laplace"
     field: ClassVar[str] = "grid-bits"
@@ -74,12 +67,9 @@ class LaplaceRows:
         """Return rows and classes."""
         return mechanism.rows, mechanism.classes
 
-    def largest(self, mechanism: Laplace) -> int:
-        """Return G and 64 noise scales."""
-        return mechanism.steps + math.ceil(_SCALES / mechanism.noise.rate)
-
-    def check(self, mechanism: Laplace, entries: NDArray[np.int64]) -> None:
-        """Take every entry."""
+    def limits(self, mechanism: Laplace) -> tuple[int, int]:
+        """Return 64 noise scales below 0 and above G."""
+        return -mechanism.noise.farthest, mechanism.steps + mechanism.noise.farthest
 
 
 class CodebookRows:
@@ -107,14 +97,9 @@ class CodebookRows:
         """Return the number of rows."""
         return (mechanism.rows,)
 
-    def largest(self, mechanism: CodebookResponse) -> int:
-        """Return the last code."""
-        return mechanism.codes - 1
-
-    def check(self, mechanism: CodebookResponse, entries: NDArray[np.int64]) -> None:
-        """Refuse a code that does not exist."""
-        if ((entries < 0) | (entries >= mechanism.codes)).any():
-            raise WireError("range", f"a code outside [0, {mechanism.codes})")
+    def limits(self, mechanism: CodebookResponse) -> tuple[int, int]:
+        """Return the first and the last code."""
+        return 0, mechanism.codes - 1
 
 
 _BY_CLASS: Mapping[type, RowCodec[Any]] = MappingProxyType(

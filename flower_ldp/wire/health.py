@@ -23,6 +23,20 @@ HEALTH = "health"
 HEALTH_FIELD = "health-epsilon"
 
 
+class AsksHealth:
+    """A proposal that asks for a health bit, where ``health_epsilon`` is no None."""
+
+    health_epsilon: float | None
+
+    def __post_init__(self) -> None:
+        health_response(self.health_epsilon)  # its domain
+
+    @property
+    def health(self) -> BinaryResponse | None:
+        """What the health bit goes through, if one is asked for."""
+        return health_response(self.health_epsilon)
+
+
 def health_response(epsilon: float | None) -> BinaryResponse | None:
     """Return what the bit goes through, or None if none is asked for.
 

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.update import Parameter, UpdateMechanism
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import check_version
 from flower_ldp.wire.health import (
+    AsksHealth,
     health_events,
     health_fields,
     health_length,
-    health_response,
     without_health,
 )
 
@@ -30,7 +29,7 @@ MechanismT = TypeVar("MechanismT", bound=UpdateMechanism)
 
 
 @dataclass(frozen=True)
-class UpdateProposal(Generic[MechanismT]):
+class UpdateProposal(AsksHealth, Generic[MechanismT]):
     """One round of one mechanism, with or without a health bit.
 
     Parameters
@@ -43,14 +42,6 @@ class UpdateProposal(Generic[MechanismT]):
 
     mechanism: MechanismT
     health_epsilon: float | None = None
-
-    def __post_init__(self) -> None:
-        health_response(self.health_epsilon)  # its domain
-
-    @property
-    def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return what an answer costs one client."""

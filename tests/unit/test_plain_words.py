@@ -171,7 +171,7 @@ def test_a_client_without_a_gate_is_named_left_out_and_asked_no_more(
 
 def test_a_client_without_a_gate_does_not_end_a_round_that_the_others_refuse() -> None:
     grid = LocalGrid(refusing("ldp:refused:budget"), nodes=4, others=no_gate, different=1)
-    with pytest.raises(RunStopped, match=r"no round gave a model.*ldp:refused:budget 6 times"):
+    with pytest.raises(RunStopped, match=r"round 1: no report came.*ldp:refused:budget 3 times"):
         start(signds(), grid)
 
 
@@ -200,8 +200,8 @@ def test_what_a_mod_outside_the_gate_adds_is_told_apart(caplog: pytest.LogCaptur
         ("ldp:refused:policy", "FLOWER_LDP_POLICY"),
         ("ldp:refused:budget", "ledger show"),
         ("ldp:refused:message", "has no release"),
-        ("ldp:refused:proposal", "their release is not the strategy's"),
-        ("ldp:failed", "their logs hold the error"),
+        ("ldp:refused:proposal", "release is not the strategy's"),
+        ("ldp:failed", "logs hold the error"),
         ("anything else", "error 8 times"),
     ],
 )
@@ -230,6 +230,15 @@ def test_a_run_of_no_rounds_or_of_one_good_round_is_none_in_vain() -> None:
     assert start(GaussianStrategy(Gaussian(8.0, 1e-5)), LocalGrid(private), rounds=1).arrays
 
 
+@pytest.mark.parametrize("name", strategies())
+@pytest.mark.parametrize("reason", ["ldp:refused:policy", "ldp:refused:proposal", "ldp:failed"])
+def test_a_run_that_all_refuse_stops_in_its_first_round(name: str, reason: str) -> None:
+    grid = LocalGrid(refusing(reason))
+    with pytest.raises(RunStopped, match="round 1: no report came"):
+        start(strategies()[name], grid, rounds=5)
+    assert len(grid.asked) == 4
+
+
 def test_evaluation_around_a_strategy_of_another_package_still_runs() -> None:
     found = start(strategies()["around FedAvg"], LocalGrid(gate()), rounds=1)
     assert found.evaluate_metrics_clientapp[1]["accepted"] == 4
@@ -239,11 +248,12 @@ def test_evaluation_around_a_strategy_of_another_package_still_runs() -> None:
 
 
 def test_refusals_are_logged_once_per_run_on_the_server(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING), pytest.raises(RunStopped):
-        start(signds(), LocalGrid(refusing("ldp:refused:policy"), nodes=20), rounds=5)
-    warned = [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
-    assert sum("left out" in entry.getMessage() for entry in warned) == 1
-    assert sum("FLOWER_LDP_POLICY" in entry.getMessage() for entry in warned) == 1
+    refuses = refusing("ldp:refused:policy")
+    with caplog.at_level(logging.WARNING):
+        start(signds(), LocalGrid(gate(), nodes=20, others=refuses, different=7), rounds=5)
+    warned = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
+    (left_out,) = [text for text in warned if "left out" in text]
+    assert left_out.count("ldp:refused:policy") == 1
 
 
 def test_refusals_are_logged_once_per_run_on_a_client(caplog: pytest.LogCaptureFixture) -> None:

@@ -99,7 +99,7 @@ def codeword() -> Case:
 
 
 def gaussian() -> Case:
-    entries = [[0], [1, -1, 0], [40, -40, 3, -2, 17], [n % 61 - 30 for n in range(100)]]
+    entries = [[0], [1, -1, 0], [40, -20, 3, -2, 17], [n % 21 - 10 for n in range(100)]]
     given = {"proposal": proposals.record(proposals.GAUSSIAN)}
     valid = [
         {**given, "d": len(one), "entries": one, "bytes": layouts.gaussian(one).hex()}
@@ -110,6 +110,7 @@ def gaussian() -> Case:
     for entry in (-128, 127):
         data = layouts.gaussian([0, entry, 0])
         refused.append(refusal(f"an entry of {entry}", given, data, "range"))
+    refused.append(refusal("too long a vector", given, layouts.gaussian([40, -40, 0]), "range"))
     return {"about": "Gaussian reports.", "accepted": valid, "refused": refused}
 
 
@@ -126,14 +127,19 @@ def evaluation() -> Case:
     width = layouts.entry_bytes(layouts.laplace_largest("4", 20))
     rows = [[0, 2**20, -1, 5, -(2**20), *[77] * 5], [1, 2, 3, 4, 5, 6, 7, 8, 9, -12_345_678]]
     flat = [entry for row in rows for entry in row]
-    valid = []
-    for extra, metrics in (({}, []), (proposals.METRICS, [2**40, -3])):
+    valid, refused = [], []
+    for extra, metrics in (({}, []), (proposals.METRICS, [68_000_000, -3])):
         given = {"proposal": proposals.record(proposals.ROWS | extra)}
         data = layouts.evaluation(1, width, flat, metrics)
         valid.append({**given, "rows": rows, "metrics": metrics, "bytes": data.hex()})
+    for metric in (2**40, -(2**40), 68_157_441, -67_108_865):
+        data = layouts.evaluation(1, width, flat, [metric, -3])
+        refused.append(refusal(f"a metric of {metric}", given, data, "range"))
     plain = {"proposal": proposals.record(proposals.ROWS)}
     data = layouts.evaluation(1, width, flat, [])
-    refused = [*wrong(plain, data), refusal("kind 2", plain, b"\1\2" + data[2:], "kind")]
+    refused += [*wrong(plain, data), refusal("kind 2", plain, b"\1\2" + data[2:], "kind")]
+    far = layouts.evaluation(1, width, [*flat[:-1], 2**31 - 1], [])
+    refused.append(refusal("an entry of 2^31 - 1", plain, far, "range"))
     for extra, metrics in (({}, []), (proposals.METRICS, [0, -1])):
         given = {"proposal": proposals.record(proposals.CODES | extra)}
         data = layouts.evaluation(2, layouts.entry_bytes(2), [2, 0, 1], metrics)

@@ -1,4 +1,4 @@
-"""The server: Flower's own FedAvg over the five sites, or over each of them alone."""
+"""The server: Flower's FedAvg over the five sites, each counting the same, or over each alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.files import replacing
-from flower_ldp.strategies import patient_grid
+from flower_ldp.strategies import DPSGDStrategy, patient_grid
 from hospitals_example import centred, data
 
 app = ServerApp()
@@ -73,7 +73,8 @@ def _train(grid: Grid, context: Context, sites: int) -> list[float]:
         accuracies.append(float(right.mean()))
         return MetricRecord({"accuracy": accuracies[-1]})
 
-    FedAvg(fraction_evaluate=0.0, min_train_nodes=sites, min_available_nodes=sites).start(
+    fedavg = FedAvg(fraction_evaluate=0.0, min_train_nodes=sites, min_available_nodes=sites)
+    DPSGDStrategy(fedavg).start(
         grid,
         ArrayRecord(model.state_dict()),
         num_rounds=int(config["num-server-rounds"]),

@@ -101,6 +101,14 @@ class DiscreteLaplace:
         if not SMALLEST_RATE <= self.rate <= LARGEST_RATE:
             raise ValueError(f"rate must be in [2^-48, 32], got {float(self.rate):g}")
 
+    @property
+    def farthest(self) -> int:
+        """64 noise scales, rounded up: noise is beyond it with a chance of at most e^-64.
+
+        With q = e^-rate and this bound m that chance is 2 q^(m + 1) / (1 + q) <= q^m <= e^-64.
+        """
+        return math.ceil(64 / self.rate)
+
     @cached_property
     def _low_bits(self) -> int:
         """Bits of the magnitude that digits hold, w; the high part falls by e^-1/4 or more."""

@@ -21,12 +21,9 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.evaluation.rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
 from flower_ldp.strategies.evaluation.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
 from flower_ldp.strategies.health import Health, HealthWatch
@@ -34,7 +31,7 @@ from flower_ldp.strategies.patience import Expecting, patient_start
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
 from flower_ldp.strategies.spending import Proposals, SpendingReport
-from flower_ldp.strategies.turns import Turn, find_turn
+from flower_ldp.strategies.turns import find_turn
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.health import health_events
 
@@ -49,7 +46,7 @@ class _Asked:
     server_round: int
     rows: RoundRows
     proposal: EvalProposal
-    nodes: tuple[int, ...]
+    nodes: list[int]
 
 
 class ProtectedEvalStrategy(Strategy):
@@ -153,6 +150,7 @@ class ProtectedEvalStrategy(Strategy):
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins, and tell the wrapped strategy of it."""
+        self._complaints = Complaints()
         self._health.begin_run()
         if isinstance(self.strategy, Expecting):
             self.strategy.expect(rounds, arrays)
@@ -178,7 +176,9 @@ class ProtectedEvalStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate as the wrapped strategy does."""
-        return self.strategy.aggregate_train(server_round, replies)
+        arrays, metrics = self.strategy.aggregate_train(server_round, replies)
+        self._complaints.learned |= arrays is not None
+        return arrays, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -186,42 +186,18 @@ class ProtectedEvalStrategy(Strategy):
         """Choose clients and add the proposal to each message."""
         if server_round % self.every:
             return []
-        turn = self._turn(grid)
-        if turn is None and self._pool is not None:
+        asking, most = self._asking, self.cluster_client_num
+        least, available = asking.min_evaluate_nodes, asking.min_available_nodes
+        turn = find_turn(grid, self._pool, 1.0, least, available, most=most)
+        if turn is None:  # nothing to run the model for
             return []
-        messages = list[Message]()
-        if turn is None:
-            found = self._asking.configure_evaluate(server_round, arrays, config, grid)
-            messages = _at_most(list(found), self.cluster_client_num)
-            if not messages:  # nothing to run the model for
-                return []
         rows = rows_for(self.mechanism, arrays)
         proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
-        fields, events = proposal.to_fields(), self._events()
-        if turn is not None:  # the choice counts as asked: nothing may go wrong after it
-            self.proposals.inherit(turn.pool, turn.pool.asked(), events)
-            messages = self._messages(turn.choose(), server_round, arrays, config)
-            if not messages:
-                return []
-        nodes = propose(messages, fields, events, self.proposals)
-        self._asked = _Asked(server_round, rows, proposal, nodes)
-        return messages
-
-    def _turn(self, grid: Grid) -> Turn | None:
-        """Return the round of a pool, before anybody is chosen; None without one, or nobody."""
-        if self._pool is None:
-            return None
-        asking = self._asking
-        least, available = asking.min_evaluate_nodes, asking.min_available_nodes
-        return find_turn(grid, self._pool, 1.0, least, available, most=self.cluster_client_num)
-
-    def _messages(
-        self, nodes: list[int], server_round: int, arrays: ArrayRecord, config: ConfigRecord
-    ) -> list[Message]:
-        asking = self._asking
         config["server-round"] = server_round
-        record = RecordDict({asking.arrayrecord_key: arrays, asking.configrecord_key: config})
-        return list(asking._construct_messages(record, nodes, MessageType.EVALUATE))
+        content = RecordDict({asking.arrayrecord_key: arrays, asking.configrecord_key: config})
+        nodes = propose(turn, content, proposal.to_fields(), self._events(), self.proposals)
+        self._asked = _Asked(server_round, rows, proposal, nodes) if nodes else None
+        return asking._construct_messages(content, nodes, MessageType.EVALUATE)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -257,8 +233,7 @@ class ProtectedEvalStrategy(Strategy):
             values |= self._means(np.array([metrics for _, metrics in reports]))
         else:
             _log.warning("no usable report in the evaluation of round %d", server_round)
-        settle(judge, self._events(), self.proposals, self._complaints)
-        stop_if_in_vain(judge, server_round)
+        settle(judge, self._events(), self.proposals, self._pool, server_round)
         self._health.check(server_round)
         costs = cost_metrics(self._events(), self.proposals)
         values["epsilon-evaluation"] = costs["epsilon-round"]
@@ -296,14 +271,6 @@ class ProtectedEvalStrategy(Strategy):
             values[name] = float(metric.estimate(column).mean())
             values[f"{name}-noise"] = metric.standard_deviation / len(column) ** 0.5
         return values
-
-
-def _at_most(messages: list[Message], count: int | None) -> list[Message]:
-    """Return ``count`` of the messages at random, or all of them."""
-    if count is None or len(messages) <= count:
-        return messages
-    chosen = uniform_subset(RandomSource.from_os(), len(messages), count)
-    return [messages[i] for i in chosen]
 
 
 #: The first name of :class:`ProtectedEvalStrategy`, which then ran Laplace noise alone: the same

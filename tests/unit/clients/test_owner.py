@@ -19,7 +19,7 @@ from flower_ldp.clients.node_policy import END_SUPERLINK
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
-from flower_ldp.strategies.replies import NO_POLICY_HINT
+from flower_ldp.strategies.replies import HINTS
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import context, message, proposal, record
 
@@ -282,7 +282,7 @@ def test_a_refusal_without_a_policy_says_what_ends_an_old_superlink(
     found = re.search(r"pkill -f '(.*?)'", END_SUPERLINK)
     assert found is not None
     assert re.search(found[1], " ".join(commands[0]))
-    for text in (caplog.text, NO_POLICY_HINT):
+    for text in (caplog.text, HINTS["ldp:refused:policy"]):
         assert END_SUPERLINK in text
 
 

@@ -296,7 +296,9 @@ def test_nor_in_a_round_in_which_the_others_have_no_budget(
     strategy = configured(monkeypatch)
     refused = [error_reply("ldp:refused:budget", node) for node in (100, 101)]
     made_up = error_reply(f"{REFUSED_REHEARSAL}: made up", 102)
-    assert strategy.aggregate_train(1, [*refused, made_up])[0] is None
+    with pytest.raises(RunStopped, match="ldp:refused:budget 2 times") as caught:
+        strategy.aggregate_train(1, [*refused, made_up])
+    assert "made up" not in str(caught.value)
 
 
 def test_one_client_cannot_stop_the_run_by_a_rehearsal_that_it_made_up(

@@ -132,6 +132,23 @@ def test_a_report_fits_in_a_byte(epsilon: float, delta: float) -> None:
     assert 70 < Gaussian(epsilon, delta).largest <= 127
 
 
+@pytest.mark.parametrize("dimension", [1, 4, 100, 10_000])
+def test_no_report_is_much_longer_than_an_honest_one(dimension: int) -> None:
+    """A report of the largest entries was 19 to 24 times as long as an honest one."""
+    for epsilon, delta in SETTINGS:
+        mechanism = Gaussian(epsilon, delta)
+        longest = mechanism.longest(dimension)
+        noise = (longest - mechanism.radius / 2**31 - math.sqrt(dimension) / 2) / 4
+        assert stats.chi2.logsf(noise**2, dimension) < -64
+        update = np.full(dimension, 1e9)
+        report = mechanism.randomize(update, RandomSource.seeded(dimension)).astype(np.float64)
+        honest = float(np.linalg.norm(report))
+        assert honest < longest
+        if dimension == 10_000:
+            assert longest < 1.3 * honest
+            assert mechanism.largest * 100.0 > 17 * honest
+
+
 def test_squared_length_is_exact() -> None:
     rng = np.random.default_rng(0)
     vector = rng.integers(-(2**37), 2**37, size=600_001)

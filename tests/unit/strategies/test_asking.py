@@ -153,6 +153,27 @@ def test_a_node_that_is_named_twice_is_one() -> None:
     assert ClientPool(1).choose([5, 5, 5], 3) == [5]
 
 
+def test_who_refused_before_the_charge_is_asked_again_after_all_others(tmp_path: Path) -> None:
+    path = tmp_path / "asked.json"
+    pool = ClientPool(1, path)
+    first = pool.choose(range(9), 3)
+    pool.put_back(first[:2])
+    assert json.loads(path.read_text())["asked"] == {str(first[2]): 1}
+    assert set(pool.choose(range(9), 6)) == set(range(9)) - set(first)
+    assert set(pool.choose(range(9), 6)) == set(first[:2])
+    assert ClientPool(1, path).left(range(9)) == []
+
+
+def test_a_client_that_always_refuses_takes_no_place_of_another() -> None:
+    pool, asked = ClientPool(2), Counter[int]()
+    for _ in range(8):
+        chosen = pool.choose(range(6), 2)
+        asked.update(chosen)
+        pool.put_back({0} & set(chosen))
+    assert [asked[node] for node in range(1, 6)] == [2] * 5
+    assert pool.left(range(6)) == [0]
+
+
 def test_nobody_is_asked_if_it_cannot_be_remembered(tmp_path: Path) -> None:
     pool = ClientPool(1, tmp_path / "no folder" / "asked.json")
     with pytest.raises(OSError, match="no folder"):

@@ -169,7 +169,7 @@ def test_the_release_refuses_other_mechanisms_proposals() -> None:
 
 
 ZEROS = np.zeros(DIMENSION, np.int8)
-TENS = MECHANISM.encode(np.full(DIMENSION, 10, np.int8), DIMENSION)
+FIVES = MECHANISM.encode(np.full(DIMENSION, 5, np.int8), DIMENSION)
 RAW = RecordDict({"arrays": record(MODEL), "metrics": MetricRecord({"num-examples": 3})})
 
 
@@ -181,30 +181,31 @@ RAW = RecordDict({"arrays": record(MODEL), "metrics": MetricRecord({"num-example
         (message(RAW, node=101, reply=True), "record"),
         (reply("text", 101), "record"),
         (reply(b"", 101), "length"),
-        (reply(TENS[:-1], 101), "length"),
-        (reply(TENS + b"\0", 101), "length"),
-        (reply(b"\2" + TENS[1:], 101), "version"),
+        (reply(FIVES[:-1], 101), "length"),
+        (reply(FIVES + b"\0", 101), "length"),
+        (reply(b"\2" + FIVES[1:], 101), "version"),
         (reply(MECHANISM.encode(np.full(DIMENSION, 127, np.int8), DIMENSION), 101), "range"),
-        (reply(TENS, 100), "sender"),
-        (reply(TENS, 999), "sender"),
+        (reply(MECHANISM.encode(np.full(DIMENSION, 7, np.int8), DIMENSION), 101), "range"),
+        (reply(FIVES, 100), "sender"),
+        (reply(FIVES, 999), "sender"),
     ],
 )
 def test_a_bad_reply_is_counted_by_reason_and_left_out(bad: Message, reason: str) -> None:
     strategy, _ = configured()
-    arrays, metrics = strategy.aggregate_train(1, [reply(TENS, 100), bad])
+    arrays, metrics = strategy.aggregate_train(1, [reply(FIVES, 100), bad])
     assert arrays is not None
     assert metrics is not None
-    np.testing.assert_allclose(flat(arrays), 10 * MECHANISM.step, rtol=1e-4)
+    np.testing.assert_allclose(flat(arrays), 5 * MECHANISM.step, rtol=1e-4)
     assert (metrics["accepted"], metrics["rejected"], metrics[f"rejected-{reason}"]) == (1, 1, 1)
 
 
 def test_server_optimizer_takes_the_step() -> None:
     strategy, _ = configured(server_optimizer=Momentum(0.5, learning_rate=2.0))
-    strategy.aggregate_train(1, [reply(TENS, 100)])
+    strategy.aggregate_train(1, [reply(FIVES, 100)])
     strategy.configure_train(2, record(MODEL), ConfigRecord(), FakeGrid(5))  # type: ignore[arg-type]
-    arrays, _ = strategy.aggregate_train(2, [reply(TENS, 100)])
+    arrays, _ = strategy.aggregate_train(2, [reply(FIVES, 100)])
     assert arrays is not None
-    assert flat(arrays)[0] == pytest.approx(2.0 * 1.5 * 10 * MECHANISM.step, rel=1e-4)
+    assert flat(arrays)[0] == pytest.approx(2.0 * 1.5 * 5 * MECHANISM.step, rel=1e-4)
 
 
 def test_with_no_usable_reply_the_model_stays(caplog: pytest.LogCaptureFixture) -> None:

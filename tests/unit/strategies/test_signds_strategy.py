@@ -314,7 +314,7 @@ def test_clients_without_a_policy_are_a_warning_that_says_what_to_do(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     logging.getLogger("flwr").propagate = True
-    strategy, _ = configured(nodes=2)
+    strategy, _ = configured(nodes=4)
     refusals = [error_reply("ldp:refused:policy", node) for node in (100, 101)]
     with caplog.at_level(logging.WARNING, logger="flwr"):
         arrays, _ = strategy.aggregate_train(1, refusals)

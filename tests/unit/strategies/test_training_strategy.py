@@ -19,15 +19,18 @@ from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import NO_PROPOSAL
-from flower_ldp.strategies import FixedStep, Health, Momentum, RunStopped
+from flower_ldp.strategies import ClientPool, FixedStep, Health, Momentum, RunStopped
+from flower_ldp.strategies.extension import ExtensionTally
 from flower_ldp.strategies.health import HealthWatch
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.signds import SignDSTally
 from flower_ldp.strategies.step_size import StepSize
 from flower_ldp.strategies.tally import Tally, read_reports
 from flower_ldp.strategies.training import TrainingStrategy
+from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.health import health_events, health_length, health_response
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import error_reply, message, record
 from tests.proposals import signds_proposal
 
@@ -170,6 +173,81 @@ def test_a_refusal_with_the_constant_sentence_counts_under_its_code_and_costs_no
     assert metrics is not None
     assert metrics["rejected-ldp:refused:proposal"] == 1
     assert not strategy.privacy_spent().clients[second]
+
+
+REFUSALS = ("ldp:refused:policy", NO_PROPOSAL, "ldp:refused:rehearsal: no weight", "ldp:failed")
+
+
+@pytest.mark.parametrize("reason", REFUSALS)
+def test_a_refusal_of_all_stops_the_run_and_uses_nobody_up(reason: str) -> None:
+    pool = ClientPool(1)
+    strategy = StepsStrategy(Steps(2.0), answers_per_client=pool)
+    nodes = ask(strategy)
+    assert pool.left(nodes) == []
+    with pytest.raises(RunStopped, match=r"round 1: no report came\..* 8 times: ") as caught:
+        strategy.aggregate_train(1, [error_reply(reason, node) for node in nodes])
+    assert pool.left(nodes) == ([] if reason == "ldp:failed" else nodes)
+    assert str(caught.value).count("ldp:") == 1
+    assert ("no weight" in str(caught.value)) is ("no weight" in reason)
+
+
+@pytest.mark.parametrize("reason", [*REFUSALS, "raw"])
+def test_one_client_cannot_stop_a_run_in_which_the_others_are_silent(reason: str) -> None:
+    strategy = StepsStrategy(Steps(2.0))
+    (node, *_) = ask(strategy)
+    raw = message(RecordDict({"m": record(MODEL)}), node=node, reply=True)
+    arrays, _ = strategy.aggregate_train(1, [raw if reason == "raw" else error_reply(reason, node)])
+    assert arrays is None
+    assert (node in ask(strategy, 2)) is (reason != "raw")
+
+
+def test_one_client_says_nothing_in_the_sentence_of_the_others() -> None:
+    strategy = StepsStrategy(Steps(2.0))
+    (node, *others) = ask(strategy)
+    replies = [error_reply("ldp:refused:rehearsal: buy my coin", node)]
+    replies += [error_reply(f"ldp:refused:rehearsal: {other % 2}", other) for other in others]
+    with pytest.raises(RunStopped, match=r"nothing was charged$"):
+        strategy.aggregate_train(1, replies)
+
+
+def test_a_run_that_has_learned_keeps_its_model_when_all_refuse() -> None:
+    strategy = StepsStrategy(Steps(2.0))
+    for server_round, answer in ((1, True), (2, False)):
+        replies = [
+            reply(bytes(4), node) if answer else error_reply("ldp:refused:budget", node)
+            for node in ask(strategy, server_round)
+        ]
+        arrays, _ = strategy.aggregate_train(server_round, replies)
+        assert (arrays is not None) is answer
+
+
+def test_a_code_is_said_once_in_a_complaint(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = StepsStrategy(Steps(2.0))
+    (node, *_) = ask(strategy)
+    with caplog.at_level(logging.WARNING, logger="flower_ldp"):
+        strategy.aggregate_train(1, [error_reply("ldp:refused:budget", node)])
+    (said,) = [one for one in caplog.messages if "left out" in one]
+    assert said.count("ldp:refused:budget") == 1
+
+
+@pytest.mark.parametrize("error", [OSError, KeyError, RecursionError, MemoryError, SystemExit])
+def test_whatever_an_extension_raises_ends_one_report(error: type[BaseException]) -> None:
+    class Odd:
+        epsilon, delta, report_bytes = 1.0, 0.0, 1
+
+        def estimate(self, report: bytes) -> Any:
+            if report == b"e":
+                raise error("of a client's bytes")
+            odd: dict[bytes, Any] = {b"t": "text", b"o": [None] * 5, b"r": [[1], [2, 3]]}
+            return odd.get(report, np.ones(5))
+
+    proposal = UpdateProposal(ExtensionReport("odd", 1.0, 0.0, 1))
+    tally = ExtensionTally(proposal, Odd(), 5)  # type: ignore[arg-type]
+    judge = ReplyFilter(range(5))
+    replies = [reply(bytes([of]), node) for node, of in enumerate(b"etorg")]
+    read_reports(replies, judge, HealthWatch(None), tally)
+    assert (judge.accepted, judge.rejected["report"]) == (1, 4)
+    np.testing.assert_array_equal(tally.summed(), np.ones(5))
 
 
 def test_the_health_bit_is_the_bases_and_no_mechanisms() -> None:

@@ -173,13 +173,37 @@ def test_bytes_are_these() -> None:
 
 
 def test_what_does_not_fit_becomes_the_nearest_that_does() -> None:
-    limit = 1 << (8 * entry_bytes(PLAIN.mechanism) - 1)
-    rows = np.array([[limit, -limit - 1, 1 << 60, -(1 << 60), 0, limit - 1, -limit, 1, 2, 3]])
-    found, _ = decode_eval_report(encode_eval_report(PLAIN, rows, []), PLAIN)
-    assert found.tolist() == [[limit - 1, -limit, limit - 1, -limit, 0, limit - 1, -limit, 1, 2, 3]]
     assert isinstance(PLAIN.mechanism, Laplace)
-    # more than 60 scales of the noise away, from any row
-    assert limit > PLAIN.mechanism.steps + 60 / PLAIN.mechanism.noise.rate
+    far = math.ceil(64 / PLAIN.mechanism.noise.rate)
+    least, most = -far, PLAIN.mechanism.steps + far
+    rows = np.array([[most, least - 1, 1 << 60, -(1 << 60), 0, most + 1, least, 1, 2, 3]])
+    found, _ = decode_eval_report(encode_eval_report(PLAIN, rows, []), PLAIN)
+    assert found.tolist() == [[most, least, most, least, 0, most, least, 1, 2, 3]]
+    rows = np.zeros((2, 3), dtype=np.int64)
+    _, metrics = decode_eval_report(encode_eval_report(LAPLACE, rows, [1 << 60, -1]), LAPLACE)
+    (metric, _) = LAPLACE.metrics.values()
+    assert metrics.tolist() == [metric.steps + math.ceil(64 / metric.noise.rate), -1]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_one_client_cannot_send_a_number_that_no_honest_one_could(sign: int) -> None:
+    """A metric of eight bytes made 1.4 of a hundred clients 4.4e11."""
+    data = encode_eval_report(LAPLACE, np.zeros((2, 3), dtype=np.int64), [0, 0])
+    metric = list(LAPLACE.metrics.values())[1]
+    least, most = metric.limits
+    for number, good in ((most if sign > 0 else least, True), (sign << 60, False)):
+        changed = data[:-8] + number.to_bytes(8, "little", signed=True)
+        if good:
+            moved = abs(float(metric.estimate(np.array([number]))[0]))
+            assert moved < 70 * (metric.upper - metric.lower) / metric.epsilon
+            decode_eval_report(changed, LAPLACE)
+        else:
+            with pytest.raises(WireError, match="range"):
+                decode_eval_report(changed, LAPLACE)
+    width = entry_bytes(LAPLACE.mechanism)
+    far = (sign * ((1 << 8 * width - 1) - 1)).to_bytes(width, "little", signed=True)
+    with pytest.raises(WireError, match="range"):
+        decode_eval_report(data[:2] + far + data[2 + width :], LAPLACE)
 
 
 @every_proposal
@@ -212,13 +236,14 @@ def test_accepted_bytes_are_the_encoding_of_what_they_say(proposal: EvalProposal
     rng, accepted = np.random.default_rng(2), 0
     for _ in range(300):
         body = rng.integers(0, 256, eval_report_length(proposal) - 2, dtype=np.uint8)
-        if proposal is CODEBOOK:
-            body[1:10:2] = rng.random() < 0.5
+        width, end = entry_bytes(proposal.mechanism), len(body) - 8 * len(proposal.metrics)
+        body[width - 1 : end : width] = rng.random() < 0.5  # the highest byte of each
+        body[end:].reshape(-1, 8)[:, 3:] = rng.choice([0, 255], (len(body) - end) // 8)[:, None]
         data = encode_eval_report(proposal, *make_report(proposal, 1))[:2] + body.tobytes()
         try:
             rows, metrics = decode_eval_report(data, proposal)
         except WireError:
-            continue  # codes outside their range
+            continue  # outside their limits
         accepted += 1
         assert encode_eval_report(proposal, rows, metrics.tolist()) == data
     assert accepted > 30

@@ -1,0 +1,198 @@
+"""Private training by any of Flower's strategies, where one client counts as one client."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
+
+from flower_ldp.errors import WireError, quoted
+from flower_ldp.strategies.checks import must_be
+from flower_ldp.strategies.endings import stop_if_in_vain
+from flower_ldp.strategies.patience import patient_start
+from flower_ldp.strategies.replies import Complaints, ReplyFilter
+from flower_ldp.strategies.rounds import Metrics, reply_metrics
+
+_log = logging.getLogger("flwr")
+#: Bytes that an array's form takes beside its entries.
+_MOST_HEADER = 4_096
+#: A share with noise of scale 1, which is as wide as all shares, is this far off by chance e^-64.
+_FARTHEST = 64.0
+
+
+class DPSGDStrategy(Strategy):
+    """Any of Flower's strategies over clients that train by DP-SGD.
+
+    Clients run :class:`~flower_ldp.clients.LdpMod` with
+    :class:`~flower_ldp.clients.DPSGDRelease`, and with
+    :class:`~flower_ldp.clients.AccuracyRelease` where they evaluate. The wrapped strategy gets only
+    models like the one that was sent, finite, and weights of this server: whatever a client says of
+    its number of examples is not read. A reply that is no such model is left out and counted.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Samples clients and aggregates their models, as ``FedAvg()``.
+    weights : mapping of int to float, optional
+        By node id, how much a client counts, for example its number of examples; positive. Other
+        nodes are not asked. By default all nodes are asked and count the same.
+    accuracy_key : str
+        The metric of an evaluation, as in ``AccuracyRelease``. No other is read.
+
+    Raises
+    ------
+    TypeError
+        If the strategy is none.
+    ValueError
+        If a weight is not positive and finite.
+
+    Examples
+    --------
+    >>> from flwr.serverapp.strategy import FedAvg
+    >>> strategy = DPSGDStrategy(FedAvg(fraction_evaluate=0.0))
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        weights: Mapping[int, float] | None = None,
+        *,
+        accuracy_key: str = "accuracy",
+    ) -> None:
+        must_be("strategy", strategy, Strategy, "a strategy of Flower's, as FedAvg()")
+        for node, weight in (weights or {}).items():
+            if not 0 < weight < math.inf:
+                raise ValueError(f"the weight of node {node} must be in (0, inf), got {weight}")
+        self.strategy = strategy
+        self.weights = None if weights is None else dict(weights)
+        self.accuracy_key = accuracy_key
+        self._weighted_by: str = getattr(strategy, "weighted_by_key", "num-examples")
+        self._complaints = Complaints()
+        self._sent: Mapping[str, NDArray[Any]] = {}
+        self._asked: list[int] = []
+
+    start = patient_start
+
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
+        """Learn of a run that begins."""
+        self._complaints = Complaints()
+
+    def summary(self) -> None:
+        """Log how clients are weighed, then the wrapped strategy's summary."""
+        _log.info("\t├──> DP-SGD, clients weighed by: %s", self.weights or "one each")
+        self.strategy.summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask whom the wrapped strategy asks, of those who have a weight."""
+        self._sent = {name: array.numpy() for name, array in arrays.items()}
+        return self._weighed(self.strategy.configure_train(server_round, arrays, config, grid))
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate the models that are like the one sent, as the wrapped strategy does.
+
+        Returns
+        -------
+        arrays : ArrayRecord or None
+            None if no model is usable.
+        metrics : MetricRecord
+            The wrapped strategy's, and ``accepted``, ``rejected`` and ``rejected-<reason>``.
+
+        Raises
+        ------
+        RunStopped
+            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
+        """
+        good, counts = self._good(server_round, replies, self._trained)
+        arrays, found = self.strategy.aggregate_train(server_round, good) if good else (None, None)
+        return arrays, MetricRecord({**(found or {}), **counts})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask whom the wrapped strategy asks, of those who have a weight."""
+        return self._weighed(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Aggregate the shares of right predictions as the wrapped strategy does."""
+        if not self._asked:
+            return None
+        good, counts = self._good(server_round, replies, self._counted)
+        found = self.strategy.aggregate_evaluate(server_round, good) if good else None
+        return MetricRecord({**(found or {}), **counts})
+
+    def _weighed(self, messages: Iterable[Message]) -> list[Message]:
+        """Return the messages to nodes that have a weight, and remember who is asked."""
+        known = self.weights
+        kept = [one for one in messages if known is None or one.metadata.dst_node_id in known]
+        self._asked = [one.metadata.dst_node_id for one in kept]
+        return kept
+
+    def _good(
+        self,
+        server_round: int,
+        replies: Iterable[Message],
+        read: Callable[[RecordDict], RecordDict],
+    ) -> tuple[list[Message], Metrics]:
+        """Return the good replies with this server's weights, and the counts of all."""
+        judge = ReplyFilter(self._asked, self._complaints)
+
+        def weighed(reply: Message) -> Message:
+            content = read(reply.content)
+            weight = 1.0 if self.weights is None else self.weights[reply.metadata.src_node_id]
+            content.metric_records["metrics"][self._weighted_by] = float(weight)
+            reply.content = content
+            return reply
+
+        good = list(judge.read(replies, weighed))
+        stop_if_in_vain(judge, server_round)
+        return good, reply_metrics(judge)
+
+    def _trained(self, content: RecordDict) -> RecordDict:
+        """Return the model that a reply holds; raise WireError if it is not like the one sent."""
+        records = list(content.array_records.values())
+        if len(records) != 1 or set(records[0]) != set(self._sent):
+            raise WireError("model", "not one ArrayRecord with the arrays that were sent")
+        (record,) = records
+        for name, sent in self._sent.items():
+            if not _is_like(record[name], sent):
+                wanted = (
+                    f"{sent.dtype}{sent.shape}, finite, and as it was sent where it is no float"
+                )
+                raise WireError("model", f"{quoted(name)} is not {wanted}")
+        arrays = ArrayRecord({name: record[name] for name in self._sent})
+        return RecordDict({"arrays": arrays, "metrics": MetricRecord()})
+
+    def _counted(self, content: RecordDict) -> RecordDict:
+        """Return the share that a reply holds; raise WireError if noise could not make it."""
+        records = list(content.metric_records.values())
+        share = records[0].get(self.accuracy_key) if len(records) == 1 else None
+        if not isinstance(share, int | float) or not -_FARTHEST <= share <= 1 + _FARTHEST:
+            raise WireError("metric", f"{self.accuracy_key} is no share, got {quoted(share)}")
+        return RecordDict({"metrics": MetricRecord({self.accuracy_key: float(share)})})
+
+
+def _is_like(array: Array, sent: NDArray[Any]) -> bool:
+    """Return whether an array is as one that was sent: finite, or the same where it is no float."""
+    if len(array.data) > sent.nbytes + _MOST_HEADER:
+        return False
+    try:
+        found: object = array.numpy()
+    except Exception:  # by no type of its own: of archives, headers, memory, pickles
+        return False
+    if not isinstance(found, np.ndarray) or (found.dtype, found.shape) != (sent.dtype, sent.shape):
+        return False
+    is_float = sent.dtype.kind == "f"
+    return bool(np.isfinite(found).all()) if is_float else np.array_equal(found, sent)
