@@ -14,6 +14,8 @@ policy with ``mode: simulation`` makes an error of it, and of a reply of which n
 since nothing is protected there and whoever writes an app has to see it fail.
 ``KeyboardInterrupt`` is a killed process: there is no answer.
 
+In an app of a guarded node that privatizes, the mod steps aside (:mod:`flower_ldp.inner_gate`).
+
 All else ends in one of a few constant errors (:mod:`flower_ldp.refusals`), which depend on public
 state alone. Messages are judged before the app is called, and all reports
 to one proposal have one length, so that whether a report can be kept does not depend on it.
@@ -49,6 +51,7 @@ from flower_ldp.clients.release import (
     unreadable,
 )
 from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.inner_gate import is_aside
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
@@ -127,6 +130,8 @@ class LdpMod:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report, an empty one, or a constant error."""
         arrived = time.monotonic()
+        if is_aside():  # the node has charged this message, and privatizes what comes back
+            return call_next(message, context)
         try:
             if message.metadata.message_type in self._acknowledged:
                 return self._acknowledge(message, context, call_next, arrived)

@@ -230,7 +230,9 @@ class Guard:
     def _answer(self, found: _Open, reply: Message | None) -> None:
         answer = found.held.finish(reply)
         if reply is not None and _is_of_a_gate(reply) and not _is_passed_on(reply, answer):
-            _log.warning("the app seems to have a gate of its own (LdpMod): see --ldp-gate")
+            _log.warning(
+                "the app's own gate (LdpMod) did not step aside: start apps by flower-ldp-superexec"
+            )
         wait = found.since + self._hold_seconds - time.monotonic()
         if wait > 0:
             time.sleep(wait)
