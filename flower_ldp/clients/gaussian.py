@@ -16,10 +16,10 @@ class GaussianRelease:
     """Releases a train reply as a clipped and noised update.
 
     The update is the trained model minus the model that the server sent, over **all**
-    floating-point arrays, BatchNorm's running averages and arrays without axes included. They
-    are clipped as one vector, and every entry is noised. Integer and boolean arrays and what
-    else the app replies (metrics, number of examples) are dropped. A proposal may be about fewer
-    arrays, or a projection of the update.
+    floating-point arrays that the proposal is about, arrays without axes included. They are
+    clipped as one vector, and every entry is noised. Integer and boolean arrays and what else the
+    app replies (metrics, number of examples) are dropped. A proposal may be about a projection of
+    the update.
 
     Parameters
     ----------

@@ -3,8 +3,9 @@
 Both ends flatten the floating-point arrays of the model in the record's order; an array
 with no axes counts as one entry. Integer and boolean arrays (BatchNorm's counters, say)
 are not trained by a private report: they stay what the server sent. So do floating-point arrays
-that a proposal leaves out (:mod:`flower_ldp.wire.part`); where it states a subspace, the vector
-that a report is about is the projection of the update, of k entries.
+that a proposal leaves out (:mod:`flower_ldp.wire.part`), as BatchNorm's running statistics. Where
+it states a subspace, the vector that a report is about is the projection of the update, of k
+entries.
 """
 
 from __future__ import annotations
