@@ -23,6 +23,8 @@ from flower_ldp.wire.part import WHOLE, Part
 
 _FLOATS = ("f2", "f4", "f8")
 _COUNTERS = "biu"
+#: Ends the complaint about an array with fewer rows, as that of a model of fewer classes.
+FEWER_ROWS = ": it has fewer rows"
 
 
 @dataclass(frozen=True)
@@ -165,9 +167,10 @@ class ModelLayout:
         for spec in self.required:
             got = new[spec.name]
             if got.shape != spec.shape or got.dtype != spec.dtype:
+                fewer = got.ndim == len(spec.shape) > 0 and len(got) < spec.shape[0]
                 raise ValueError(
                     f"array {quoted(spec.name)} is {got.dtype}{got.shape}, "
-                    f"sent was {spec.dtype}{spec.shape}"
+                    f"sent was {spec.dtype}{spec.shape}{FEWER_ROWS if fewer else ''}"
                 )
         update = np.empty(self.dimension, dtype=np.float32)
         start = 0
