@@ -36,6 +36,7 @@ import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
+from flower_ldp import inner_gate
 from flower_ldp.clients.admission import Admission, EndingPermit, Handling, Permit
 from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, reply, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
@@ -51,7 +52,6 @@ from flower_ldp.clients.release import (
     unreadable,
 )
 from flower_ldp.errors import RefusalError, ReleaseError
-from flower_ldp.inner_gate import is_aside
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
@@ -130,7 +130,9 @@ class LdpMod:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report, an empty one, or a constant error."""
         arrived = time.monotonic()
-        if is_aside():  # the node has charged this message, and privatizes what comes back
+        if (
+            inner_gate.node_privatizes
+        ):  # the node has charged this message, and privatizes what comes back
             return call_next(message, context)
         try:
             if message.metadata.message_type in self._acknowledged:

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
-from flower_ldp.inner_gate import step_aside
+from flower_ldp import inner_gate
 
 #: Where the node says that it privatizes, and the whole of its answer.
 GATE, PRIVATIZES = "/flower-ldp/gate", b"privatize"
 _SECONDS = 10.0
 
 
-def node_privatizes(words: Sequence[str]) -> bool:
-    """Return whether the node privatizes what this process sends it.
+def says_that_it_privatizes(words: Sequence[str]) -> bool:
+    """Return whether the node says that it privatizes what this process sends it.
 
     Parameters
     ----------
@@ -51,8 +51,7 @@ def node_privatizes(words: Sequence[str]) -> bool:
 
 def main() -> None:
     """Run Flower's command, with gates that step aside if the node privatizes."""
-    if node_privatizes(sys.argv[1:]):
-        step_aside()
+    inner_gate.node_privatizes = says_that_it_privatizes(sys.argv[1:])
     from flwr.supernode.cli import flwr_clientapp
 
     flwr_clientapp()

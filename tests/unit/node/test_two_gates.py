@@ -22,7 +22,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import CodewordRelease, LdpMod
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.node import command
-from flower_ldp.node.app import GATE, PRIVATIZES, node_privatizes
+from flower_ldp.node.app import GATE, PRIVATIZES, says_that_it_privatizes
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.command import named_gate
 from flower_ldp.wire.codeword import CodewordProposal
@@ -46,7 +46,7 @@ VARIABLES = ("FLOWER_LDP_GATE", "FLOWER_LDP_PRIVATIZES", "FLOWER_LDP_INNER_GATE"
 @pytest.fixture(autouse=True)
 def process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a process in which no node has said anything."""
-    monkeypatch.setattr(inner_gate, "_aside", [])
+    monkeypatch.setattr(inner_gate, "node_privatizes", False)
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
 
 
@@ -78,7 +78,7 @@ def app(one: Message, _: Context) -> Message:
 
 def app_aside(one: Message, given: Context) -> Message:
     """Answer so in a process that was told to step aside; here it is the node's as well."""
-    inner_gate.step_aside()
+    inner_gate.node_privatizes = True
     return app(one, given)
 
 
@@ -143,7 +143,7 @@ def test_the_node_says_so_only_if_what_an_app_replies_never_leaves(
     options, arguments = command.site_parser().parse_known_args(["--ldp-gate", name])
     command._setup(dict(site.node_config), options, arguments, None, calls)  # type: ignore[arg-type]
     with answering(calls) as words:
-        assert node_privatizes(words) is expected
+        assert says_that_it_privatizes(words) is expected
 
 
 @dataclass
@@ -168,22 +168,24 @@ class Answer:
 )
 def test_another_answer_than_the_nodes_leaves_the_gate_on(answer: Answer, expected: bool) -> None:
     with saying(answer) as address:
-        assert node_privatizes(words_of(address)) is expected
-        assert not node_privatizes(words_of(address)[:-1])  # with TLS, of which it knows nothing
+        assert says_that_it_privatizes(words_of(address)) is expected
+        assert not says_that_it_privatizes(
+            words_of(address)[:-1]
+        )  # with TLS, of which it knows nothing
 
 
 def test_nobody_at_the_address_leaves_the_gate_on() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
-        assert not node_privatizes(words_of(f"127.0.0.1:{taken.getsockname()[1]}"))
-    assert not node_privatizes(words_of("nowhere.invalid:1"))
+        assert not says_that_it_privatizes(words_of(f"127.0.0.1:{taken.getsockname()[1]}"))
+    assert not says_that_it_privatizes(words_of("nowhere.invalid:1"))
 
 
 def test_a_proxy_of_the_users_shell_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with saying(Answer(404, b"")) as node, saying(proxy := Answer(200, PRIVATIZES)) as address:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://{address}")
-        assert not node_privatizes(words_of(node))
+        assert not says_that_it_privatizes(words_of(node))
     assert proxy.asked == 0
 
 
