@@ -53,10 +53,8 @@ for ((number = 0; number < sites; number++)); do
   wait_for "SuperNode ID" "$work/node-$number.log"
 done
 
-echo "== a user: the app, without a gate of its own, is submitted"
+echo "== a user: the app is submitted; its own gate steps aside"
 cp -r "$here/../signds" "$work/signds"
-sed -i.bak 's/signds_example.client_app:app/signds_example.unprotected_client_app:app/' \
-  "$work/signds/pyproject.toml"
 start run flwr run "$work/signds" federation --stream \
   --run-config "num-server-rounds=$rounds" --run-config "output-dir=\"$work/outputs\""
 wait_for "^wrote " "$work/run.log" $((120 + 120 * rounds))

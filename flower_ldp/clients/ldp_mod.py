@@ -14,6 +14,8 @@ policy with ``mode: simulation`` makes an error of it, and of a reply of which n
 since nothing is protected there and whoever writes an app has to see it fail.
 ``KeyboardInterrupt`` is a killed process: there is no answer.
 
+In an app of a guarded node that privatizes, the mod steps aside (:mod:`flower_ldp.inner_gate`).
+
 All else ends in one of a few constant errors (:mod:`flower_ldp.refusals`), which depend on public
 state alone. Messages are judged before the app is called, and all reports
 to one proposal have one length, so that whether a report can be kept does not depend on it.
@@ -34,6 +36,7 @@ import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
+from flower_ldp import inner_gate
 from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, reply, report
 from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
 from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
@@ -127,6 +130,10 @@ class LdpMod:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report, an empty one, or a constant error."""
         arrived = time.monotonic()
+        if (
+            inner_gate.node_privatizes
+        ):  # the node has charged this message, and privatizes what comes back
+            return call_next(message, context)
         try:
             if message.metadata.message_type in self._acknowledged:
                 return self._acknowledge(message, context, call_next, arrived)

@@ -1,12 +1,15 @@
-"""What to do where a mod or an old app of Flower's cannot work behind the gate.
+"""What to do where a mod, an old app of Flower's or a model cannot work behind the gate.
 
 Flower's mods want records that the gate does not show to what stands behind it, and fail in words
-about these records. Which of them failed is read from the error, for the client's own log.
+about these records; a model of scikit-learn fails where a client lacks a class. Which of them
+failed is read from the error, for the client's own log.
 """
 
 from __future__ import annotations
 
 import traceback
+
+from flower_ldp.wire.layout import FEWER_ROWS
 
 #: Modules that an error passed through, the first that fits, and what to do.
 _PASSED = (
@@ -32,6 +35,20 @@ _NAMED = (
         ("fixedclipping_mod", "adaptiveclipping_mod"),
         "Flower's clipping mods cannot stand behind LdpMod: take them out. They serve a central "
         "wrapper at the server; a release clips by itself",
+    ),
+    (
+        # scikit-learn's words, and those of a layout for a model that came back with fewer classes
+        (
+            "Initialization coef is of shape",
+            "needs samples of at least 2 classes",
+            "does not match dataset",
+            "same classes as in the previous call to fit",
+            "is not the same as on last call to partial_fit",
+            FEWER_ROWS,
+        ),
+        "if this client's data lack a class: scikit-learn's fit knows the classes that it sees. "
+        "Train by SGDClassifier(loss='log_loss').partial_fit(rows, labels, classes=np.arange(n)), "
+        "with all n classes on every client (docs/combines.md)",
     ),
 )
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from flower_ldp.clients.answers import for_app
 from flower_ldp.clients.calling import cause_of
@@ -85,19 +85,12 @@ class Rehearsal:
     query: Handler | None = None
 
     def __post_init__(self) -> None:
-        for name, handler in self._handlers().items():
+        for name, handler in vars(self).items():
             if handler is not None and not callable(handler):
                 raise TypeError(
                     f"{name} of a rehearsal must be a function (message, context) -> message, "
                     f"got {handler!r:.100}"
                 )
-
-    def _handlers(self) -> dict[str, Handler | None]:
-        return {
-            MessageType.TRAIN: self.train,
-            MessageType.EVALUATE: self.evaluate,
-            MessageType.QUERY: self.query,
-        }
 
     def hold(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Rehearse, unless this run was rehearsed before.
@@ -118,12 +111,14 @@ class Rehearsal:
             :data:`~flower_ldp.refusals.REFUSED_REHEARSAL` and the text, which leaves.
         """
         kind, run = message.metadata.message_type, message.metadata.run_id
-        handler = self._handlers().get(kind)
+        handler: Handler | None = vars(self).get(kind)  # the fields are types of messages
         if handler is None or _is_marked(context, kind, run):
             return
         key = (run, kind)  # an app is loaded anew for each message, so not by its functions
         if key not in _held:
-            _remember(key, _failure(handler, opened, message, context))
+            _held[key] = _failure(handler, opened, message, context)
+            while len(_held) > _MOST_REMEMBERED:
+                _held.popitem(last=False)
         failure = _held[key]
         if failure is not None:
             raise RefusalError(f"{REFUSED_REHEARSAL}: {failure}", "the app failed its rehearsal")
@@ -132,12 +127,6 @@ class Rehearsal:
 
 #: What came of rehearsals in this process: None, or why they failed.
 _held: OrderedDict[tuple[int, str], str | None] = OrderedDict()
-
-
-def _remember(key: tuple[int, str], failure: str | None) -> None:
-    _held[key] = failure
-    while len(_held) > _MOST_REMEMBERED:
-        _held.popitem(last=False)
 
 
 def _failure(

@@ -174,8 +174,8 @@ class UpdateRelease:
     """Releases a train reply as the report that a mechanism makes of the update.
 
     The update is the trained model minus the model that the server sent, over **all**
-    floating-point arrays, BatchNorm's running averages and arrays without axes included. What
-    else the app replies (metrics, number of examples, integer and boolean arrays) is dropped. A
+    floating-point arrays that the proposal is about, arrays without axes included. What else the
+    app replies (metrics, number of examples, integer and boolean arrays) is dropped. A
     proposal may be about fewer arrays, or a projection of the update. The proposal names the
     mechanism; those of the subclasses accept one alone.
 

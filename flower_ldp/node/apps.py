@@ -1,9 +1,10 @@
 """All that this package knows of Flower's app executor: how it starts an app's process.
 
 Flower's own puts the task's token on the app's command line, where every user of the machine can
-read it. Here the app gets it on its standard input. ``flower-ldp-superexec`` is Flower's
-``flower-superexec`` with that change, and each app gets a Flower folder of its own;
-``sandbox.executor`` starts each app in a sandbox.
+read it. Here the app gets it on its standard input, and asks its node who privatizes
+(:mod:`flower_ldp.node.app`). ``flower-ldp-superexec`` is Flower's ``flower-superexec`` with that
+change, and each app gets a Flower folder of its own; ``sandbox.executor`` starts each app in a
+sandbox.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import IO
 
 import flwr.supercore.superexec.run_superexec as superexec
 from flwr.supercore.cli.flower_superexec import flower_superexec
-from flwr.supercore.constant import TASK_TYPE_TO_COMMAND, ExecutorType, TaskType
+from flwr.supercore.constant import ExecutorType, TaskType
 from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult, SubprocessExecutor
 
 from flower_ldp.node.channel import FlowerChanged, check_flower
@@ -134,8 +135,11 @@ class FreshHomes:
 
 
 def command_of(spec: ExecutionSpec) -> list[str]:
-    """Return the command of a task: Flower's own, without the token."""
-    command = [TASK_TYPE_TO_COMMAND[spec.task_type], "--runtime-api-address"]
+    """Return the command of an app: Flower's own behind this package's, without the token.
+
+    ``-P``: no module is found in the folder that this process was started in.
+    """
+    command = [sys.executable, "-P", "-m", "flower_ldp.node.app", "--runtime-api-address"]
     command += [spec.runtime_api_address, "--token-file", _INPUT]
     if spec.insecure:
         return [*command, "--insecure"]

@@ -17,6 +17,7 @@ call                           is let through
 ``push-messages``              one reply to that message, while it is the open one; its metadata
                                are made anew from the message's own, its tree is a sound one
 ``push-task-output``           after that reply
+``GET /flower-ldp/gate``       where the node privatizes, so that a gate in the app steps aside
 any other                      never
 header ``traceparent``         of the executor alone
 =============================  ===================================================================
@@ -36,6 +37,7 @@ from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 
+from flower_ldp.node.app import GATE, PRIVATIZES
 from flower_ldp.node.trees import Below, below, is_sound
 
 _log = logging.getLogger("flower_ldp")
@@ -78,6 +80,8 @@ class AppCalls:
     """A layer around the node's runtime API."""
 
     def __init__(self) -> None:
+        #: Whether this node privatizes what an app replies.
+        self.privatizes = False
         self._open: Metadata | None = None
         self._below: Below = {}
         self._tasks: OrderedDict[bytes, _Task] = OrderedDict()
@@ -102,6 +106,9 @@ class AppCalls:
         if scope["method"] in ("GET", "HEAD") and scope["path"] == _HEALTH:
             await app(scope, receive, send)
             return
+        if scope["method"] == "GET" and scope["path"] == GATE and self.privatizes:
+            await _answer(send, 200, PRIVATIZES, b"text/plain")
+            return
         token = dict(scope["headers"]).get(TASK_TOKEN_HEADER.lower().encode(), b"")
         try:
             name = _name(scope)
@@ -117,7 +124,8 @@ class AppCalls:
                 return
         except _NotPermitted as error:
             self._note(token, error)
-            await _refuse(send)
+            # As if there were no such call: at "forbidden" Flower's client ends its process.
+            await _answer(send, 404, b'{"detail": "no such call"}', b"application/json")
             return
         await app(scope, receive, send)
 
@@ -238,9 +246,7 @@ def _with_body(scope: Any, receive: Any, body: bytes) -> tuple[Any, Any]:
     return {**scope, "headers": headers}, receive_body
 
 
-async def _refuse(send: Send) -> None:
-    """Answer as if there were no such call: at "forbidden" Flower's client ends its process."""
-    body = b'{"detail": "no such call"}'
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 404, "headers": headers})
+async def _answer(send: Send, status: int, body: bytes, kind: bytes) -> None:
+    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

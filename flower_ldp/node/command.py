@@ -21,6 +21,7 @@ from flower_ldp.node.sandbox.settings import SandboxMissing, add_options
 if TYPE_CHECKING:
     from flwr.clientapp.typing import Mod
 
+    from flower_ldp.node.calls import AppCalls
     from flower_ldp.node.channel import Channel, NodeConfig, Setup
     from flower_ldp.node.sandbox.command import SandboxedApps
 
@@ -139,7 +140,9 @@ def main() -> None:
             use_own_executor([sys.executable, "-m", "flower_ldp.node.apps"])
         else:
             wrap_runtime_api(lambda app: OwnUserWatch(app, _own_user))
-        run_supernode(lambda config: _setup(config, options, arguments, apps), _stop, calls.opened)
+        run_supernode(
+            lambda config: _setup(config, options, arguments, apps, calls), _stop, calls.opened
+        )
     except (FlowerChanged, SandboxMissing) as error:
         _stop(str(error))
 
@@ -203,9 +206,10 @@ def _setup(
     options: argparse.Namespace,
     arguments: argparse.Namespace,
     apps: SandboxedApps | None,
+    calls: AppCalls,
 ) -> Setup:
     """Find the site's policy, ledger and gate; end the process if one cannot be used."""
-    from flower_ldp.clients import RELEASES
+    from flower_ldp.clients import RELEASES, LdpMod
     from flower_ldp.extensions.loading import never_load
     from flower_ldp.node.channel import Guarded, Setup
     from flower_ldp.node.guard import Guard
@@ -221,6 +225,8 @@ def _setup(
             apps.start(_hidden(policy, arguments), _ended)
     except Exception as error:  # whatever it is, there is no gate
         _stop(str(error))
+    # Of a gate of the site's own that is no LdpMod it is not known what it does with a raw reply.
+    calls.privatizes = options.ldp_gate == "privatize" or isinstance(gate, LdpMod)
     gate_config = {**node_config, NODE_CONFIG_KEY: str(policy.path)}
     app_config = dict(node_config)
     if options.ldp_gate != "reports":

@@ -36,7 +36,6 @@ from flower_ldp.node.channel import (
 )
 from flower_ldp.node.held import HeldMessage, failure
 from flower_ldp.refusals import is_code
-from flower_ldp.wire.fields import REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 
@@ -229,8 +228,11 @@ class Guard:
 
     def _answer(self, found: _Open, reply: Message | None) -> None:
         answer = found.held.finish(reply)
-        if reply is not None and _is_of_a_gate(reply) and not _is_passed_on(reply, answer):
-            _log.warning("the app seems to have a gate of its own (LdpMod): see --ldp-gate")
+        if reply is not None and _is_refusal(reply) and not answer.has_error():
+            _log.warning(
+                "the app's own gate (LdpMod) refused what this node has charged: start apps by "
+                "flower-ldp-superexec, so that it steps aside, or see --ldp-gate"
+            )
         wait = found.since + self._hold_seconds - time.monotonic()
         if wait > 0:
             time.sleep(wait)
@@ -264,17 +266,9 @@ def _readable(outgoing: _Outgoing) -> Message | None:
         return None
 
 
-def _is_of_a_gate(reply: Message) -> bool:
-    if reply.has_error():
-        return reply.error.code == ERROR_CODE and is_code(str(reply.error.reason))
-    return REPORT_KEY in reply.content
-
-
-def _is_passed_on(reply: Message, answer: Message) -> bool:
-    """Return whether what the app's gate made is what leaves; a neutral report is not."""
-    if answer.has_error() or reply.has_error():
-        return False
-    return bool(answer.content.get(REPORT_KEY) == reply.content[REPORT_KEY])
+def _is_refusal(reply: Message) -> bool:
+    """Return whether a reply is the refusal of a gate in the app."""
+    return reply.has_error() and reply.error.code == ERROR_CODE and is_code(str(reply.error.reason))
 
 
 def _made_now(answer: Message, message: Message) -> Message:

@@ -7,12 +7,17 @@ of its last layers have no more, in the words of the strategy's own argument.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from itertools import groupby
+from typing import Any
+
+from numpy.typing import NDArray
 
 from flower_ldp.advice.outlook import Outlook
+from flower_ldp.errors import quoted
 from flower_ldp.wire.layout import ArraySpec, ModelLayout
+from flower_ldp.wire.part import perhaps_statistics, running_statistics
 
 _log = logging.getLogger("flwr")
 _Layer = tuple[ArraySpec, ...]
@@ -43,6 +48,19 @@ def tell_of_part(layout: ModelLayout, outlook: Outlook) -> None:
         _log.info(
             "these cosines are of the trained arrays alone: how much a model can learn by them is "
             "a matter of the others, which stay as they are"
+        )
+
+
+def tell_of_statistics(model: Mapping[str, NDArray[Any]]) -> None:
+    """Log which arrays are BatchNorm's running statistics, and which may be and are trained."""
+    statistics, perhaps = sorted(running_statistics(model)), perhaps_statistics(model)
+    if statistics:
+        _log.info("BatchNorm's running statistics stay as they are: %s", ", ".join(statistics))
+    if perhaps:
+        _log.warning(
+            "these arrays look like running statistics (BatchNorm's) and are trained as weights: "
+            "%s. If they are none of the weights, name those to train by trainable= (docs/part.md)",
+            quoted(perhaps),
         )
 
 

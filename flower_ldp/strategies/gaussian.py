@@ -78,7 +78,7 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
         in a file. By default every round samples anew, as FedAvg does.
     trainable : str or sequence of str, optional
         Names or patterns (``"head.*"``) of the arrays that reports are about; others are sent to
-        clients and never move. By default all floating-point arrays.
+        clients and never move. By default all floating-point arrays but running statistics.
     subspace : Subspace, optional
         Public; reports are about the update's projection onto it, and the model moves in it
         alone. By default reports are about the update, weight by weight.

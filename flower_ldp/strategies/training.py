@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.strategies.asking import ClientPool, pool_of
 from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.fewer_weights import tell_of_part
+from flower_ldp.strategies.fewer_weights import tell_of_part, tell_of_statistics
 from flower_ldp.strategies.following import Following
 from flower_ldp.strategies.health import Health, HealthWatch
 from flower_ldp.strategies.lost_steps import lost_step
@@ -47,7 +47,7 @@ from flower_ldp.strategies.tally import Tally, read_reports
 from flower_ldp.strategies.turns import Turn, find_turn
 from flower_ldp.strategies.wrappers import refuse_central_wrapper
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.part import Part, Trainable, named_by, patterns_of
+from flower_ldp.wire.part import Part, Trainable, named_by, patterns_of, running_statistics
 
 _log = logging.getLogger("flwr")
 MechanismT = TypeVar("MechanismT")
@@ -82,7 +82,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         in a file. By default every round samples anew, as FedAvg does.
     trainable : str or sequence of str, optional
         Names or patterns (``"head.*"``) of the arrays that reports are about; others are sent to
-        clients and never move. By default all floating-point arrays.
+        clients and never move. By default all floating-point arrays but running statistics.
     subspace : Subspace, optional
         Public; reports are about the update's projection onto it, and the model moves in it
         alone. By default reports are about the update, weight by weight.
@@ -150,7 +150,10 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
-        layout = self._layout({name: array.numpy() for name, array in arrays.items()})
+        model = {name: array.numpy() for name, array in arrays.items()}
+        if self._trainable is None:
+            tell_of_statistics(model)
+        layout = self._layout(model)
         before = {} if self._pool is None else self._pool.asked()
         self._prospect.expect(rounds, layout.entries, max(before.values(), default=0))
         self._watch = NoiseWatch()
@@ -305,7 +308,10 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
 
     def _layout(self, model: Mapping[str, NDArray[Any]]) -> ModelLayout:
         """Return what of the model reports are about, and where it lies."""
-        names = None if self._trainable is None else named_by(self._trainable, model)
+        patterns = self._trainable
+        if patterns is None and running_statistics(model):
+            patterns = ("*",)
+        names = None if patterns is None else named_by(patterns, model)
         return ModelLayout.of(model, Part(names, self.subspace))
 
     def _tell(self, turn: Turn, layout: ModelLayout, weights: list[NDArray[Any]]) -> None:

@@ -3,8 +3,9 @@
 Both ends flatten the floating-point arrays of the model in the record's order; an array
 with no axes counts as one entry. Integer and boolean arrays (BatchNorm's counters, say)
 are not trained by a private report: they stay what the server sent. So do floating-point arrays
-that a proposal leaves out (:mod:`flower_ldp.wire.part`); where it states a subspace, the vector
-that a report is about is the projection of the update, of k entries.
+that a proposal leaves out (:mod:`flower_ldp.wire.part`), as BatchNorm's running statistics. Where
+it states a subspace, the vector that a report is about is the projection of the update, of k
+entries.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from flower_ldp.wire.part import WHOLE, Part
 
 _FLOATS = ("f2", "f4", "f8")
 _COUNTERS = "biu"
+#: Ends the complaint about an array with fewer rows, as that of a model of fewer classes.
+FEWER_ROWS = ": it has fewer rows"
 
 
 @dataclass(frozen=True)
@@ -164,9 +167,10 @@ class ModelLayout:
         for spec in self.required:
             got = new[spec.name]
             if got.shape != spec.shape or got.dtype != spec.dtype:
+                fewer = got.ndim == len(spec.shape) > 0 and len(got) < spec.shape[0]
                 raise ValueError(
                     f"array {quoted(spec.name)} is {got.dtype}{got.shape}, "
-                    f"sent was {spec.dtype}{spec.shape}"
+                    f"sent was {spec.dtype}{spec.shape}{FEWER_ROWS if fewer else ''}"
                 )
         update = np.empty(self.dimension, dtype=np.float32)
         start = 0

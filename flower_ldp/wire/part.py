@@ -5,6 +5,9 @@ states a subspace (``subspace-dimension``, ``subspace-seed``) about the update's
 it: the mechanism works on k numbers in place of d. Both may come together, or neither: a proposal
 without these fields is about all floating-point arrays, weight by weight. They cost nothing, since
 a mechanism's guarantee holds for any function of the update.
+
+BatchNorm's running statistics are no weights: they are averages of what passed through. A server
+whose model has them names all other arrays.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ Trainable: TypeAlias = str | Sequence[str]
 
 _NAMES, _DIMENSION, _SEED = "trainable", "subspace-dimension", "subspace-seed"
 _FIELDS = frozenset({_NAMES, _DIMENSION, _SEED})
+_MEAN, _VARIANCE = "running_mean", "running_var"
 # Characters of all names as JSON: a ledger's entry keeps them, with the rest of the proposal.
 _MOST_CHARACTERS = 49_152
 # Names that an error lists.
@@ -137,7 +141,8 @@ def named_by(patterns: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tup
     ----------
     patterns : sequence of str
         Names, or patterns as shells have them: ``*`` any text, dots included, ``?`` any
-        character, ``[abc]`` one of these. Capital letters matter.
+        character, ``[abc]`` one of these. Capital letters matter. Running statistics
+        (:func:`running_statistics`) are matched by their own names alone.
     arrays : mapping of str to ndarray
         A model.
 
@@ -147,9 +152,13 @@ def named_by(patterns: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tup
         If a pattern matches no floating-point array with an entry. The text names those there are.
     """
     there = [name for name, array in arrays.items() if array.dtype.kind == "f" and array.size]
-    found: set[str] = set()
+    found, statistics = set[str](), running_statistics(arrays)
     for pattern in patterns:
-        matched = {name for name in there if name == pattern or fnmatchcase(name, pattern)}
+        matched = {
+            name
+            for name in there
+            if name == pattern or (name not in statistics and fnmatchcase(name, pattern))
+        }
         if not matched:
             listed = ", ".join(quoted(name) for name in there[:_MOST_NAMED])
             more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
@@ -159,3 +168,32 @@ def named_by(patterns: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tup
             )
         found |= matched
     return tuple(name for name in there if name in found)
+
+
+def running_statistics(arrays: Mapping[str, NDArray[Any]]) -> frozenset[str]:
+    """Return the names of BatchNorm's running statistics, as torch's state dictionaries have them.
+
+    These are ``running_mean`` and ``running_var`` of one layer, two vectors of one length.
+    """
+    found = set[str]()
+    for name, array in arrays.items():
+        variance = name.removesuffix(_MEAN) + _VARIANCE
+        if name.endswith(_MEAN) and variance in arrays and array.ndim == 1:
+            found |= {name, variance} if arrays[variance].shape == array.shape else set()
+    return frozenset(found)
+
+
+def perhaps_statistics(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Return names of other floating-point arrays that may be running statistics.
+
+    Their names look like it, or, as in a list of a state dictionary's values, an integer without
+    axes (the counter of batches) follows two vectors of one length.
+    """
+    names = list(arrays)
+    found = {name for name in names if "running_" in name or "moving_" in name}
+    for mean, variance, counter in zip(names, names[1:], names[2:], strict=False):
+        counts = arrays[counter].ndim == 0 and arrays[counter].dtype.kind in "iu"
+        if counts and arrays[mean].ndim == 1 and arrays[mean].shape == arrays[variance].shape:
+            found |= {mean, variance}
+    found -= running_statistics(arrays)
+    return [name for name in names if name in found and arrays[name].dtype.kind == "f"]

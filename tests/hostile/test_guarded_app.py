@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flower_ldp.accounting.ledger import Ledger
 from tests.network.federation import GUARDED, SANDBOXED, Federation
 from tests.network.nodes import APP_STARTED
 from tests.network.sites import ROOT, add_site, make_app, sealed, spent
@@ -53,6 +54,15 @@ def accounts(federation: Federation) -> list[tuple[float, int]]:
     """Return what each guarded site has spent, and how many reports it has released."""
     nodes = [federation.nodes[f"ward-{part}"] for part in GUARDED_PARTS]
     return [(spent(node), sealed(node)) for node in nodes]
+
+
+def failures(federation: Federation) -> list[int]:
+    """Return how many neutral reports each guarded site has sent."""
+    found = []
+    for part in GUARDED_PARTS:
+        with Ledger.open(federation.nodes[f"ward-{part}"].ledger) as ledger:
+            found.append(ledger.counts(f"ward-{part}").get("failed", 0))
+    return found
 
 
 def found_forms(part: int, *places: bytes) -> set[str]:
@@ -103,12 +113,13 @@ def test_nothing_that_a_hostile_app_plants_arrives(
         assert not any("ldp:failed" in one for one in replies)
 
 
-def test_an_unmodified_app_trains_and_only_reports_leave(
+def test_an_app_with_and_without_a_gate_trains_and_only_reports_leave(
     tapped_federation: tuple[Federation, Tap], tmp_path: Path
 ) -> None:
+    """Its own gate, which has no policy here, steps aside where the node privatizes."""
     federation, tap = tapped_federation
     received, unasked = tmp_path / "received.json", tmp_path / "unasked.json"
-    before = accounts(federation)
+    before, failed = accounts(federation), failures(federation)
     app = make_app(tmp_path, "plain_client")
     run = federation.submit(app, {"num-server-rounds": 2, "nodes": 4, "received": str(received)})
     run.wait_for("^finished", timeout=580)
@@ -122,6 +133,8 @@ def test_an_unmodified_app_trains_and_only_reports_leave(
         (3, 1),
         (3, 0),
     ]
+    # Of what the app computed, and none of them neutral.
+    assert failures(federation) == failed
     # FedAvg proposes nothing: refused before the app is started.
     starts = [federation.nodes[f"ward-{part}"].log.count(APP_STARTED) for part in GUARDED_PARTS]
     plain = federation.submit(

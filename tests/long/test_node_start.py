@@ -133,7 +133,7 @@ def test_an_app_gets_its_token_by_no_command_line(tmp_path: Path) -> None:
     code = (
         "import sys; from flwr.common.args import try_obtain_flwr_app_token as token;"
         "from flwr.supernode.cli.flwr_clientapp import _parse_args_run_flwr_clientapp as parser;"
-        "print(token(parser().parse_args(sys.argv[2:])));"
+        "print(token(parser().parse_args(sys.argv[5:])));"
         "print(open('/proc/self/cmdline' if sys.platform == 'linux' else '/dev/null').read())"
     )
     commands = []

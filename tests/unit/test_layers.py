@@ -1,8 +1,8 @@
 """Who may import whom: the layers of the package, read from its source.
 
-privacy, refusals <- errors, files, own_log <- mechanisms <- accounting <- policy, and wire,
-<- clients | strategies <- config <- cli; yaml_source is beneath policy and config, and yaml_strict
-beneath it; labels is beneath clients and strategies, and advice beneath strategies;
+privacy, refusals <- errors, files, own_log, inner_gate <- mechanisms <- accounting <- policy, and
+wire, <- clients | strategies <- config <- cli; yaml_source is beneath policy and config, and
+yaml_strict beneath it; labels is beneath clients and strategies, and advice beneath strategies;
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
 tests that they have to pass (conformance, with pytest) above it, beneath nothing;
 apps (Flower's bundles) is beneath node and cli;
@@ -28,7 +28,7 @@ import flower_ldp
 PACKAGE = "flower_ldp"
 ROOT = Path(flower_ldp.__file__).parent
 
-BASE = frozenset({"refusals", "files", "privacy", "errors", "own_log"})
+BASE = frozenset({"refusals", "files", "privacy", "errors", "own_log", "inner_gate"})
 MATH = BASE | {"mechanisms"}
 YAML = frozenset({"yaml_source", "yaml_strict"})
 OWNER = MATH | YAML | {"accounting", "policy"}
@@ -43,6 +43,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset({"refusals"}),
     "own_log": frozenset(),
+    "inner_gate": frozenset(),
     "isolation": frozenset(),
     "yaml_strict": frozenset(),
     "yaml_source": frozenset({"refusals", "errors", "yaml_strict"}),
@@ -74,6 +75,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset(),
     "own_log": frozenset(),
+    "inner_gate": frozenset(),
     "isolation": frozenset({"numpy", "torch"}),
     "yaml_strict": frozenset({"yaml"}),
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),

@@ -53,6 +53,7 @@ LOADED = (
     "sklearn.datasets",
     "sklearn.metrics",
     "flower_ldp.clients",
+    "flower_ldp.node.app",
     "flower_ldp.node.command",
     "flower_ldp.strategies",
     # and what the tests' own processes load besides
@@ -80,7 +81,9 @@ def hand_over(module: str = "", text: str = "") -> None:
     request = {
         "module": module,
         "text": text,
-        "argv": [sys.orig_argv[0], *sys.orig_argv[3:]] if module else sys.argv,
+        "argv": [sys.orig_argv[0], *sys.orig_argv[3 + sys.flags.safe_path :]]
+        if module
+        else sys.argv,
         "path": sys.path,
         "folder": os.getcwd(),
         "variables": dict(os.environ),

@@ -29,7 +29,13 @@ COMMANDS = {
     "run.py",  # of an example
 }
 GUARDED = "flower_ldp.node"
-MODULES = {GUARDED, "flower_ldp.node.apps", "ipykernel_launcher", "tests.simulation.flower_apps"}
+MODULES = {
+    GUARDED,
+    "flower_ldp.node.app",
+    "flower_ldp.node.apps",
+    "ipykernel_launcher",
+    "tests.simulation.flower_apps",
+}
 _sleep = time.sleep
 
 
@@ -65,7 +71,8 @@ class _Heartbeat(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 time.sleep = sleep
-_module = sys.orig_argv[2] if sys.orig_argv[1:2] == ["-m"] else ""
+_words = sys.orig_argv[sys.flags.safe_path :]  # without -P
+_module = _words[2] if _words[1:2] == ["-m"] else ""
 _handed = _module in MODULES or os.path.basename(sys.argv[0]) in COMMANDS
 # A guarded node with a sandbox hides what a fork has not.
 if _module == GUARDED and "--ldp-unsafe-app-user" not in sys.orig_argv:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
+from flwr.app import RecordDict
 
 from flower_ldp.clients.calling import cause_of
+from flower_ldp.clients.complaints import update_complaint
 from flower_ldp.clients.misplaced import hint_of
 from flower_ldp.errors import ReleaseError
+from flower_ldp.wire.layout import ModelLayout
+from tests.messages import record
 
 
 class UnspeakableError(Exception):
@@ -30,3 +37,56 @@ def test_an_error_of_the_apps_own_has_none() -> None:
     with pytest.raises(KeyError) as failed:
         {}["clipping_norm"]
     assert hint_of(failed.value) == ""
+
+
+def trained(how: str, labels: int) -> Any:
+    """Train five classes of four features on rows of fewer classes, as apps of scikit-learn do."""
+    linear = pytest.importorskip("sklearn.linear_model")
+    rows, found = np.random.default_rng(0).random((20, 4)), np.arange(20) % labels
+    if how == "warm fit":
+        model = linear.LogisticRegression(warm_start=True, max_iter=1)
+    else:
+        model = linear.SGDClassifier(loss="log_loss", warm_start=how == "warm descent")
+    model.classes_, model.coef_, model.intercept_ = np.arange(5), np.zeros((5, 4)), np.zeros(5)
+    if how.startswith("partial"):
+        all_of_them = np.arange(5 if how == "partial fit of all" else labels)
+        return model.partial_fit(rows, found, classes=all_of_them)
+    return model.fit(rows, found)
+
+
+@pytest.mark.parametrize(
+    ("how", "labels"),
+    [
+        ("warm fit", 3),
+        ("warm fit", 2),
+        ("warm fit", 1),
+        ("warm descent", 3),
+        ("partial fit", 3),
+        ("fit", 3),
+        ("fit", 2),
+    ],
+)
+def test_a_client_that_lacks_a_class_is_told_of_partial_fit(how: str, labels: int) -> None:
+    layout = ModelLayout.of({"coef": np.zeros((5, 4)), "intercept": np.zeros(5)})
+
+    def replied() -> None:
+        model = trained(how, labels)
+        arrays = {"coef": model.coef_, "intercept": model.intercept_}
+        complaint = update_complaint(RecordDict({"a": record(arrays)}), layout, arrays)
+        if complaint is not None:  # as the gate makes of it
+            raise ReleaseError(complaint)
+
+    with pytest.raises((ValueError, ReleaseError)) as failed:
+        replied()
+    assert "partial_fit(rows, labels, classes=np.arange(n))" in hint_of(failed.value)
+    how = "partial fit of all"
+    replied()
+
+
+def test_another_shape_has_no_such_hint() -> None:
+    layout = ModelLayout.of({"w": np.zeros((5, 4)), "b": np.zeros(())})
+    for wrong in ({"w": np.zeros((6, 4))}, {"w": np.zeros(20)}, {"b": np.zeros(1)}):
+        arrays = {"w": np.zeros((5, 4)), "b": np.zeros(()), **wrong}
+        complaint = update_complaint(RecordDict({"a": record(arrays)}), layout, arrays)
+        assert complaint is not None
+        assert hint_of(ReleaseError(complaint)) == ""

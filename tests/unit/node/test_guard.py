@@ -233,10 +233,9 @@ def test_the_log_says_what_to_do_about_an_app_with_a_gate_of_its_own(
     link.waiting.append(ask())
     received = channel.receive()
     assert received is not None
-    report = ConfigRecord({PAYLOAD_KEY: b"report"})
-    reply(channel, Message(RecordDict({REPORT_KEY: report}), reply_to=received[0]))
-    assert link.sent[0].content.config_records[REPORT_KEY] != report  # a neutral one leaves
-    assert "--ldp-gate" in caplog.text
+    reply(channel, app_with_gate(received[0], _context(tmp_path)))  # told of no policy
+    assert list(link.sent[0].content) == [REPORT_KEY]  # a neutral one leaves
+    assert "flower-ldp-superexec" in caplog.text
 
 
 def test_a_gate_that_breaks_lets_nothing_out(tmp_path: Path) -> None:

@@ -11,10 +11,13 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train on this client's images."""
-    arrays, examples = task.fit(
-        message.content["arrays"],
-        int(context.node_config["partition-id"]),
-        int(context.node_config["num-partitions"]),
-    )
-    metrics = MetricRecord({"num-examples": examples})
+    node = context.node_config
+    share = task.share(int(node["partition-id"]), int(node["num-partitions"]))
+    return train_on(message, *share)
+
+
+def train_on(message: Message, images: task.Array, labels: task.Array) -> Message:
+    """Train on these images."""
+    arrays = task.fit(message.content["arrays"], images, labels)
+    metrics = MetricRecord({"num-examples": len(labels)})
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)

@@ -9,14 +9,14 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import train_test_split
 
-Weights = list[NDArray[np.float64]]
+Array = NDArray[np.float64]
 
 
 @lru_cache(maxsize=1)
-def load_data() -> list[NDArray[np.float64]]:
+def load_data() -> list[Array]:
     """Return training images, test images, training labels and test labels."""
     images, labels = load_digits(return_X_y=True)
-    parts: list[NDArray[np.float64]] = train_test_split(
+    parts: list[Array] = train_test_split(
         images / 16, labels, test_size=0.2, stratify=labels, random_state=0
     )
     return parts
@@ -35,14 +35,18 @@ def make_model(arrays: ArrayRecord) -> SGDClassifier:
     return model
 
 
-def fit(arrays: ArrayRecord, client: int, clients: int) -> tuple[ArrayRecord, int]:
-    """Train on one client's share; return the new weights and the number of images."""
+def share(client: int, clients: int) -> tuple[Array, Array]:
+    """Return one client's images and labels."""
     images, _, labels, _ = load_data()
-    images, labels = images[client::clients], labels[client::clients]
+    return images[client::clients], labels[client::clients]
+
+
+def fit(arrays: ArrayRecord, images: Array, labels: Array) -> ArrayRecord:
+    """Return the weights after training on some images."""
     model = make_model(arrays)
     for _ in range(5):
         model.partial_fit(images, labels, classes=np.arange(10))
-    return ArrayRecord([model.coef_, model.intercept_]), len(labels)
+    return ArrayRecord([model.coef_, model.intercept_])
 
 
 def accuracy(arrays: ArrayRecord) -> float:

@@ -1,11 +1,28 @@
-"""An ordinary FedAvg client, with no mod: sends its weights and its number of examples."""
+"""An ordinary FedAvg client: sends its weights and its number of examples.
+
+With a gate of its own it is the app that runs under any node; in two parts it has none.
+"""
 
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 
+from flower_ldp.clients import LdpMod, SignDSRelease
 from network_app import canary, task
 
-app = ClientApp()
+#: Of the node that guards it, and of the control, which sends all of it.
+WITHOUT = (0, 3)
+gate = LdpMod(train=SignDSRelease())
+
+
+def gate_of_most(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Be the gate, but in the parts that have none."""
+    if context.node_config["partition-id"] in WITHOUT:
+        return call_next(message, context)
+    return gate(message, context, call_next)
+
+
+app = ClientApp(mods=[gate_of_most])
 
 
 @app.train()
