@@ -65,9 +65,7 @@ def environment(report: Report) -> None:
     """
     found = this_environment()
     report.facts.update(
-        digest=found.digest,
-        python=found.python,
-        installed=[list(row) for row in found.installed],
+        digest=found.digest, python=found.python, installed=[list(row) for row in found.installed]
     )
     report.line(found.digest)
     report.line(f"{found.python.splitlines()[0]}: {len(found.installed)} distributions")

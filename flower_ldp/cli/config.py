@@ -144,8 +144,7 @@ ANSWERS: Mapping[str, Callable[[Path, Report], None]] = MappingProxyType(
 
 @command(app, "check", *_EXAMPLES)
 def check(
-    report: Report,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The configuration.")],
+    report: Report, file: Annotated[Path, typer.Argument(metavar="FILE", help="The configuration.")]
 ) -> None:
     """Say what a configuration means and what it costs.
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from flower_ldp.cli.output import Fact, Report, note, number, shown
-from flower_ldp.cli.plan_costs import caveat_of, named
+from flower_ldp.cli.output import Fact, Report, note, number
+from flower_ldp.cli.plan_costs import caveat_of, laplace_noise, named
 from flower_ldp.config import (
     CodewordConfig,
     DPEncryptConfig,
@@ -112,10 +112,7 @@ def _gaussian(chosen: DPEncryptConfig) -> list[Fact]:
     deviation = chosen.mechanism().deviation
     clipped = f"clipped to length {chosen.dp_norm_clip:.15g}, one byte for each weight"
     told = f"deviation {number(deviation)} for each weight"
-    return [
-        note("update", clipped),
-        Fact("noise.deviation", deviation, "noise", told),
-    ]
+    return [note("update", clipped), Fact("noise.deviation", deviation, "noise", told)]
 
 
 def _codeword(codeword: CodewordConfig) -> list[Fact]:
@@ -148,44 +145,23 @@ def _fields(section: UpdateSection) -> list[Fact]:
 
 #: What is said of a section that training goes by, apart from its cost: its fields, if no more.
 TRAINING: Mapping[type, Callable[[Any], list[Fact]]] = MappingProxyType(
-    {
-        SignDSConfig: _signds,
-        CodewordConfig: _codeword,
-        DPEncryptConfig: _gaussian,
-        Section: _fields,
-    }
+    {SignDSConfig: _signds, CodewordConfig: _codeword, DPEncryptConfig: _gaussian, Section: _fields}
 )
 
 
 def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report) -> None:
     laplace = chosen.laplace_eval
-    plan = LaplacePlan(laplace.epsilon)
     metrics = laplace.metric_mechanisms()
-    rows = PrivacyEvent("laplace", plan.epsilon, count=laplace.rows)
+    rows = PrivacyEvent("laplace", laplace.epsilon, count=laplace.rows)
     scalars = (event for metric in metrics.values() for event in metric.events())
     events = (rows, *scalars, *health_events(chosen.health_eps))
     spent = compose(events)[Unit.CLIENT]
-    below, published = plan.noise_below(_OFTEN), plan.published_epsilon
     once = f"{spent.epsilon:.15g} per client, pure ({' + '.join(map(named, events))})"
     report.tell(
         Fact("evaluation.parameters", laplace.model_dump(), "evaluation", "LAPLACE"),
         Fact("evaluation.eval_type", asked.eval_type, "score"),
         Fact("evaluation.cluster_client_num", asked.cluster_client_num, "   of clients, at most"),
-        Fact("evaluation.noise.scale", plan.scale, "noise's scale", number(plan.scale)),
-        Fact("evaluation.noise.below", below, f"   {100 * _OFTEN:g} % of it below", number(below)),
-        Fact("evaluation.noise.probability", _OFTEN),
-        Fact(
-            "evaluation.row.epsilon",
-            plan.epsilon,
-            "epsilon a row",
-            f"{shown(plan.epsilon)} per client, pure",
-        ),
-        Fact(
-            "evaluation.row.published_epsilon",
-            published,
-            "   as texts publish it",
-            f"{shown(published)}, which names half",
-        ),
+        *laplace_noise(LaplacePlan(laplace.epsilon), _OFTEN, "evaluation."),
         note("rows a client", f"{laplace.rows:,}"),
         *(
             note(

@@ -32,10 +32,7 @@ _PACKAGE = Path(__file__).parents[1]
 EXTRAS = MappingProxyType(
     {
         "torch": (("torch",), "split learning, losses for randomized labels"),
-        "simulation": (
-            ("ray",),
-            "simulated nodes of flwr run (flower-ldp simulate needs none)",
-        ),
+        "simulation": (("ray",), "simulated nodes of flwr run (flower-ldp simulate needs none)"),
         "plots": (("matplotlib",), "plots of the examples"),
         "accounting": (("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
         "dpsgd": (("torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),

@@ -77,10 +77,7 @@ def _bound(epsilon: float) -> str:
 
 
 def _coverage(covered: str, not_covered: str) -> list[Fact]:
-    return [
-        note("covers", covered),
-        Fact("not_covered", not_covered, "not covered"),
-    ]
+    return [note("covers", covered), Fact("not_covered", not_covered, "not covered")]
 
 
 def _noise(
@@ -129,7 +126,9 @@ def _noise(
         _CURVE,
         note("true epsilon", f"{_bound(one)} at delta {delta:g}, per client and message"),
         Fact("epsilon.round", one if math.isfinite(one) else None),
-        note(f"   of {rounds:,} messages", f"{_bound(total)} for all together"),
+        note(
+            f"   of {rounds:,} messages" if rounds > 1 else "", f"{_bound(total)} for all together"
+        ),
         Fact("epsilon.total", total if math.isfinite(total) else None),
         Fact("epsilon.delta", delta),
         Fact(
@@ -314,8 +313,7 @@ def mindspore(
     report.line(f"{file}: {kind}, as MindSpore Federated runs it")
     if kind == "NOT_ENCRYPT":
         report.tell(
-            Fact("epsilon", None),
-            note("training", "the models leave as they are"),
+            Fact("epsilon", None), note("training", "the models leave as they are, at no epsilon")
         )
     elif isinstance(section, SignDSConfig):
         _signds(section, rounds, report)
@@ -377,7 +375,7 @@ def _evaluation(laplace: LaplaceEvalConfig, rounds: int, report: Report) -> None
             "stated",
             f"epsilon {shown(stated)} = 1 / the noise's scale",
         ),
-        note("distance", "2: two rows of probabilities may be so far apart, in sums"),
+        note("distance", "2: two rows of probabilities may be so far apart, in sums of changes"),
         Fact(
             "evaluation.row",
             true,

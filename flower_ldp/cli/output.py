@@ -128,10 +128,10 @@ def usage(option: str = "") -> Iterator[None]:
         raise wrong(*named) from error
 
 
-class _Within(click.ParamType):
+class _Within(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases alone
     """A number in an interval, such as ``(0, 1]``."""
 
-    def __init__(self, interval: str, kind: click.ParamType) -> None:
+    def __init__(self, interval: str, kind: Any) -> None:
         self.name, self._interval, self._kind = kind.name, interval, kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -7,12 +7,15 @@ neither rounds nor an epsilon; anything else is ``plan signds``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 from typer.core import TyperGroup
 
 from flower_ldp.cli.output import command, group
 from flower_ldp.cli.plan_others import AdviceAsked, LaplaceNoise, PrivateTraining, RandomizedLabels
-from flower_ldp.cli.plan_updates import CodewordRun, GaussianRun, SignDSRun
+from flower_ldp.cli.plan_signds import SignDSRun
+from flower_ldp.cli.plan_updates import CodewordRun, GaussianRun
 
 #: Options with which advice is asked for, and those that it takes besides.
 _ASKS = frozenset({"--params", "--clients", "--total-epsilon"})
@@ -30,28 +33,35 @@ class _ByOptions(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-_COMMANDS = {
-    "advice": (AdviceAsked, "flower-ldp plan --clients 1000 --params 2010 --total-epsilon 8"),
+#: What each command is made of, and its examples.
+_COMMANDS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
+    "advice": (AdviceAsked, ("flower-ldp plan --clients 1000 --params 2010 --total-epsilon 8",)),
     "signds": (
         SignDSRun,
-        "flower-ldp plan --params 61706 --epsilon 8 --rounds 80 --clients 100",
-        "flower-ldp plan --params 61706 --total-epsilon 8 --rounds 3 --clients 100",
+        (
+            "flower-ldp plan --params 61706 --epsilon 8 --rounds 80 --clients 100",
+            "flower-ldp plan --params 61706 --total-epsilon 8 --rounds 3 --clients 100",
+        ),
     ),
-    "codeword": (CodewordRun, "flower-ldp plan codeword --epsilon 8 --params 2010 --clients 25"),
+    "codeword": (CodewordRun, ("flower-ldp plan codeword --epsilon 8 --params 2010 --clients 25",)),
     "laplace": (
         LaplaceNoise,
-        "flower-ldp plan laplace --noise-below 1e-5 --probability 0.9",
-        "flower-ldp plan laplace --epsilon 4 --classes 10 --rounds 5 --clients 1000",
+        (
+            "flower-ldp plan laplace --noise-below 1e-5 --probability 0.9",
+            "flower-ldp plan laplace --epsilon 4 --classes 10 --rounds 5 --clients 1000",
+        ),
     ),
     "labels": (
         RandomizedLabels,
-        "flower-ldp plan labels --epsilon 1 --classes 10 --labels 60000",
+        ("flower-ldp plan labels --epsilon 1 --classes 10 --labels 60000",),
     ),
-    "gaussian": (GaussianRun, "flower-ldp plan gaussian --epsilon 1 --delta 1e-6 --rounds 50"),
+    "gaussian": (GaussianRun, ("flower-ldp plan gaussian --epsilon 1 --delta 1e-6 --rounds 50",)),
     "dpsgd": (
         PrivateTraining,
-        "flower-ldp plan dpsgd --epsilon 1 --delta 1e-5 --rounds 20 --steps 5 --rate 0.05 "
-        "--examples 1200",
+        (
+            "flower-ldp plan dpsgd --epsilon 1 --delta 1e-5 --rounds 20 --steps 5 --rate 0.05 "
+            "--examples 1200",
+        ),
     ),
 }
 
@@ -60,8 +70,8 @@ app = group(
     "and --total-epsilon alone it says how to train: see 'flower-ldp plan advice --help'. "
     "Otherwise, without a mechanism's name, the mechanism is signds: see 'flower-ldp plan signds "
     "--help'.",
-    *(example for _, *examples in _COMMANDS.values() for example in examples),
+    *(example for _, examples in _COMMANDS.values() for example in examples),
     cls=_ByOptions,
 )
-for name, (options, *examples) in _COMMANDS.items():
+for name, (options, examples) in _COMMANDS.items():
     command(app, name, *examples)(options)

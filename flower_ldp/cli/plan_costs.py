@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Annotated
 
 from flower_ldp.accounting.composition import totals
-from flower_ldp.cli.output import Fact, Report, note, number, real, whole
+from flower_ldp.cli.output import Fact, Report, note, number, real, shown, whole
+from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 
+WEIGHTS = "Number of weights that are trained, d; in a subspace, its dimensions."
 Rounds = Annotated[int, whole("Rounds, each of which asks the client.", "[1, 1000000]")]
 Clients = Annotated[int | None, whole("Clients of a round.", "[1, 4294967295]")]
 Delta = Annotated[float, real("Of the bound by privacy loss distributions.", "(0, 1)")]
@@ -67,9 +69,23 @@ def mean_of(deviation: float, reports: int | None, what: str) -> list[Fact]:
     ]
 
 
-def tell_cost(
-    events: Sequence[PrivacyEvent], rounds: int, delta: float, report: Report, *before: Fact
-) -> None:
+def laplace_noise(plan: LaplacePlan, probability: float, of: str = "") -> list[Fact]:
+    """Return the noise on a row of probabilities, in all its names; ``of`` begins the keys."""
+    below = plan.noise_below(probability)
+    drowned = "; no probability is larger than 1" if below >= 1.0 else ""
+    true = f"{shown(plan.epsilon)} per client, pure, for any change of the row"
+    half = f"{shown(plan.published_epsilon)} (scale = 1 / epsilon, which names half)"
+    bound = f"   {100 * probability:.6g} % of it below"
+    return [
+        Fact(f"{of}noise.scale", plan.scale, "noise on each probability", number(plan.scale)),
+        Fact(f"{of}noise.below", below, bound, f"{number(below)}{drowned}"),
+        Fact(f"{of}noise.probability", probability),
+        Fact(f"{of}row.epsilon", plan.epsilon, "epsilon a row", true),
+        Fact(f"{of}row.published_epsilon", plan.published_epsilon, "   as texts publish it", half),
+    ]
+
+
+def tell_cost(events: Sequence[PrivacyEvent], rounds: int, delta: float, report: Report) -> None:
     """Say what rounds cost, and what that is worth.
 
     Parameters
@@ -82,8 +98,6 @@ def tell_cost(
         Of the bound by loss distributions; where it cannot be computed, that is a warning.
     report : Report
         Gets the keys ``epsilon`` and ``meaning``.
-    *before : Fact
-        Told above these.
     """
     planned = [replace(event, count=event.count * rounds) for event in events]
     one, pure = compose(events)[Unit.CLIENT], compose(planned)[Unit.CLIENT]
@@ -102,7 +116,6 @@ def tell_cost(
         chosen = f"{number(smaller.epsilon)}, {_at(smaller)}"
     parts = " + ".join(named(event) for event in events)
     report.tell(
-        *before,
         Fact("epsilon.unit", "client"),
         Fact("epsilon.relation", Unit.CLIENT.relation),
         Fact(

@@ -14,8 +14,16 @@ import typer
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
 from flower_ldp.advice import Advice, advise
 from flower_ldp.advice.efficiency import Kind
-from flower_ldp.cli.output import Fact, Report, note, number, real, shown, usage, whole, wrong
-from flower_ldp.cli.plan_costs import Clients, Delta, Rounds, bytes_up, mean_of, tell_cost
+from flower_ldp.cli.output import Fact, Report, note, number, real, usage, whole, wrong
+from flower_ldp.cli.plan_costs import (
+    Clients,
+    Delta,
+    Rounds,
+    bytes_up,
+    laplace_noise,
+    mean_of,
+    tell_cost,
+)
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.kary_response import KaryResponse
@@ -30,9 +38,6 @@ from flower_ldp.mechanisms.subset_selection import (
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning, rounded_up
 from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
-
-#: What one entry of a row can be at most: larger noise drowns it.
-_LARGEST_ENTRY = 1.0
 
 
 class Mechanism(str, Enum):
@@ -59,12 +64,10 @@ class AdviceAsked:
         float, typer.Option(help="What a client may spend in the whole run, pure.")
     ]
     answers_per_client: Annotated[
-        int | None,
-        typer.Option(help="How often a client is asked; without it what is worth most."),
+        int | None, typer.Option(help="How often a client is asked; without it what is worth most.")
     ] = None
     rounds: Annotated[
-        int | None,
-        typer.Option(help="Rounds; without it 40, or as many as have 5 reports each."),
+        int | None, typer.Option(help="Rounds; without it 40, or as many as have 5 reports each.")
     ] = None
     mechanism: Annotated[
         Mechanism | None, typer.Option(help="Without it the one whose answers are worth more.")
@@ -98,7 +101,9 @@ class AdviceAsked:
             Fact("selection", _sizes(advice)),
             Fact("outlook", outlook.facts()),
             *(note(*row) for row in advice.rows()),
-            *bytes_up(advice.bytes_up, advice.answers_per_client, self.params),
+            Fact("bytes_up.per_round", advice.bytes_up),
+            Fact("bytes_up.total", advice.bytes_up * advice.answers_per_client),
+            Fact("bytes_up.dense_float32_per_round", 4 * self.params),
         )
         total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)
         report.tell(Fact("meaning.total", meaning(total), "in all"))
@@ -142,8 +147,6 @@ class LaplaceNoise:
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
         plan, mechanism = self._chosen(report)
-        below = plan.noise_below(self.probability)
-        drowned = "; no probability is larger than 1" if below >= _LARGEST_ENTRY else ""
         reports = None if self.clients is None else self.clients * self.rows
         sizes = []
         if self.classes is not None:
@@ -151,32 +154,11 @@ class LaplaceNoise:
         report.tell(
             Fact("mechanism", "laplace"),
             Fact("parameters", asdict(self)),
-            Fact(
-                "noise.scale",
-                plan.scale,
-                "noise on each probability",
-                f"scale {number(plan.scale)}",
-            ),
-            Fact(
-                "noise.below",
-                below,
-                f"   {100 * self.probability:.6g} % of it below",
-                f"{number(below)}{drowned}",
-            ),
-            Fact("noise.probability", self.probability),
+            *laplace_noise(plan, self.probability),
             *mean_of(math.sqrt(2.0) * plan.scale, reports, "rows of a round"),
             *sizes,
         )
-        half = f"{shown(plan.published_epsilon)} (scale = 1 / epsilon, which names half)"
-        true = f"{shown(plan.epsilon)} per client, pure, for any change of the row"
-        tell_cost(
-            mechanism.events(),
-            self.rounds,
-            self.delta,
-            report,
-            Fact("row.epsilon", plan.epsilon, "epsilon a row", true),
-            Fact("row.published_epsilon", plan.published_epsilon, "   as texts publish it", half),
-        )
+        tell_cost(mechanism.events(), self.rounds, self.delta, report)
 
     def _chosen(self, report: Report) -> tuple[LaplacePlan, Laplace]:
         """Return the setting that was named in one of three ways, and its mechanism."""

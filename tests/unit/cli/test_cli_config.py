@@ -25,7 +25,7 @@ def test_evaluation() -> None:
     assert "no protection in training" in found["warnings"][0]
     words = flower_ldp("config", "check", CONFIGS / "laplace_eval.yaml").out
     assert "8 per client, pure" in words
-    assert "4, which names half" in words
+    assert "4 (scale = 1 / epsilon, which names half)" in words
     assert "epsilon 1, clipped to [0.0, 2.3]" in words
 
 
@@ -37,7 +37,7 @@ def test_the_published_evaluation_is_warned_of(tmp_path: Path) -> None:
     (warning,) = done.err.splitlines()
     assert "true epsilon of 460,520 per row and client, and protects nothing" in warning
     assert "epsilon a round  100 per client" in done.out
-    assert "epsilon a row            460,520 per client" in done.out
+    assert "epsilon a row              460,520 per client" in done.out
 
 
 def test_dp_encrypt() -> None:
