@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp.cli.config_encrypt import encrypt
-from flower_ldp.cli.output import Fact, Report, command, group, note, number, shown
+from flower_ldp.cli.output import Fact, Report, command, group, note, shown
 from flower_ldp.cli.plan_costs import caveat_of
 from flower_ldp.config import SECTIONS, load_dpsgd_config, load_label_config, load_split_config
 from flower_ldp.errors import ConfigError
@@ -44,7 +44,7 @@ def dpsgd(file: Path, report: Report) -> None:
         note("gradients", clip),
         note("noise", "as much as epsilon needs: known when the number of examples is"),
         Fact("epsilon.unit", "example"),
-        Fact("epsilon.training", spent.epsilon, "epsilon in all", cost),
+        Fact("epsilon.training", spent.epsilon, "epsilon in all", text=cost),
         Fact("epsilon.delta", spent.delta),
         Fact("meaning.training", meaning(spent), "one training"),
         *caveat_of(spent),
@@ -67,7 +67,7 @@ def label_dp(file: Path, report: Report) -> None:
     if first.needs_prior:
         priors = "public, from the app"
     with_prior = any(mechanism.needs_prior for mechanism in stages.mechanisms)
-    more = " without a prior, more often with a good one" if with_prior else ""
+    more = " without a prior, more with a good one" if with_prior else ""
     report.line(f"{file}: label privacy, {chosen.response}")
     report.tell(
         Fact("mechanism", chosen.response),
@@ -76,8 +76,8 @@ def label_dp(file: Path, report: Report) -> None:
         Fact(
             "response.keep_probability",
             keep,
-            "a label stays true" if single else "a set holds the label",
-            f"with probability {number(keep)}{more}",
+            "chance that a label stays true" if single else "chance that a set holds the label",
+            more,
         ),
         *([Fact("response.flip_rate", 1.0 - keep)] if single else []),
         note("priors", priors),
@@ -87,7 +87,7 @@ def label_dp(file: Path, report: Report) -> None:
             "epsilon.once",
             spent.epsilon,
             "epsilon",
-            f"{spent.epsilon:.15g} per label, pure, once: training adds nothing",
+            text=f"{spent.epsilon:.15g} per label, pure, once: training adds nothing",
         ),
         Fact("meaning.label", meaning(spent), "one label"),
         note("not protected", "features"),
@@ -115,13 +115,13 @@ def embedding_dp(file: Path, report: Report) -> None:
             "epsilon.release",
             release.epsilon,
             "epsilon a release",
-            f"{once} per record and party, pure",
+            text=f"{once} per record and party, pure",
         ),
         Fact(
             "epsilon.training",
             in_all.epsilon,
             "epsilon of a training",
-            f"{trained} per record and party where the bottom is trained through the top, in "
+            text=f"{trained} per record and party where the bottom is trained through the top, in "
             f"{chosen.epochs:,} epochs; {once} where it is frozen",
         ),
         note("labels", f"{chosen.classes:,} different ones, {labels}"),

@@ -60,7 +60,7 @@ def _training(chosen: EncryptConfig, section: UpdateSection, report: Report) -> 
         *row_of(TRAINING, section)(section),
         *_part(section),
         Fact("epsilon.unit", "client"),
-        Fact("epsilon.round", spent.epsilon, "epsilon a round", _cost(spent, events)),
+        Fact("epsilon.round", spent.epsilon, "epsilon a round", text=_cost(spent, events)),
         *delta,
         Fact("meaning.round", meaning(spent), "one round"),
         *caveat_of(spent),
@@ -101,7 +101,7 @@ def _signds(signds: SignDSConfig) -> list[Fact]:
             "step",
             "learned" if learned else "fixed",
             "step",
-            f"{size} ({signds.sign_scaling} scaling){below}",
+            text=f"{size} ({signds.sign_scaling} scaling){below}",
         ),
         note("fixed rate", f"{signds.sign_global_lr:.15g}"),
         Fact("server_optimizer", optimizer and optimizer.describe(), "server optimizer"),
@@ -111,8 +111,10 @@ def _signds(signds: SignDSConfig) -> list[Fact]:
 def _gaussian(chosen: DPEncryptConfig) -> list[Fact]:
     deviation = chosen.mechanism().deviation
     clipped = f"clipped to length {chosen.dp_norm_clip:.15g}, one byte for each weight"
-    told = f"deviation {number(deviation)} for each weight"
-    return [note("update", clipped), Fact("noise.deviation", deviation, "noise", told)]
+    return [
+        note("update", clipped),
+        Fact("noise.deviation", deviation, "deviation of the noise", " for each weight"),
+    ]
 
 
 def _codeword(codeword: CodewordConfig) -> list[Fact]:
@@ -131,7 +133,7 @@ def _codeword(codeword: CodewordConfig) -> list[Fact]:
                 f"reports.{size}",
                 {"bits": plan.bits, "favoured": plan.favoured, "efficiency": plan.efficiency},
                 f"   of {size:,} weights",
-                f"{plan.bits} bits, efficiency {number(plan.efficiency)}",
+                text=f"{plan.bits} bits, efficiency {number(plan.efficiency)}",
             )
             for size, plan in plans.items()
         ),
@@ -158,7 +160,7 @@ def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report
     spent = compose(events)[Unit.CLIENT]
     once = f"{spent.epsilon:.15g} per client, pure ({' + '.join(map(named, events))})"
     report.tell(
-        Fact("evaluation.parameters", laplace.model_dump(), "evaluation", "LAPLACE"),
+        Fact("evaluation.parameters", laplace.model_dump(), "evaluation", text="LAPLACE"),
         Fact("evaluation.eval_type", asked.eval_type, "score"),
         Fact("evaluation.cluster_client_num", asked.cluster_client_num, "   of clients, at most"),
         *laplace_noise(LaplacePlan(laplace.epsilon), _OFTEN, "evaluation."),
@@ -175,7 +177,7 @@ def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report
             "evaluation.epsilon.round",
             spent.epsilon,
             "epsilon an evaluation",
-            f"{once}; evaluations add up",
+            text=f"{once}; evaluations add up",
         ),
         Fact("evaluation.meaning.round", meaning(spent), "one evaluation"),
     )

@@ -94,12 +94,7 @@ def check(
         Fact("lines", table.without[:_SHOWN]),
         Fact("patients", len(counts), "patients"),
         Fact("rows_of_a_patient.least", min(counts, default=0), "rows of a patient, least"),
-        Fact(
-            "rows_of_a_patient.most",
-            max(counts, default=0),
-            "   most",
-            f"{max(counts, default=0):,}{mean}",
-        ),
+        Fact("rows_of_a_patient.most", max(counts, default=0), "   most", mean),
         Fact("rows_of_a_patient.above_max_rows", above, f"   patients above {max_rows}"),
     )
     if not total:

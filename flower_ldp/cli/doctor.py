@@ -59,7 +59,7 @@ def doctor(
     report.tell(
         Fact("version", __version__, "flower-ldp"),
         Fact("package", str(_PACKAGE), "   in"),
-        Fact("python", python, "Python", f"{python}, {sys.executable}"),
+        Fact("python", python, "Python", f", {sys.executable}"),
         Fact("system", system, "system"),
         Fact("sqlite", sqlite3.sqlite_version, "SQLite"),
     )

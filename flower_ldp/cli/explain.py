@@ -19,7 +19,6 @@ from flower_ldp.cli.output import (
     note,
     number,
     real,
-    shown,
     whole,
     wrong,
 )
@@ -108,19 +107,18 @@ def _noise(
         name: meaning(PrivacySpent(Unit.CLIENT, value, delta)) if math.isfinite(value) else None
         for name, value in (("round", one), ("total", total))
     }
-    distance = f"{number(noise.distance)}: clipped updates may point in opposite directions"
     of = f"mu = {_bound(noise.shift)}" + (" = distance / deviation" if noise.deviation else "")
     facts = [
         Fact("epsilon.unit", Unit.CLIENT.value),
         Fact("epsilon.relation", Unit.CLIENT.relation),
-        Fact("epsilon.stated", epsilon, "stated", f"epsilon {epsilon:g}, delta {delta:g}"),
+        Fact("epsilon.stated", epsilon, "stated", text=f"epsilon {epsilon:g}, delta {delta:g}"),
+        Fact("noise.deviation", noise.deviation, "deviation of the noise", f", {made}"),
         Fact(
-            "noise.deviation",
-            noise.deviation,
-            "noise of each entry",
-            f"deviation {number(noise.deviation)}, {made}",
+            "noise.distance",
+            noise.distance,
+            "distance",
+            ": clipped updates may point in opposite directions",
         ),
-        Fact("noise.distance", noise.distance, "distance", distance),
         note("shift", of),
         Fact("noise.shift", noise.shift if noise.deviation else None),
         _CURVE,
@@ -135,13 +133,13 @@ def _noise(
             "epsilon.delta_at_stated",
             true_delta,
             f"delta of epsilon {epsilon:g}",
-            f"{at_least(true_delta or 0.0, 7)}, of one message",
+            text=f"{at_least(true_delta or 0.0, 7)}, of one message",
         ),
         Fact(
             "noise.needed_deviation",
             needed,
             "needed",
-            f"deviation {at_least(needed or 0.0, 7)} would keep what is stated",
+            text=f"deviation {at_least(needed or 0.0, 7)} would keep what is stated",
         ),
         Fact("meaning", worth),
     ]
@@ -227,7 +225,7 @@ class Central:
             self.noise_multiplier / weight, self.rounds, delta, sampled, self.clients or sampled
         )
         every = f"at delta {delta:g} after {self.rounds:,} rounds"
-        of = f"x clip / {sampled}"
+        of = f" x clip / {sampled}"
         shift = f"mu = {_bound(one.shift)} if one is replaced: twice the weight over the noise"
         report.line(
             "Flower's central wrappers: clipped, averaged, and normal noise added by the server"
@@ -235,13 +233,8 @@ class Central:
         report.tell(
             Fact("software", "central wrappers"),
             Fact("parameters", asdict(self)),
-            Fact(
-                "noise.multiplier",
-                self.noise_multiplier,
-                "noise of each entry",
-                f"{self.noise_multiplier:g} {of}",
-            ),
-            Fact("noise.weight", weight, "a client weighs", f"{weight:g} {of} at most"),
+            Fact("noise.multiplier", self.noise_multiplier, "noise of each entry", of),
+            Fact("noise.weight", weight, "a client weighs", f"{of} at most"),
             note("shift", shift),
             note("   of all rounds", f"times the root of {self.rounds:,}"),
             _CURVE,
@@ -253,19 +246,19 @@ class Central:
                 "epsilon.total_replace_one",
                 total,
                 "epsilon",
-                f"{_bound(total)} {every}, one replaced or left out",
+                text=f"{_bound(total)} {every}, one replaced or left out",
             ),
             Fact(
                 "epsilon.total_zero_one",
                 total_zeros,
                 "   zeros for one",
-                f"{_bound(total_zeros)} {every}: the mean divides as before",
+                text=f"{_bound(total_zeros)} {every}: the mean divides as before",
             ),
             Fact(
                 "epsilon.total_flower",
                 theirs,
                 "   by Flower's accountant",
-                f"{number(theirs or 0.0)} (Renyi; as zeros for one)",
+                " (Renyi; as zeros for one)",
             ),
         )
         if theirs is None:
@@ -352,14 +345,9 @@ def _signds(signds: SignDSConfig, rounds: int, report: Report) -> None:
             "epsilon.round",
             epsilon,
             "epsilon a round",
-            f"{epsilon:g} per client, pure, of the selection: as stated",
+            " per client, pure, of the selection: as stated",
         ),
-        Fact(
-            "epsilon.total",
-            total.epsilon,
-            "   in all",
-            f"{total.epsilon:g} after {rounds:,} rounds, a sum",
-        ),
+        Fact("epsilon.total", total.epsilon, "   in all", f" after {rounds:,} rounds, a sum"),
         Fact("meaning.total", meaning(total), "in all"),
     )
 
@@ -369,25 +357,20 @@ def _evaluation(laplace: LaplaceEvalConfig, rounds: int, report: Report) -> None
     total = PrivacySpent(Unit.CLIENT, true * rows * rounds)
     report.tell(
         note("evaluation", "LAPLACE"),
-        Fact(
-            "evaluation.stated",
-            stated,
-            "stated",
-            f"epsilon {shown(stated)} = 1 / the noise's scale",
-        ),
+        Fact("evaluation.stated", stated, "stated epsilon", " = 1 / the noise's scale"),
         note("distance", "2: two rows of probabilities may be so far apart, in sums of changes"),
         Fact(
             "evaluation.row",
             true,
             "true epsilon",
-            f"{shown(true)} per row and client, pure: twice what is stated",
+            " per row and client, pure: twice what is stated",
         ),
         Fact("evaluation.round", true * rows),
         Fact(
             "evaluation.total",
             total.epsilon,
             "   in all",
-            f"{shown(total.epsilon)} for {rows:,} rows in {rounds:,} evaluations",
+            f" for {rows:,} rows in {rounds:,} evaluations",
         ),
         Fact("evaluation.meaning", meaning(total), "in all"),
     )

@@ -120,7 +120,7 @@ def verify(
     report.tell(
         Fact("entries", found.entries, "entries"),
         Fact("sealed", found.sealed, "   with a report"),
-        Fact("totals", found.totals, "running sums", f"{found.totals:,}, as the entries make them"),
+        Fact("totals", found.totals, "running sums", ", as the entries make them"),
         Fact("mark", mark_facts(found.mark)),
         note("ledger", found.mark.ledger),
         note("end of the chain", found.mark.chain),

@@ -168,6 +168,8 @@ class Fact:
         In JSON. None, under a key, is no fact to people.
     label : str
         What people read before it; without one it is for programs alone.
+    more : str
+        What people read after the value.
     text : str
         What people read in place of the value.
     """
@@ -175,12 +177,17 @@ class Fact:
     key: str
     value: Any
     label: str = ""
+    more: str = ""
     text: str = ""
+
+    def __str__(self) -> str:
+        value = number(self.value) if isinstance(self.value, float) else shown(self.value)
+        return (self.text or value) + self.more
 
 
 def note(label: str, text: str) -> Fact:
     """Return what people alone are told."""
-    return Fact("", None, label, text)
+    return Fact("", None, label, text=text)
 
 
 class Report:
@@ -231,7 +238,7 @@ class Report:
             self._begin()
             width = max(len(fact.label) for fact in told)
             for fact in told:
-                self.line(f"{fact.label:<{width}}  {fact.text or shown(fact.value)}")
+                self.line(f"{fact.label:<{width}}  {fact}")
 
     def table(
         self,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from flower_ldp.accounting.composition import totals
-from flower_ldp.cli.output import Fact, Report, note, number, real, shown, whole
+from flower_ldp.cli.output import Fact, Report, note, number, real, whole
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 
@@ -22,7 +22,7 @@ FINER_UNITS = Fact(
     "epsilon.units",
     [unit.value for unit in Unit.CLIENT.within],
     "   per example and label",
-    "as much in all, nothing of it directly",
+    text="as much in all, nothing of it directly",
 )
 
 
@@ -62,9 +62,9 @@ def caveat_of(total: PrivacySpent) -> list[Fact]:
 def mean_of(deviation: float, reports: int | None, what: str) -> list[Fact]:
     """Return the noise of a mean over a round's reports, if there are so many."""
     mean = None if reports is None else deviation / math.sqrt(reports)
-    told = "" if mean is None else f"{number(mean)} over {reports:,} {what}"
+    over = "" if reports is None else f" over {reports:,} {what}"
     return [
-        Fact("noise.mean_deviation", mean, "   deviation of a mean", told),
+        Fact("noise.mean_deviation", mean, "   deviation of a mean", over),
         Fact("noise.reports", reports),
     ]
 
@@ -73,15 +73,23 @@ def laplace_noise(plan: LaplacePlan, probability: float, of: str = "") -> list[F
     """Return the noise on a row of probabilities, in all its names; ``of`` begins the keys."""
     below = plan.noise_below(probability)
     drowned = "; no probability is larger than 1" if below >= 1.0 else ""
-    true = f"{shown(plan.epsilon)} per client, pure, for any change of the row"
-    half = f"{shown(plan.published_epsilon)} (scale = 1 / epsilon, which names half)"
     bound = f"   {100 * probability:.6g} % of it below"
     return [
-        Fact(f"{of}noise.scale", plan.scale, "noise on each probability", number(plan.scale)),
-        Fact(f"{of}noise.below", below, bound, f"{number(below)}{drowned}"),
+        Fact(f"{of}noise.scale", plan.scale, "noise on each probability"),
+        Fact(f"{of}noise.below", below, bound, drowned),
         Fact(f"{of}noise.probability", probability),
-        Fact(f"{of}row.epsilon", plan.epsilon, "epsilon a row", true),
-        Fact(f"{of}row.published_epsilon", plan.published_epsilon, "   as texts publish it", half),
+        Fact(
+            f"{of}row.epsilon",
+            plan.epsilon,
+            "epsilon a row",
+            " per client, pure, for any change of the row",
+        ),
+        Fact(
+            f"{of}row.published_epsilon",
+            plan.published_epsilon,
+            "   as texts publish it",
+            " (scale = 1 / epsilon, which names half)",
+        ),
     ]
 
 
@@ -122,17 +130,19 @@ def tell_cost(events: Sequence[PrivacyEvent], rounds: int, delta: float, report:
             "epsilon.total_pure",
             pure.epsilon,
             "epsilon in all, pure",
-            f"{pure.epsilon:.15g} per client after {rounds:,} rounds",
+            text=f"{pure.epsilon:.15g} per client after {rounds:,} rounds",
         ),
         FINER_UNITS,
-        Fact("epsilon.total_pld", second and second.epsilon, "   by loss distributions", by_loss),
-        Fact("epsilon.total_smaller", smaller.epsilon, "   the smaller valid bound", chosen),
+        Fact(
+            "epsilon.total_pld", second and second.epsilon, "   by loss distributions", text=by_loss
+        ),
+        Fact("epsilon.total_smaller", smaller.epsilon, "   the smaller valid bound", text=chosen),
         Fact("epsilon.total_smaller_delta", smaller.delta),
         Fact(
             "epsilon.round",
             one.epsilon,
             "epsilon a round",
-            f"{one.epsilon:.15g} per client, pure ({parts})",
+            text=f"{one.epsilon:.15g} per client, pure ({parts})",
         ),
     )
     tell_worth(pure, one, report)

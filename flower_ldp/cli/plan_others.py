@@ -14,7 +14,7 @@ import typer
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
 from flower_ldp.advice import Advice, advise
 from flower_ldp.advice.efficiency import Kind
-from flower_ldp.cli.output import Fact, Report, note, number, real, usage, whole, wrong
+from flower_ldp.cli.output import Fact, Report, note, real, usage, whole, wrong
 from flower_ldp.cli.plan_costs import (
     Clients,
     Delta,
@@ -206,24 +206,20 @@ class RandomizedLabels:
         other = keep * math.exp(-mechanism.epsilon)
         # Not 1 - keep, which cancels where epsilon is large.
         flip = (mechanism.categories - 1) * other
-        of_each = f"with {number(flip)}, to each other one as often"
         once = f"{spent.epsilon:.15g} per label, pure, once: rounds of training add nothing"
         report.tell(
             Fact("mechanism", "kary_response"),
             Fact("parameters", asdict(self)),
+            Fact("response.keep_probability", keep, "chance that a label stays true"),
             Fact(
-                "response.keep_probability",
-                keep,
-                "a label stays true",
-                f"with probability {number(keep)}",
+                "response.flip_rate", flip, "   that it is flipped", ", to each other one as often"
             ),
-            Fact("response.flip_rate", flip, "   and is flipped", of_each),
             Fact("response.each_other", other),
             *self._all(flip, spent.epsilon),
             *_sets(mechanism),
             Fact("epsilon.unit", "label"),
             Fact("epsilon.relation", Unit.LABEL.relation),
-            Fact("epsilon.once", spent.epsilon, "epsilon", once),
+            Fact("epsilon.once", spent.epsilon, "epsilon", text=once),
             note("   per example and client", "no promise"),
         )
         report.tell(
@@ -251,18 +247,18 @@ class RandomizedLabels:
         flipped, whole_cost = flip * self.labels, epsilon * self.labels
         return [
             Fact("labels.number", self.labels, "labels"),
-            Fact("labels.flipped", flipped, "   expected to be flipped", number(flipped)),
+            Fact("labels.flipped", flipped, "   expected to be flipped"),
             Fact(
                 "labels.epsilon_each",
                 epsilon,
-                "   what they cost",
-                f"epsilon {epsilon:.15g} each: every label has noise of its own",
+                "   epsilon of each",
+                " each: every label has noise of its own",
             ),
             Fact(
                 "labels.epsilon_if_all_change",
                 whole_cost,
-                "   if all may change",
-                f"epsilon {number(whole_cost)} for all of them together",
+                "   epsilon if all may change",
+                " for all of them together",
             ),
         ]
 
@@ -280,7 +276,7 @@ def _sets(mechanism: KaryResponse) -> list[Fact]:
     if sets.size == 1:
         told = "tells no more: at this epsilon sets of one label are best"
     return [
-        Fact("subset_selection.size", sets.size, "subset selection", told),
+        Fact("subset_selection.size", sets.size, "subset selection", text=told),
         Fact("subset_selection.keep_probability", sets.keep_probability),
         Fact("subset_selection.information", sets.mutual_information),
         Fact("subset_selection.information_kary", alone),
@@ -322,19 +318,11 @@ class PrivateTraining:
                 "noise_multiplier",
                 plan.noise,
                 "noise multiplier",
-                f"{_yaml(plan.noise)}, the noise over the clipping length",
+                ", the noise over the clipping length",
             ),
+            Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
             Fact(
-                "step.examples",
-                size,
-                "examples in a step",
-                f"{number(size)} on average, of {self.examples:,}",
-            ),
-            Fact(
-                "step.deviation",
-                deviation,
-                "noise of each entry",
-                f"deviation {number(deviation)} of a step's mean gradient",
+                "step.deviation", deviation, "deviation of the noise", " of a step's mean gradient"
             ),
             Fact("epsilon.unit", "example"),
             Fact("epsilon.relation", Unit.EXAMPLE.relation),
@@ -342,13 +330,13 @@ class PrivateTraining:
                 "epsilon.plan",
                 plan.epsilon,
                 "epsilon of the plan",
-                f"{plan.epsilon:g}, delta {plan.delta:g}, per example, for all "
+                text=f"{plan.epsilon:g}, delta {plan.delta:g}, per example, for all "
                 f"{plan.rounds * plan.steps:,} steps together",
             ),
             Fact("epsilon.delta", plan.delta),
             Fact("meaning.plan", words, "all rounds"),
         )
-        report.tell(Fact("policy", section, "in the policy", f"plan: {section}"))
+        report.tell(Fact("policy", section, "in the policy", text=f"plan: {section}"))
 
     def _plan(self) -> TrainingPlan:
         """Return the plan, with noise rounded up to four digits, which is checked once more."""

@@ -123,13 +123,13 @@ class SignDSRun:
                 "affordable.epsilon_round",
                 numbers.as_float(units),
                 f"a total of {total:g}",
-                f"epsilon {whole_round} a round, rounded down so that all {self.rounds:,} fit",
+                text=f"epsilon {whole_round} a round, rounded down so that all {self.rounds:,} fit",
             ),
             Fact(
                 "affordable.epsilon_selection",
                 found,
                 "   of the selection" if taken else "",
-                left.epsilon_text,
+                text=left.epsilon_text,
             ),
         ]
         if left.epsilon == 0:
@@ -150,14 +150,15 @@ class SignDSRun:
         size += health_length(self.health_epsilon)
         expected = plan.expected_inside
         share = f"{expected:.6f} ({expected / plan.dim_out:.0%})"
-        of = f"{plan.dim_out:,} of {plan.dimension:,}"
         return [
-            Fact("selection.h", plan.dim_out, "h, weights in a report", of),
+            Fact("selection.h", plan.dim_out, "h, weights in a report", f" of {plan.dimension:,}"),
             Fact("selection.top_size", plan.top_size, "K, weights in the top set"),
             Fact("selection.v_th", plan.threshold, "v_th, favoured from"),
-            Fact("selection.expected_inside", expected, "E[v], expected of the top set", share),
+            Fact(
+                "selection.expected_inside", expected, "E[v], expected of the top set", text=share
+            ),
             Fact("selection.contrast", plan.contrast),
-            Fact("selection.worth", plan.worth, "worth of a report", f"{plan.worth:.3g}"),
+            Fact("selection.worth", plan.worth, "worth of a report"),
             *bytes_up(size, self.rounds, plan.dimension),
         ]
 
@@ -179,13 +180,10 @@ class SignDSRun:
                 "signal_to_noise.round",
                 one,
                 "signal to noise of a round",
-                f"{one:.3g} from {reports:,} reports{needed}",
+                f" from {reports:,} reports{needed}",
             ),
             Fact(
-                "signal_to_noise.all_rounds",
-                all_rounds,
-                f"   of {self.rounds:,} rounds that agree",
-                f"{all_rounds:.3g}",
+                "signal_to_noise.all_rounds", all_rounds, f"   of {self.rounds:,} rounds that agree"
             ),
             Fact("signal_to_noise.reports_for_one", enough),
             Fact("outlook", outlook.facts()),
@@ -215,7 +213,7 @@ class SignDSRun:
     def _fit(self, total: float, events: tuple[PrivacyEvent, ...], report: Report) -> None:
         most = numbers.rounds_that_fit(total, tuple(event.epsilon for event in events))
         report.tell(
-            Fact("fit.rounds", most, f"a total of {total:g}", f"holds {most:,} rounds"),
+            Fact("fit.rounds", most, f"a total of {total:g}", text=f"holds {most:,} rounds"),
             Fact("fit.fits", most >= self.rounds),
         )
         if most < self.rounds:

@@ -71,26 +71,16 @@ class CodewordRun:
         report.tell(
             Fact("mechanism", "codeword"),
             Fact("parameters", asdict(self)),
-            Fact("code.n", plan.order, "n, rows of a code", f"{plan.order:,} in {codes}"),
+            Fact("code.n", plan.order, "n, rows of a code", f" in {codes}"),
             Fact("code.codewords", plan.codewords),
             Fact("code.rotations", plan.rotations),
-            Fact(
-                "code.blocks",
-                plan.blocks,
-                "   in blocks",
-                f"{plan.blocks:,} of {plan.block_size:,} weights",
-            ),
+            Fact("code.blocks", plan.blocks, "   in blocks", f" of {plan.block_size:,} weights"),
             Fact("code.favoured", plan.favoured, "K, codewords favoured"),
             Fact("code.bits", plan.bits, "bits of a report"),
             *bytes_up(codeword_length(plan), self.rounds, plan.dimension),
-            Fact(
-                "code.efficiency",
-                plan.efficiency,
-                "efficiency of a report",
-                number(plan.efficiency),
-            ),
+            Fact("code.efficiency", plan.efficiency, "efficiency of a report"),
             Fact("code.reports", self.clients),
-            Fact("code.cosine", cosine, "cosine of a round's step", of_round),
+            Fact("code.cosine", cosine, "cosine of a round's step", text=of_round),
             *(self._beside_signds(plan.efficiency, cosine) if self.params >= _LEAST_SIGNDS else ()),
         )
         tell_cost(mechanism.events(), self.rounds, self.delta, report)
@@ -111,10 +101,12 @@ class CodewordRun:
             told = f"{told}, cosine {its:.3f}"
         better = "codeword" if is_better else "signds"
         return [
-            Fact("signds.efficiency", other.efficiency, "   of SignDS, its sizes chosen", told),
+            Fact(
+                "signds.efficiency", other.efficiency, "   of SignDS, its sizes chosen", text=told
+            ),
             Fact("signds.cosine", its),
             Fact("signds.bytes_up", size),
-            Fact("better", better, "better", f"{better}, by the {by}"),
+            Fact("better", better, "better", f", by the {by}"),
         ]
 
 
@@ -160,17 +152,12 @@ class GaussianRun:
             Fact(
                 "noise.deviation",
                 deviation,
-                "noise of each entry",
-                f"deviation {number(deviation)}, for updates of length {self.clip_norm:g}",
+                "deviation of the noise",
+                f", for updates of length {self.clip_norm:g}",
             ),
             *mean_of(deviation, self.clients, "reports"),
-            Fact(
-                "noise.textbook_deviation",
-                theirs,
-                "   by the textbook",
-                f"{number(theirs)}, 2C as distance",
-            ),
-            Fact("noise.textbook_delta", true, "   its true delta", f"{number(true)}, {told}"),
+            Fact("noise.textbook_deviation", theirs, "   by the textbook", ", 2C as distance"),
+            Fact("noise.textbook_delta", true, "   its true delta", f", {told}"),
             *(() if self.params is None else bytes_up(1 + self.params, self.rounds, self.params)),
         )
         self._cost(mechanism, report)
@@ -194,17 +181,17 @@ class GaussianRun:
                 "epsilon.round",
                 one.epsilon,
                 "epsilon a round",
-                f"{one.epsilon:.15g}, delta {one.delta:g}, per client",
+                text=f"{one.epsilon:.15g}, delta {one.delta:g}, per client",
             ),
             Fact("epsilon.delta", one.delta),
-            Fact("epsilon.total_sum", pure.epsilon, "in all, sums", in_all),
+            Fact("epsilon.total_sum", pure.epsilon, "in all, sums", text=in_all),
             Fact("epsilon.total_sum_delta", pure.delta),
             FINER_UNITS,
             Fact(
                 "epsilon.total_composed",
                 together and together.epsilon,
                 "   by the normal law",
-                composed,
+                text=composed,
             ),
             Fact("epsilon.total_composed_delta", together and together.delta),
         )
