@@ -211,9 +211,7 @@ class RandomizedLabels:
             Fact("mechanism", "kary_response"),
             Fact("parameters", asdict(self)),
             Fact("response.keep_probability", keep, "chance that a label stays true"),
-            Fact(
-                "response.flip_rate", flip, "   that it is flipped", ", to each other one as often"
-            ),
+            Fact("response.flip_rate", flip, "   that it is flipped", ", to each other alike"),
             Fact("response.each_other", other),
             *self._all(flip, spent.epsilon),
             *_sets(mechanism),
@@ -321,9 +319,7 @@ class PrivateTraining:
                 ", the noise over the clipping length",
             ),
             Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
-            Fact(
-                "step.deviation", deviation, "deviation of the noise", " of a step's mean gradient"
-            ),
+            Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
             Fact("epsilon.unit", "example"),
             Fact("epsilon.relation", Unit.EXAMPLE.relation),
             Fact(
