@@ -43,9 +43,11 @@ from sklearn.datasets import load_digits
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.policy import load_policy
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.signds import SignDSProposal
+from flower_ldp.wire.proposal import UpdateProposal
+from tests.proposals import signds_proposal
 
 GOAL = 1.1
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,7 +102,9 @@ def run_config(options: argparse.Namespace, data: str) -> Config:
     }
 
 
-def train_message(number: int, arrays: ArrayRecord, proposal: SignDSProposal) -> Message:
+def train_message(
+    number: int, arrays: ArrayRecord, proposal: UpdateProposal[SignDSRound]
+) -> Message:
     """Return what the SignDS strategy sends to a client."""
     content = RecordDict(
         {
@@ -148,7 +152,7 @@ def in_process(options: argparse.Namespace, data: str) -> dict[str, Any]:
         run_config=config,
     )
     arrays = ArrayRecord(model.build("lenet5", 28, 1).state_dict())
-    proposal = SignDSProposal(SignDS(options.epsilon, 0.2), 1.0, 1e-3)
+    proposal = signds_proposal(SignDS(options.epsilon, 0.2), 1.0, 1e-3)
     seconds: dict[str, list[float]] = {name: [] for name in apps}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in apps}
     torch.set_num_threads(1)

@@ -19,7 +19,7 @@ from flower_ldp.audit_paths.labels import LabelSet
 from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.arrays import single_model
-from flower_ldp.clients.signds import OpenSignDS
+from flower_ldp.clients.update import OpenUpdate
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import RandomSource
 
@@ -30,13 +30,13 @@ class RefusesLongUpdates(SignDSRelease):
 
     longest: float
 
-    def open(self, content: RecordDict) -> OpenSignDS:
+    def open(self, content: RecordDict) -> OpenUpdate[Any]:
         opened = super().open(content)
         return _OpenUnlessLong(opened.proposal, opened.layout, opened.sent, self.longest)
 
 
 @dataclass(frozen=True)
-class _OpenUnlessLong(OpenSignDS):
+class _OpenUnlessLong(OpenUpdate[Any]):
     longest: float
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
@@ -55,13 +55,13 @@ def refuses_long_updates(longest: float) -> LdpMod:
 class LongerWithoutAnUpdate(SignDSRelease):
     """A release whose reports are one byte longer where no update could be read."""
 
-    def open(self, content: RecordDict) -> OpenSignDS:
+    def open(self, content: RecordDict) -> OpenUpdate[Any]:
         opened = super().open(content)
         return _OpenLonger(opened.proposal, opened.layout, opened.sent)
 
 
 @dataclass(frozen=True)
-class _OpenLonger(OpenSignDS):
+class _OpenLonger(OpenUpdate[Any]):
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         update = self.layout.difference(single_model(reply), self.sent)
         return super().privatize(reply, rng) + bytes(int(not np.isfinite(update).all()))

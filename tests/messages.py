@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.signds import SignDSProposal
+from tests.proposals import signds_proposal
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -61,7 +61,7 @@ def error_reply(reason: str, node: int = 7) -> Message:
 def proposal(
     arrays: Arrays, selection: SignDS, magnitude: tuple[float, float] | None = None
 ) -> RecordDict:
-    fields = SignDSProposal(selection, *(magnitude or (None, None))).to_fields()
+    fields = signds_proposal(selection, *(magnitude or (None, None))).to_fields()
     return RecordDict({"arrays": record(arrays), PROPOSAL_KEY: ConfigRecord({**fields})})
 
 

@@ -17,13 +17,13 @@ def missing() -> str:
     """Return what is missing for a sandbox; empty if nothing is."""
     if sys.platform != "linux":
         return "the sandbox is for Linux"
-    from flower_ldp.node.sandbox.bubblewrap import find_bubblewrap
-    from flower_ldp.node.sandbox.syscalls import this_machine
+    from flower_ldp.node.sandbox.jail import find_bubblewrap
+    from flower_ldp.node.sandbox.seccomp import app_filter
 
     try:
         program = find_bubblewrap()
-        this_machine()
-    except (SandboxMissing, OSError) as error:
+        app_filter()
+    except SandboxMissing as error:
         return str(error)
     # In a container that may make no namespaces it is installed and of no use.
     trial = [program, "--ro-bind", "/", "/", "--proc", "/proc", "--unshare-pid", "--unshare-net"]

@@ -19,10 +19,9 @@ from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
 from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.mechanisms.worth import Verdict
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
-from flower_ldp.wire.codeword import codeword_length
-from flower_ldp.wire.signds import report_length
 
 #: Rounds that a training gets if it has reports for them: the measured runs had 40. All reports
 #: together are worth the same in any number of rounds; more rounds let clients answer for a model
@@ -221,5 +220,5 @@ def _clients(count: int) -> str:
 
 def _bytes(plan: SelectionPlan | CodewordPlan) -> int:
     if isinstance(plan, CodewordPlan):
-        return codeword_length(plan)
+        return plan.report_bytes
     return report_length(dimension=plan.dimension, dim_out=plan.dim_out)

@@ -5,9 +5,15 @@ A bundle is read here as bytes: nothing of it is unpacked to disk, imported or r
 
 from __future__ import annotations
 
-from flower_ldp.apps.bundle import Bundle, BundleError, differences, digest_of, read_bundle
+from flower_ldp.apps.bundle import (
+    Bundle,
+    BundleError,
+    bundle_of,
+    differences,
+    digest_of,
+    read_bundle,
+)
 from flower_ldp.apps.environment import Environment, this_environment
-from flower_ldp.apps.folder import bundle_of
 
 __all__ = [
     "Bundle",

@@ -12,11 +12,13 @@ import re
 import stat
 import tomllib
 import unicodedata
+import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 from flower_ldp.errors import LdpError, quoted
@@ -91,6 +93,34 @@ def read_bundle(content: bytes) -> Bundle:
         odd = sorted(name for name in {*found, *listed} if found.get(name) != listed.get(name))
         raise BundleError(f"{quoted(odd[0])} is not as the bundle's own list says")
     return Bundle(digest_of(content), app, version, found)
+
+
+def bundle_of(path: Path) -> bytes:
+    """Return a bundle's bytes: those of a file, or what Flower makes of an app's folder.
+
+    The same folder gives the same bytes under the same release of Flower, tomli-w and zlib.
+
+    Parameters
+    ----------
+    path : Path
+        A bundle (``.fab``), or a folder with a ``pyproject.toml``.
+
+    Raises
+    ------
+    BundleError
+        If there is no such thing, or Flower takes it for no app.
+    """
+    try:
+        if not path.is_dir():
+            with path.open("rb") as file:
+                return file.read(MOST_PACKED + 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about a name of a library's that Flower uses
+            from flwr.cli.build import build_fab_from_disk
+
+            return build_fab_from_disk(path)
+    except Exception as error:  # of Flower's, which has its own for each fault
+        raise BundleError(f"{path}: {error}") from error
 
 
 def differences(one: Bundle, other: Bundle) -> dict[str, list[str]]:

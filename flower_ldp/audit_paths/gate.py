@@ -28,9 +28,10 @@ from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import MagRR, Selection, SignDS
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.strategies.replies import payload_of
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.signds import SignDSProposal, decode_report
+from flower_ldp.wire.proposal import UpdateProposal
 
 #: Examples in rows; the app trains to their mean.
 DataSet = NDArray[np.float32]
@@ -82,7 +83,8 @@ def gate(
     unknown = set(checks) - pairs.keys()
     if unknown or not checks:
         raise ValueError(f"checks must be some of {sorted(pairs)}, got {list(checks)}")
-    proposal = SignDSProposal(selection, magnitude.epsilon, _threshold(selection, slope))
+    asked = SignDSRound(selection, magnitude.epsilon, _threshold(selection, slope))
+    proposal = UpdateProposal(asked)
     served = _Round(proposal, mod or LdpMod(train=SignDSRelease(), admission=AsDeployed()))
     score = _scores(sampled.statistic)
     return Case(
@@ -100,9 +102,8 @@ def gate(
 class _Round:
     """One server and one client, and all that lies between them."""
 
-    def __init__(self, proposal: SignDSProposal, mod: Mod) -> None:
+    def __init__(self, proposal: UpdateProposal[SignDSRound], mod: Mod) -> None:
         self._proposal = proposal
-        self._plan = proposal.selection.plan(DIMENSION)
         self._owner = AuditOwner()
         self._numbers = itertools.count()
         self._data: DataSet = np.zeros((1, DIMENSION), dtype=np.float32)
@@ -122,10 +123,8 @@ class _Round:
             return "no report", (error.reason, repr(reply.content))
 
     def _decoded(self, payload: bytes) -> tuple[int, bytes, int | None]:
-        indices, sign, bit = decode_report(
-            payload, dimension=DIMENSION, dim_out=self._plan.dim_out, has_bit=True
-        )
-        return sign, indices.tobytes(), bit
+        selection, bit = self._proposal.mechanism.decode(payload, DIMENSION)
+        return selection.sign, selection.indices.tobytes(), bit
 
     def _message(self) -> Message:
         model = ArrayRecord({"weights": Array(np.zeros(DIMENSION, dtype=np.float32))})

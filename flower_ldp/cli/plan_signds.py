@@ -17,9 +17,9 @@ from flower_ldp.cli.plan_costs import WEIGHTS, Delta, Rounds, bytes_up, tell_cos
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.wire.health import health_events, health_length
-from flower_ldp.wire.signds import report_length
 
 _LARGEST_EPSILON = 100.0
 

@@ -27,9 +27,8 @@ from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.gaussian_law import classical_deviation, gaussian_delta
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.privacy import PrivacySpent, Unit, compose
-from flower_ldp.wire.codeword import codeword_length
-from flower_ldp.wire.signds import report_length
 
 _LEAST_DELTA = 1e-12
 #: Below this many weights a plan of SignDS would be none to compare with.
@@ -77,7 +76,7 @@ class CodewordRun:
             Fact("code.blocks", plan.blocks, "   in blocks", f" of {plan.block_size:,} weights"),
             Fact("code.favoured", plan.favoured, "K, codewords favoured"),
             Fact("code.bits", plan.bits, "bits of a report"),
-            *bytes_up(codeword_length(plan), self.rounds, plan.dimension),
+            *bytes_up(plan.report_bytes, self.rounds, plan.dimension),
             Fact("code.efficiency", plan.efficiency, "efficiency of a report"),
             Fact("code.reports", self.clients),
             Fact("code.cosine", cosine, "cosine of a round's step", text=of_round),

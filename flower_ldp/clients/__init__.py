@@ -8,13 +8,11 @@ from types import MappingProxyType
 from flwr.app import MessageType
 
 from flower_ldp.clients.admission import Admission, Permit, ReleaseRequest
-from flower_ldp.clients.codeword import CodewordRelease
 from flower_ldp.clients.dpsgd.accuracy import AccuracyRelease
 from flower_ldp.clients.dpsgd.release import DPSGDRelease
 from flower_ldp.clients.dpsgd.scaling import private_means, private_quantiles
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.extension import ExtensionRelease
-from flower_ldp.clients.gaussian import GaussianRelease
 from flower_ldp.clients.labels import PrivateLabels, private_labels
 from flower_ldp.clients.labels.data import PrivateDataset, private_dataset
 from flower_ldp.clients.ldp_mod import LdpMod
@@ -22,9 +20,14 @@ from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
-from flower_ldp.clients.signds import SignDSRelease
 from flower_ldp.clients.split.app import split_client_app
 from flower_ldp.clients.split.embedding import EmbeddingRelease, Party
+from flower_ldp.clients.update import (
+    CodewordRelease,
+    GaussianRelease,
+    SignDSRelease,
+    UpdateRelease,
+)
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
 
@@ -53,6 +56,7 @@ __all__ = [
     "Release",
     "ReleaseRequest",
     "SignDSRelease",
+    "UpdateRelease",
     "legacy_client_mod",
     "private_dataset",
     "private_labels",
@@ -61,20 +65,9 @@ __all__ = [
     "split_client_app",
 ]
 
-#: How replies about updates and rows are privatized: by type of message, then by the mechanism
-#: that the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`), and a
-#: model by DP-SGD the package's own training in the app (:class:`DPSGDRelease`).
-RELEASES: Mapping[str, Mapping[str, Release]] = MappingProxyType(
-    {
-        MessageType.TRAIN: MappingProxyType(
-            {
-                "signds": SignDSRelease(),
-                "gaussian": GaussianRelease(),
-                "codeword": CodewordRelease(),
-            }
-        ),
-        MessageType.EVALUATE: MappingProxyType(
-            {"laplace": ProtectedEvalRelease(), "codebook": ProtectedEvalRelease()}
-        ),
-    }
+#: How replies about updates and rows are privatized, by type of message, by the mechanism that
+#: the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`), and a model
+#: by DP-SGD the package's own training in the app (:class:`DPSGDRelease`).
+RELEASES: Mapping[str, Release] = MappingProxyType(
+    {MessageType.TRAIN: UpdateRelease(), MessageType.EVALUATE: ProtectedEvalRelease()}
 )

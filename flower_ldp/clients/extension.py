@@ -8,6 +8,7 @@ an error, is replaced by a neutral report that was drawn before the app was call
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from flower_ldp.clients.admission import ExtensionPermit, ExtensionRequest, Perm
 from flower_ldp.clients.extension_use import Prepared
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.clients.update import OpenUpdate, read_proposal
-from flower_ldp.errors import ReleaseError, WireError, quoted
+from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms.extension_names import name_complaint
 from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.wire.extension import ExtensionProposal
+from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.part import Trainable, patterns_of
 
 
@@ -67,30 +68,26 @@ class ExtensionRelease:
         ValueError
             If the model cannot be flattened, or no ledger could keep the report.
         """
-        opened = OpenExtension(
-            *read_proposal(content, ExtensionProposal.from_fields, self.trainable)
-        )
-        if opened.proposal.name != self.name:
-            told = f"{quoted(opened.proposal.name)} is proposed, the app releases {self.name}"
-            raise WireError("fields", told)
-        return opened
+        known = {self.name: partial(ExtensionReport.named, self.name)}
+        return OpenExtension(*read_proposal(content, known, self.trainable))
 
 
 @dataclass(frozen=True)
-class OpenExtension(OpenUpdate[ExtensionProposal]):
+class OpenExtension(OpenUpdate[ExtensionReport]):
     """An accepted proposal of an extension; with a permit it has the extension too."""
 
     prepared: Prepared | None = None
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: with what it is to load."""
+        stated = self.proposal.mechanism
         asked = ExtensionRequest(
-            self.proposal.name,
-            self.proposal.epsilon,
-            self.proposal.delta,
-            self.proposal.options,
+            stated.name,
+            stated.epsilon,
+            stated.delta,
+            stated.options,
             self.layout.entries,
-            self.proposal.length,
+            stated.length,
         )
         return replace(super().request(metadata), extension=asked)
 
@@ -114,6 +111,6 @@ class OpenExtension(OpenUpdate[ExtensionProposal]):
         if self.prepared is None:
             raise ReleaseError("the extension was not admitted")
         if update is None or not np.isfinite(update).all():
-            note(self.proposal.name, "the update cannot be read")
+            note(self.proposal.mechanism.name, "the update cannot be read")
             return self.prepared.neutral
         return self.prepared.report(update, rng)

@@ -1,19 +1,18 @@
-"""What releases of training updates share: the proposal, the model sent, and a report always.
+"""Releases of training updates: the trained model goes in, one mechanism's report comes out.
 
 The update is the trained model minus the model that the server sent, over all floating-point
 arrays in the record's order, or over those that the proposal names (:mod:`flower_ldp.wire.part`).
 What else the app replies (metrics, number of examples, configuration, other arrays) is dropped.
-Where the proposal states a subspace, the update's projection takes its place. A release for a
-mechanism states how its proposal is read, and how an update becomes the bytes of a report.
+Where the proposal states a subspace, the update's projection takes its place. The mechanism that
+the proposal names makes the report of it.
 """
 
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from flwr.app import RecordDict
@@ -24,29 +23,33 @@ from flower_ldp.clients.complaints import update_complaint
 from flower_ldp.clients.health import with_health
 from flower_ldp.clients.release import OpenRelease, check_storable, proposed
 from flower_ldp.errors import WireError, quoted
+from flower_ldp.mechanisms.codeword import Codeword
+from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.signds_round import SignDSRound
+from flower_ldp.mechanisms.update import UpdateMechanism
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.health import split_health
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Trainable, named_by, patterns_of, without_part
-from flower_ldp.wire.update import PlainProposal, UpdateProposal
+from flower_ldp.wire.proposal import UpdateProposal
 
-ProposalT = TypeVar("ProposalT", bound=UpdateProposal)
+MechanismT = TypeVar("MechanismT", bound=UpdateMechanism)
 
 
 def read_proposal(
     content: RecordDict,
-    parse: Callable[[Mapping[str, object]], ProposalT],
+    known: Mapping[str, Callable[..., MechanismT]],
     trainable: Trainable | None,
-) -> tuple[ProposalT, ModelLayout, dict[str, NDArray[Any]]]:
+) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]]]:
     """Return the proposal of a message, the layout of the model that came with it, and the model.
 
     Parameters
     ----------
     content : RecordDict
         Of the server's message.
-    parse : callable
-        Reads the proposal's fields, or raises WireError.
+    known : mapping of str to callable
+        By the name of a mechanism, what reads its parameters.
     trainable : str or sequence of str, optional
         Arrays that the app trains; None for whatever the proposal names.
 
@@ -62,7 +65,7 @@ def read_proposal(
         ``trainable`` names, or no ledger could keep the report.
     """
     fields, part = without_part(proposed(content))
-    proposal = parse(fields)
+    proposal = UpdateProposal.from_fields(fields, known)
     sent = single_model(content)
     # An app that names what it trains may reply with that alone, also where it is all there is
     # to train and the proposal names nothing: counters and arrays without entries are not of it.
@@ -84,10 +87,10 @@ def _check_trainable(
 
 
 @dataclass(frozen=True)
-class OpenUpdate(OpenRelease, Generic[ProposalT]):
+class OpenUpdate(OpenRelease, Generic[MechanismT]):
     """An accepted proposal, with the model to measure the update from."""
 
-    proposal: ProposalT
+    proposal: UpdateProposal[MechanismT]
     layout: ModelLayout
     sent: Mapping[str, NDArray[Any]]
 
@@ -128,7 +131,7 @@ class OpenUpdate(OpenRelease, Generic[ProposalT]):
     def check_form(self, report: bytes) -> None:
         """Raise WireError unless some honest client could have sent these bytes."""
         report, _ = split_health(report, asked=self.proposal.health is not None)
-        self.proposal.decode(report, self.layout.entries)
+        self.proposal.mechanism.decode(report, self.layout.entries)
 
     def _answer(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
         is_neutral = update is None or not np.isfinite(update).all()
@@ -152,7 +155,6 @@ class OpenUpdate(OpenRelease, Generic[ProposalT]):
         projected = self.layout.project(none if update is None or is_neutral else update)
         return None if is_neutral else projected
 
-    @abstractmethod
     def _report(self, update: NDArray[np.floating[Any]] | None, rng: RandomSource) -> bytes:
         """Return the packed report without the health bit, always of one length.
 
@@ -163,28 +165,36 @@ class OpenUpdate(OpenRelease, Generic[ProposalT]):
         rng : RandomSource
             Source of the mechanism's randomness.
         """
+        mechanism, entries = self.proposal.mechanism, self.layout.entries
+        return mechanism.encode(mechanism.randomize(update, rng, entries), entries)
 
 
 @dataclass(frozen=True)
 class UpdateRelease:
-    """Releases a train reply as the report that one mechanism makes of the update.
+    """Releases a train reply as the report that a mechanism makes of the update.
+
+    The update is the trained model minus the model that the server sent, over **all**
+    floating-point arrays, BatchNorm's running averages and arrays without axes included. What
+    else the app replies (metrics, number of examples, integer and boolean arrays) is dropped. A
+    proposal may be about fewer arrays, or a projection of the update. The proposal names the
+    mechanism; those of the subclasses accept one alone.
 
     Parameters
     ----------
-    parse : callable
-        Reads the fields of a proposal, or raises WireError: the proposal's ``from_fields``.
     trainable : str or sequence of str, optional
-        Names or patterns of the arrays that the app trains, and may reply with alone. A proposal
-        about others is refused; without it the proposal decides.
+        Names or patterns (``"head.*"``) of the arrays that the app trains. The app may then reply
+        with these alone. A proposal about others is refused before anything is charged; without
+        it the proposal decides. Others that the app replies never leave.
     """
 
-    parse: Callable[[Mapping[str, object]], PlainProposal]
-    trainable: Trainable | None = None
+    mechanisms: ClassVar[tuple[type[UpdateMechanism], ...]] = (SignDSRound, Codeword, Gaussian)
+
+    trainable: Trainable | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         patterns_of(self.trainable)  # its type
 
-    def open(self, content: RecordDict) -> OpenPlain:
+    def open(self, content: RecordDict) -> OpenUpdate[UpdateMechanism]:
         """Read the proposal and the model that the server sent.
 
         Raises
@@ -192,13 +202,23 @@ class UpdateRelease:
         RefusalError, WireError, ValueError
             As :func:`read_proposal`.
         """
-        return OpenPlain(*read_proposal(content, self.parse, self.trainable))
+        known = {kind.name: kind.of_parameters for kind in self.mechanisms}
+        return OpenUpdate(*read_proposal(content, known, self.trainable))
 
 
-@dataclass(frozen=True)
-class OpenPlain(OpenUpdate[PlainProposal]):
-    """An accepted proposal whose mechanism takes the update as it is, and is the whole report."""
+class SignDSRelease(UpdateRelease):
+    """Releases a train reply as a SignDS report: dimensions, a sign and, if asked for, a bit."""
 
-    def _report(self, update: NDArray[np.floating[Any]] | None, rng: RandomSource) -> bytes:
-        report = self.proposal.mechanism.randomize(update, rng, self.layout.entries)
-        return self.proposal.encode(report)
+    mechanisms = (SignDSRound,)
+
+
+class CodewordRelease(UpdateRelease):
+    """Releases a train reply as the name of one codeword near the update's direction."""
+
+    mechanisms = (Codeword,)
+
+
+class GaussianRelease(UpdateRelease):
+    """Releases a train reply as a clipped and noised update, one byte an entry."""
+
+    mechanisms = (Gaussian,)

@@ -1,24 +1,141 @@
-"""The tests themselves: each takes a case, and raises where the extension fails it."""
+"""The tests themselves: each takes a case, and raises where the extension fails it.
+
+A case is what an extension is tried on: epsilons, small numbers of entries, and updates of all
+kinds.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from flower_ldp.conformance.cases import Case, ConformanceError, Tried
 from flower_ldp.errors import quoted
+from flower_ldp.extensions.contract import Extension, ExtensionMechanism
 from flower_ldp.mechanisms.random import RandomSource
 
+#: Reports that are counted at most.
+MOST_REPORTS = 20_000
+_TINY = float(np.float32(1e-45))
+_HUGE = float(np.finfo(np.float32).max)
 #: How often a test of the sampler may fail with a right one; the seed is fixed.
 FAILURE = 1e-6
 _SEED = 20_260_101
 _ROUNDING = 1e-9
+
+
+class ConformanceError(Exception):
+    """The extension does not do what its contract says; the text says where."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An extension, and what it is tried at.
+
+    Parameters
+    ----------
+    extension : Extension
+        Under test.
+    epsilons : sequence of float
+        Each must be kept.
+    dimensions : sequence of int
+        Numbers of entries, so few that all reports can be counted.
+    delta : float
+        Stated beside each epsilon.
+    options : mapping of str to float
+        What is not left at its default.
+    draws : int
+        Of the sampler, for each update that it is tried on.
+    """
+
+    extension: Extension
+    epsilons: Sequence[float] = (0.25, 1.0, 4.0)
+    dimensions: Sequence[int] = (1, 2, 3)
+    delta: float = 0.0
+    options: Mapping[str, float] = field(default_factory=dict)
+    draws: int = 2_000
+
+    def settings(self) -> Iterator[Tried]:
+        """Yield the mechanism at each epsilon and number of entries."""
+        for epsilon, dimension in itertools.product(self.epsilons, self.dimensions):
+            chosen = self.extension.chosen(epsilon, self.delta, self.options)
+            yield Tried(chosen.mechanism(dimension), epsilon, self.delta, dimension)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A mechanism at one epsilon and one number of entries."""
+
+    mechanism: ExtensionMechanism
+    epsilon: float
+    delta: float
+    dimension: int
+
+    def error(self, what: str) -> ConformanceError:
+        """Return the error that something is wrong at this setting."""
+        return ConformanceError(f"epsilon {self.epsilon:g}, {self.dimension} entries: {what}")
+
+    @cached_property
+    def reports(self) -> tuple[bytes, ...]:
+        """All reports, each once."""
+        found = tuple(itertools.islice(self.mechanism.reports(), MOST_REPORTS + 1))
+        if not found or len(found) > MOST_REPORTS or len(set(found)) != len(found):
+            raise self.error(
+                f"reports() must name each report once, {MOST_REPORTS} at most; "
+                "state fewer entries by --ldp-dimensions"
+            )
+        return found
+
+    def law(self, update: Any) -> tuple[float, ...]:
+        """Return the logarithm of each report's probability."""
+        try:
+            found = tuple(float(self.mechanism.log_prob(one, update)) for one in self.reports)
+        except Exception as error:
+            told = f"log_prob has no law for {quoted(update)}: {type(error).__name__}"
+            raise self.error(told) from error
+        if any(math.isnan(one) or one > 1e-9 for one in found):
+            raise self.error("log_prob is no logarithm of a probability")
+        return found
+
+    def updates(self) -> list[Any]:
+        """Return valid updates, as different as updates can be."""
+        values = [-_HUGE, -1.0, -_TINY, -0.0, 0.0, _TINY, 1.0, _HUGE]
+        if self.dimension > 2:
+            values = [-_HUGE, 0.0, _TINY]
+        if self.dimension > 4:
+            ramp = np.linspace(-1.0, 1.0, self.dimension, dtype=np.float32)
+            return [ramp, -ramp, 0 * ramp, _HUGE * ramp, _TINY + 0 * ramp]
+        every = itertools.product(values, repeat=self.dimension)
+        return [np.array(one, dtype=np.float32) for one in every]
+
+    def broken(self) -> list[Any]:
+        """Return what is no valid update: None first, for which the neutral law is defined."""
+        size = self.dimension
+        filled = [np.full(size, one, dtype=np.float32) for one in (np.nan, np.inf, -np.inf)]
+        half = np.zeros(size, dtype=np.float32)
+        half[-1] = np.nan
+        return [
+            None,
+            *filled,
+            half,
+            np.zeros(0, dtype=np.float32),
+            np.ones(size + 1, dtype=np.float32),
+            np.ones((size, 1, 1), dtype=np.float32),
+            np.full(size, 1e300),
+            np.full(size, 1j),
+            np.array([object()] * size, dtype=object),
+            np.array(["text"] * size),
+            "text",
+            [[1.0], [1.0, 2.0]],
+        ]
 
 
 def law_sums_to_one(case: Case) -> None:
@@ -27,9 +144,7 @@ def law_sums_to_one(case: Case) -> None:
         for update in (*tried.updates(), *tried.broken()):
             total = math.fsum(map(math.exp, tried.law(update)))
             if abs(total - 1) > _ROUNDING:
-                raise ConformanceError(
-                    f"{tried.where}: the law of {_shown(update)} sums to {total}"
-                )
+                raise tried.error(f"the law of {_shown(update)} sums to {total}")
 
 
 def epsilon_is_kept(case: Case) -> None:
@@ -50,8 +165,8 @@ def _check_ratio(tried: Tried, every: Sequence[Any], laws: Any) -> None:
             continue  # no update is ever answered by it
         ratio = column[high] - column[low]
         if ratio > tried.epsilon + _ROUNDING:
-            raise ConformanceError(
-                f"{tried.where}: the report {quoted(tried.reports[at])} has a log-ratio of "
+            raise tried.error(
+                f"the report {quoted(tried.reports[at])} has a log-ratio of "
                 f"{ratio:.6g} between {_shown(every[high])} and {_shown(every[low])}"
             )
 
@@ -62,8 +177,8 @@ def _check_excess(tried: Tried, every: Sequence[Any], masses: Any) -> None:
         excess = np.maximum(row - factor * masses, 0.0).sum(axis=1)
         at = int(excess.argmax())
         if excess[at] > tried.delta + _ROUNDING:
-            raise ConformanceError(
-                f"{tried.where}: delta is {excess[at]:.6g} between {_shown(first)} and "
+            raise tried.error(
+                f"delta is {excess[at]:.6g} between {_shown(first)} and "
                 f"{_shown(every[at])}, {tried.delta:g} is stated"
             )
 
@@ -79,13 +194,13 @@ def sampler_follows_the_law(case: Case) -> None:
             for report, log in zip(tried.reports, tried.law(update), strict=True):
                 seen = drawn.pop(report, 0)
                 if _chance(seen, case.draws, math.exp(min(log, 0.0))) < level:
-                    raise ConformanceError(
-                        f"{tried.where}: {_shown(update)} gives {quoted(report)} {seen} times of "
+                    raise tried.error(
+                        f"{_shown(update)} gives {quoted(report)} {seen} times of "
                         f"{case.draws}, its probability is {math.exp(log):.6g}"
                     )
             if drawn:
                 told = quoted(next(iter(drawn)))
-                raise ConformanceError(f"{tried.where}: reports() does not name {told}")
+                raise tried.error(f"reports() does not name {told}")
 
 
 def _some(tried: Tried) -> list[Any]:
@@ -113,12 +228,10 @@ def everything_is_answered(case: Case) -> None:
                 report = tried.mechanism.randomize(_closed(update), rng)
             except Exception as error:
                 name = type(error).__name__
-                raise ConformanceError(
-                    f"{tried.where}: {_shown(update)} is answered by {name}"
-                ) from error
+                raise tried.error(f"{_shown(update)} is answered by {name}") from error
             if type(report) is not bytes or report not in known:
-                raise ConformanceError(
-                    f"{tried.where}: {_shown(update)} is answered by {quoted(report)}, which "
+                raise tried.error(
+                    f"{_shown(update)} is answered by {quoted(report)}, which "
                     "reports() does not name"
                 )
 
@@ -129,7 +242,7 @@ def reports_have_one_length(case: Case) -> None:
         length = tried.mechanism.report_bytes
         for report in tried.reports:
             if type(report) is not bytes or len(report) != length:
-                raise ConformanceError(f"{tried.where}: {quoted(report)} is not {length} bytes")
+                raise tried.error(f"{quoted(report)} is not {length} bytes")
 
 
 def randomness_is_the_gates(case: Case) -> None:
@@ -143,9 +256,9 @@ def randomness_is_the_gates(case: Case) -> None:
 
         first = drawn(_SEED)
         if drawn(_SEED) != first:
-            raise ConformanceError(f"{tried.where}: it has another source of randomness")
+            raise tried.error("it has another source of randomness")
         if max(tried.law(update)) < math.log(0.9) and drawn(_SEED + 1) == first:
-            raise ConformanceError(f"{tried.where}: it does not use the source that is given")
+            raise tried.error("it does not use the source that is given")
 
 
 def nothing_else_is_touched(case: Case) -> None:
@@ -156,9 +269,9 @@ def nothing_else_is_touched(case: Case) -> None:
             before = _globals()
             tried.mechanism.randomize(update, RandomSource.seeded(_SEED))
             if _globals() != before:
-                raise ConformanceError(f"{tried.where}: a global generator was used or seeded")
+                raise tried.error("a global generator was used or seeded")
             if update is not None and update.tobytes() != written:
-                raise ConformanceError(f"{tried.where}: the update was written to")
+                raise tried.error("the update was written to")
 
 
 def every_report_is_understood(case: Case) -> None:
@@ -167,13 +280,13 @@ def every_report_is_understood(case: Case) -> None:
         for report in tried.reports:
             found = np.asarray(tried.mechanism.estimate(report))
             if found.shape != (tried.dimension,) or not np.isfinite(found).all():
-                raise ConformanceError(f"{tried.where}: estimate({quoted(report)}) is no update")
+                raise tried.error(f"estimate({quoted(report)}) is no update")
         for wrong in (b"", tried.reports[0] + b"\0", tried.reports[0][:-1]):
             try:
                 tried.mechanism.estimate(wrong)
             except ValueError:
                 continue
-            raise ConformanceError(f"{tried.where}: estimate({quoted(wrong)}) is no ValueError")
+            raise tried.error(f"estimate({quoted(wrong)}) is no ValueError")
 
 
 def _globals() -> str:

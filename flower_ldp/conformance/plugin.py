@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from flower_ldp.conformance.cases import Case, ConformanceError
-from flower_ldp.conformance.checks import CHECKS
+from flower_ldp.conformance.checks import CHECKS, Case, ConformanceError
 from flower_ldp.extensions.contract import Extension
 
 
@@ -45,29 +44,18 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Add the checks, before others choose among the tests."""
     case = _case(config)
-    items += [
-        CheckItem.from_parent(
-            session, name=name, nodeid=f"{case.extension.name}::{name}", check=check, case=case
-        )
-        for name, check in CHECKS.items()
-    ]
+    for name, check in CHECKS.items():
+        nodeid = f"{case.extension.name}::{name}"
+        item: CheckItem = CheckItem.from_parent(session, name=name, nodeid=nodeid)
+        item.check, item.case = check, case
+        items.append(item)
 
 
 class CheckItem(pytest.Item):
     """One check of the extension."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        parent: pytest.Session,
-        nodeid: str,
-        check: Callable[[Case], None],
-        case: Case,
-    ) -> None:
-        super().__init__(name, parent, nodeid=nodeid)
-        self.check = check
-        self.case = case
+    check: Callable[[Case], None]
+    case: Case
 
     def runtest(self) -> None:
         """Run the check."""

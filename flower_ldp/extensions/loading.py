@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import module_from_spec
+from pkgutil import resolve_name
 from threading import Lock
 from types import CodeType, ModuleType
 
@@ -109,7 +109,7 @@ def _run(found: Distribution, name: str) -> Extension:
     sources = Sources(found, top, alias)
     sys.meta_path.insert(0, sources)
     try:
-        extension = getattr(sources.module(alias + module.removeprefix(top)), attribute)
+        extension = resolve_name(f"{alias}{module.removeprefix(top)}:{attribute}")
         if type(extension) is not Extension or extension.name != name:
             told = f"{module}:{attribute} of {normal(found.name)}"
             raise ConfigError(f"{told} is not the Extension {name}")
@@ -168,27 +168,3 @@ class Sources(MetaPathFinder, InspectLoader):
         """Return a module's code, compiled from the bytes that were hashed."""
         path, source = self._files[fullname]
         return compile(source, f"<{path}>", "exec", dont_inherit=True)
-
-    def module(self, name: str) -> ModuleType:
-        """Return a module, with the packages that it is in; run what was not run yet.
-
-        Raises
-        ------
-        ImportError
-            If it is not among the sources.
-        """
-        if name in sys.modules:
-            return sys.modules[name]
-        parent, _, last = name.rpartition(".")
-        if parent:
-            self.module(parent)
-            if name in sys.modules:  # the package has imported it
-                return sys.modules[name]
-        spec = self.find_spec(name)
-        if spec is None:
-            raise ImportError(f"no module {name}")
-        made = sys.modules[name] = module_from_spec(spec)
-        self.exec_module(made)
-        if parent:
-            setattr(sys.modules[parent], last, made)
-        return made

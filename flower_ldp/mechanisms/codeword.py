@@ -33,6 +33,10 @@ direction, but leans to its largest inner products; over many codes that average
 **What the clock tells.** Whichever side of the law is drawn, as many random numbers are taken and
 the same work is done: how long it took must not say whether the report is a favoured one.
 
+**Bytes.** A report is the version, 1, and one number in big-endian order: twice the row, plus 1 for
+the opposite sign, plus 2n for each code before its own. It takes as many bytes as the largest such
+number: 1 + 3 bytes for 64 codes of 2,048 rows. Every number below the largest is a report.
+
 Sources: Isik, Chen, Ozgur, Weissman, No, "Exact optimality of communication-privacy-utility
 tradeoffs in distributed mean estimation", NeurIPS 2023 (k-closest encoding on a rotated code);
 Feldman, Talwar, "Lossless compression of efficient private local randomizers", ICML 2021.
@@ -48,6 +52,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan, plan_for
 from flower_ldp.mechanisms.codeword_report import NamedCodeword, check_report
 from flower_ldp.mechanisms.inputs import note, read_vector
@@ -55,6 +60,7 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.coin import COIN_BITS
 from flower_ldp.mechanisms.sampling.hadamard import signs, transform
 from flower_ldp.mechanisms.sampling.nearest import draw, favoured_of, share_of_offsets
+from flower_ldp.mechanisms.update import UpdateMechanism
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: Most codes of one seed.
@@ -65,10 +71,11 @@ MAX_BLOCKS = 65_536
 LEAST_EPSILON = 1e-12
 #: Exclusive end of seeds: records of Flower hold signed integers.
 MOST_SEED = 2**63
+_REPORT_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Codeword:
+class Codeword(UpdateMechanism):
     """One codeword of a public code near the update's direction.
 
     Parameters
@@ -95,6 +102,10 @@ class Codeword:
     >>> plan.order, plan.favoured, plan.bits, round(plan.efficiency, 1)
     (2048, 13, 18, 7.5)
     """
+
+    name = "codeword"
+    left_out = frozenset({"blocks"})
+    stated = "favoured"
 
     epsilon: float
     favoured: int = 0
@@ -174,6 +185,36 @@ class Codeword:
         is_favoured = rng.bits(COIN_BITS) < plan.weight
         position = draw(favoured, plan.codewords, rng, inside=is_favoured)
         return NamedCodeword(plan.order, rotation, position >> 1, 1 - 2 * (position & 1))
+
+    def report_length(self, dimension: int) -> int:
+        """Return the number of bytes of every report of an update of ``dimension`` entries."""
+        return self.plan(dimension).report_bytes
+
+    def encode(self, report: NamedCodeword, dimension: int) -> bytes:
+        """Return the bytes of a report."""
+        plan = self.plan(dimension)
+        check_report(report, plan)
+        number = report.rotation * plan.codewords + 2 * report.row + (report.sign < 0)
+        return bytes((_REPORT_VERSION,)) + number.to_bytes(plan.report_bytes - 1, "big")
+
+    def decode(self, data: bytes, dimension: int) -> NamedCodeword:
+        """Decode a report, strictly.
+
+        Raises
+        ------
+        WireError
+            ``"version"``, ``"length"``, or ``"range"`` for a number that names no codeword.
+        """
+        plan = self.plan(dimension)
+        if data and data[0] != _REPORT_VERSION:
+            raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
+        if len(data) != plan.report_bytes:
+            raise WireError("length", f"{len(data)} bytes, expected {plan.report_bytes}")
+        number = int.from_bytes(data[1:], "big")
+        if number >= plan.rotations * plan.codewords:
+            raise WireError("range", f"{number} names none of the codewords")
+        rotation, position = divmod(number, plan.codewords)
+        return NamedCodeword(plan.order, rotation, position >> 1, -1 if position & 1 else 1)
 
     def log_prob(self, report: NamedCodeword, value: object, dimension: int | None = None) -> float:
         """Return log P(report | value) by a full sort, roundings of the weights included.

@@ -91,6 +91,11 @@ class CodewordPlan:
         return (self.rotations * self.codewords - 1).bit_length()
 
     @property
+    def report_bytes(self) -> int:
+        """Number of bytes of every report: a version, and the number of a codeword."""
+        return 1 + -(-self.bits // 8)
+
+    @property
     def contrast(self) -> float:
         """Kappa: P(a favoured codeword's set) less what it takes for the others to balance."""
         probability = math.ldexp(self.weight, -COIN_BITS)

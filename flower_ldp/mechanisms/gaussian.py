@@ -24,6 +24,9 @@ length, counts as an update of zeros, which is one of the updates that the theor
 **Estimate.** The mean of y over clients times the grid's step is an unbiased estimate of the mean
 clipped update (rounding after noise that is four steps wide has a bias below 1e-100), with a
 standard deviation of :attr:`Gaussian.deviation` over the root of the number of clients.
+
+**Bytes.** A report of d entries is 1 + d bytes: the version, 1, then one signed byte an entry.
+Every byte string of that length within the mechanism's range is a report of its own.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.gaussian_law import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
@@ -52,6 +56,7 @@ from flower_ldp.mechanisms.sampling.discrete_gaussian import (
     VARIATION_BITS,
     normal,
 )
+from flower_ldp.mechanisms.update import UpdateMechanism
 from flower_ldp.privacy import PrivacyEvent
 
 #: Longest update.
@@ -60,10 +65,11 @@ LARGEST_DIMENSION = 2**32 - 1
 _DROPPED_BITS = DEVIATION_BITS - 2
 _HALF = 1 << (_DROPPED_BITS - 1)
 _LOW_BITS = 18
+_REPORT_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(UpdateMechanism):
     """Clipped update plus normal noise, one signed byte for an entry.
 
     Parameters
@@ -88,6 +94,8 @@ class Gaussian:
     >>> report.dtype, report.shape
     (dtype('int8'), (5,))
     """
+
+    name = "gaussian"
 
     epsilon: float
     delta: float
@@ -205,6 +213,36 @@ class Gaussian:
             if squared_length(found) <= self.radius**2:
                 return found
             factor *= 1.0 - 2.0**-32  # only roundings of doubles lead here
+
+    def report_length(self, dimension: int) -> int:
+        """Return the number of bytes of every report of so many entries."""
+        return 1 + dimension
+
+    def encode(self, report: NDArray[np.int8], dimension: int) -> bytes:
+        """Return the bytes of a report."""
+        return bytes((_REPORT_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
+
+    def decode(self, data: bytes, dimension: int) -> NDArray[np.int8]:
+        """Decode a report, strictly.
+
+        Returns
+        -------
+        ndarray of int8, shape (dimension,)
+
+        Raises
+        ------
+        WireError
+            ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent.
+        """
+        if data and data[0] != _REPORT_VERSION:
+            raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
+        if len(data) != self.report_length(dimension):
+            expected = self.report_length(dimension)
+            raise WireError("length", f"{len(data)} bytes, expected {expected}")
+        report = np.frombuffer(data, dtype=np.int8, offset=1)
+        if report.max() > self.largest or report.min() < -self.largest:
+            raise WireError("range", f"an entry is outside [-{self.largest}, {self.largest}]")
+        return report
 
     def log_prob(
         self, report: NDArray[np.int8], value: object, dimension: int | None = None

@@ -205,12 +205,12 @@ def _setup(
     apps: SandboxedApps | None,
 ) -> Setup:
     """Find the site's policy, ledger and gate; end the process if one cannot be used."""
+    from flower_ldp.clients import RELEASES
     from flower_ldp.extensions.loading import never_load
     from flower_ldp.node.channel import Guarded, Setup
     from flower_ldp.node.guard import Guard
     from flower_ldp.node.pinned import PinnedGate, listed_apps
     from flower_ldp.node.received import ReceivedApps
-    from flower_ldp.node.releases import node_releases
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY
 
     never_load(NO_EXTENSIONS)  # the policy is read anew for each message
@@ -238,7 +238,7 @@ def _setup(
                 received.of,
                 by_apps=options.ldp_gate == "reports",
                 # What a gate of the site's own releases, it alone knows.
-                releases={} if ":" in options.ldp_gate else node_releases(),
+                releases={} if ":" in options.ldp_gate else RELEASES,
             ),
             gate_config,
             hold_seconds=options.ldp_hold_seconds,
@@ -285,18 +285,16 @@ def named_gate(name: str) -> Mod:
     ValueError, TypeError, ImportError, AttributeError
         If it names none.
     """
-    from flower_ldp.clients import LdpMod
+    from flower_ldp.clients import RELEASES, LdpMod
     from flower_ldp.node.formed import WellFormed
     from flower_ldp.node.marks import MarkedAdmission
-    from flower_ldp.node.releases import node_releases
     from flower_ldp.node.reports import PaidReports
 
     if name == "privatize":
-        releases = node_releases()
         return WellFormed(
             LdpMod(
-                train=releases["train"],
-                evaluate=releases["evaluate"],
+                train=RELEASES["train"],
+                evaluate=RELEASES["evaluate"],
                 admission=MarkedAdmission(),
             )
         )

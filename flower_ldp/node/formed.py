@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from flower_ldp.clients import Release
+from flower_ldp.clients import RELEASES, Release
 from flower_ldp.clients.release import OpenRelease, open_proposal
 from flower_ldp.errors import RefusalError, WireError
 from flower_ldp.node.held import failure
-from flower_ldp.node.releases import node_releases
 from flower_ldp.node.reports import report_of
 
 _log = logging.getLogger("flower_ldp")
@@ -32,7 +31,7 @@ class WellFormed:
     """
 
     gate: Mod
-    releases: Mapping[str, Release] = field(default_factory=node_releases)
+    releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer as the gate does, or with the constant failure."""

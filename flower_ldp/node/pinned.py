@@ -21,7 +21,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp.apps import this_environment
-from flower_ldp.clients import Release
+from flower_ldp.clients import RELEASES, Release
 from flower_ldp.clients.answers import constant, failed, report
 from flower_ldp.clients.calling import cause_of, cut_middle
 from flower_ldp.clients.node_policy import policy_of
@@ -29,7 +29,6 @@ from flower_ldp.clients.release import check_storable, open_proposal
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.received import ReceivedApp
-from flower_ldp.node.releases import node_releases
 from flower_ldp.node.reports import PaidReports, report_of
 from flower_ldp.node.unproposed import unproposed, unproposed_releases
 from flower_ldp.policy import App, Policy, find_policy
@@ -80,7 +79,7 @@ class PinnedGate:
     gate: Mod
     app_of: Callable[[int], ReceivedApp | None]
     by_apps: bool = False
-    releases: Mapping[str, Release] = field(default_factory=node_releases)
+    releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
     environment: Callable[[], str] = lambda: this_environment().digest
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

@@ -23,14 +23,13 @@ from typing import Protocol
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.clients import Admission, OwnerAdmission, Permit, Release, ReleaseRequest
+from flower_ldp.clients import RELEASES, Admission, OwnerAdmission, Permit, Release, ReleaseRequest
 from flower_ldp.clients.admission import EndingPermit
 from flower_ldp.clients.answers import constant, failed, reply
 from flower_ldp.clients.calling import cause_of, cut_middle
 from flower_ldp.clients.release import OpenRelease, open_proposal
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.node.releases import node_releases
 from flower_ldp.refusals import REFUSED_REPEAT
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
@@ -66,7 +65,7 @@ class PaidReports:
     """
 
     admission: SiteAdmission = field(default_factory=OwnerAdmission)
-    releases: Mapping[str, Release] = field(default_factory=node_releases)
+    releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer with the sealed report, or with a constant error."""

@@ -20,8 +20,8 @@ from flower_ldp.strategies.outlook import Preview
 from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.server_optimizer import ServerOptimizer
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.part import Trainable
+from flower_ldp.wire.proposal import UpdateProposal
 
 
 class CodewordTally:
@@ -29,13 +29,13 @@ class CodewordTally:
 
     Parameters
     ----------
-    proposal : CodewordProposal
+    proposal : UpdateProposal
         What clients are asked for.
     dimension : int
         d.
     """
 
-    def __init__(self, proposal: CodewordProposal, dimension: int) -> None:
+    def __init__(self, proposal: UpdateProposal[Codeword], dimension: int) -> None:
         self.proposal = proposal
         self._dimension = dimension
         self._plan = proposal.mechanism.plan(dimension)
@@ -44,7 +44,7 @@ class CodewordTally:
 
     def decode(self, payload: bytes) -> NamedCodeword:
         """Return the named codeword."""
-        return self.proposal.decode(payload, self._dimension)
+        return self.proposal.mechanism.decode(payload, self._dimension)
 
     def add(self, report: NamedCodeword) -> None:
         """Take in a report: the transforms come once, in :meth:`step`."""
@@ -185,5 +185,5 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         mechanism = self.mechanism if dimension is None else self.mechanism.sized(dimension)
         return Preview(self._proposal(mechanism), self.mechanism.plan, self._optimizer.describe())
 
-    def _proposal(self, mechanism: Codeword) -> CodewordProposal:
-        return CodewordProposal(mechanism, self._health.epsilon)
+    def _proposal(self, mechanism: Codeword) -> UpdateProposal[Codeword]:
+        return UpdateProposal(mechanism, self._health.epsilon)

@@ -13,7 +13,8 @@ from flower_ldp.extensions.contract import Chosen, ExtensionMechanism
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.extension import ExtensionProposal
+from flower_ldp.wire.extension import ExtensionReport
+from flower_ldp.wire.proposal import UpdateProposal
 
 
 class ExtensionTally:
@@ -21,7 +22,7 @@ class ExtensionTally:
 
     Parameters
     ----------
-    proposal : ExtensionProposal
+    proposal : UpdateProposal
         What clients are asked for.
     mechanism : ExtensionMechanism
         For d entries.
@@ -30,7 +31,10 @@ class ExtensionTally:
     """
 
     def __init__(
-        self, proposal: ExtensionProposal, mechanism: ExtensionMechanism, dimension: int
+        self,
+        proposal: UpdateProposal[ExtensionReport],
+        mechanism: ExtensionMechanism,
+        dimension: int,
     ) -> None:
         self.proposal = proposal
         self._mechanism = mechanism
@@ -45,7 +49,7 @@ class ExtensionTally:
             If the extension cannot read it, or says what is no finite update.
         """
         try:
-            found = np.asarray(self._mechanism.estimate(self.proposal.decode(payload, 0)))
+            found = np.asarray(self._mechanism.estimate(self.proposal.mechanism.decode(payload, 0)))
         except (ValueError, TypeError, OverflowError) as error:
             raise WireError("report", str(error)) from error
         if found.shape != self._total.shape or not np.isfinite(found).all():
@@ -103,15 +107,14 @@ class ExtensionStrategy(TrainingStrategy[Chosen]):
     def _tally(self, dimension: int, participation: float) -> ExtensionTally:
         made = self.mechanism.mechanism(dimension)
         setting = self.mechanism.setting
-        proposal = ExtensionProposal(
+        report = ExtensionReport(
             self.mechanism.extension.name,
             setting.epsilon,
             setting.delta,
             made.report_bytes,
             setting.options,
-            self._health.epsilon,
         )
-        return ExtensionTally(proposal, made, dimension)
+        return ExtensionTally(UpdateProposal(report, self._health.epsilon), made, dimension)
 
     def _description(self) -> Iterator[str]:
         """Yield whose claim it is, and what it costs."""

@@ -12,7 +12,7 @@ from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.outlook import Preview
 from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian
+from flower_ldp.wire.proposal import UpdateProposal
 
 
 class GaussianTally:
@@ -20,20 +20,19 @@ class GaussianTally:
 
     Parameters
     ----------
-    proposal : GaussianProposal
+    proposal : UpdateProposal
         What clients are asked for.
     dimension : int
         d.
     """
 
-    def __init__(self, proposal: GaussianProposal, dimension: int) -> None:
+    def __init__(self, proposal: UpdateProposal[Gaussian], dimension: int) -> None:
         self.proposal = proposal
-        self._largest = proposal.mechanism.largest
         self._total = np.zeros(dimension, dtype=np.int64)
 
     def decode(self, payload: bytes) -> NDArray[np.int8]:
         """Return a noised update."""
-        return decode_gaussian(payload, dimension=len(self._total), largest=self._largest)
+        return self.proposal.mechanism.decode(payload, len(self._total))
 
     def add(self, report: NDArray[np.int8]) -> None:
         """Take in a noised update."""
@@ -122,5 +121,5 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
         rule = "the mean" if optimizer is None else optimizer.describe()
         return Preview(self._proposal(), self.mechanism.plan, rule)
 
-    def _proposal(self) -> GaussianProposal:
-        return GaussianProposal(self.mechanism, self._health.epsilon)
+    def _proposal(self) -> UpdateProposal[Gaussian]:
+        return UpdateProposal(self.mechanism, self._health.epsilon)

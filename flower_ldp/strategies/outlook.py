@@ -13,13 +13,14 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flower_ldp.advice.outlook import Outlook
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.signds_plan import SelectionPlan
 from flower_ldp.mechanisms.worth import Worth
 from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
-from flower_ldp.wire.update import UpdateProposal
+from flower_ldp.wire.proposal import UpdateProposal
 
 _log = logging.getLogger("flwr")
 
@@ -38,7 +39,7 @@ class Preview:
         How the model is moved.
     """
 
-    proposal: UpdateProposal
+    proposal: UpdateProposal[Any]
     plan: Callable[[int], Worth]
     step_rule: str
 

@@ -9,8 +9,9 @@ import numpy as np
 from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.selection import Selection, SignSum
+from flower_ldp.mechanisms.selection import SignSum
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.signds_round import Report, SignDSRound
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.agreed_length import AgreedLength
@@ -23,7 +24,7 @@ from flower_ldp.strategies.server_optimizer import FixedLength, ServerOptimizer
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.part import Trainable
-from flower_ldp.wire.signds import SignDSProposal, decode_report
+from flower_ldp.wire.proposal import UpdateProposal
 
 #: Optimizers to which only the direction of the sum counts.
 _PLANNED = (FixedLength, AgreedLength)
@@ -34,7 +35,7 @@ class SignDSTally:
 
     Parameters
     ----------
-    proposal : SignDSProposal
+    proposal : UpdateProposal
         What clients are asked for.
     dimension : int
         d.
@@ -49,11 +50,13 @@ class SignDSTally:
         Magnitude bits that are 1, so far.
     """
 
-    def __init__(self, proposal: SignDSProposal, dimension: int, step_size: StepSize) -> None:
+    def __init__(
+        self, proposal: UpdateProposal[SignDSRound], dimension: int, step_size: StepSize
+    ) -> None:
         self.proposal = proposal
-        self.plan = proposal.selection.plan(dimension, quiet=True)
+        self.plan = proposal.mechanism.selection.plan(dimension, quiet=True)
         self.ones = 0
-        self._asked = proposal.magnitude is not None
+        self._asked = proposal.mechanism.magnitude is not None
         self._step_size = step_size
         self._signs = SignSum(dimension)
 
@@ -62,17 +65,11 @@ class SignDSTally:
         """The sum of signs so far, shape (d,)."""
         return self._signs.total()
 
-    def decode(self, payload: bytes) -> tuple[Selection, int | None]:
+    def decode(self, payload: bytes) -> Report:
         """Return the selection and, if it was asked for, the magnitude bit."""
-        indices, sign, bit = decode_report(
-            payload,
-            dimension=self.plan.dimension,
-            dim_out=self.plan.dim_out,
-            has_bit=self._asked,
-        )
-        return Selection(indices, sign), bit
+        return self.proposal.mechanism.decode(payload, self.plan.dimension)
 
-    def add(self, report: tuple[Selection, int | None]) -> None:
+    def add(self, report: Report) -> None:
         """Take in a report."""
         selection, bit = report
         self.ones += bit or 0
@@ -259,11 +256,11 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
             rule,
         )
 
-    def _proposal(self, mechanism: SignDS, question: Question | None) -> SignDSProposal:
-        health = self._health.epsilon
-        if question is None:
-            return SignDSProposal(mechanism, health_epsilon=health)
-        return SignDSProposal(mechanism, question.epsilon, question.threshold, health)
+    def _proposal(
+        self, mechanism: SignDS, question: Question | None
+    ) -> UpdateProposal[SignDSRound]:
+        bit = () if question is None else (question.epsilon, question.threshold)
+        return UpdateProposal(SignDSRound(mechanism, *bit), self._health.epsilon)
 
     def _warn_once(self, dimension: int) -> None:
         """Say that the top set is small, by the mechanism as it was given, not at every round."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flower_ldp.strategies.health import HealthWatch
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import Metrics
-from flower_ldp.wire.update import UpdateProposal
+from flower_ldp.wire.proposal import UpdateProposal
 
 ReportT = TypeVar("ReportT")
 
@@ -21,7 +21,7 @@ class Tally(Protocol[ReportT]):
     """One round of a mechanism: what it asks, and the sum of what came back."""
 
     @property
-    def proposal(self) -> UpdateProposal:
+    def proposal(self) -> UpdateProposal[Any]:
         """What clients are asked for."""
 
     def decode(self, payload: bytes) -> ReportT:

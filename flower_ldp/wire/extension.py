@@ -1,4 +1,4 @@
-"""An extension's proposal on the wire: the name, the price, the length of a report, the options.
+"""An extension's report as a proposal states it: the name, the price, the length, the options.
 
 The client's side knows all of it before anything of the extension is loaded: what a report costs,
 and how long it is. What stands in a report is the extension's own; it has exactly so many bytes.
@@ -10,29 +10,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flower_ldp.errors import WireError, quoted
+from flower_ldp.errors import ReleaseError, WireError, quoted
 from flower_ldp.mechanisms.extension_names import name_complaint
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.update import Parameter, UpdateMechanism, typed
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.fields import check_version, float_field, one
-from flower_ldp.wire.health import (
-    health_events,
-    health_fields,
-    health_length,
-    health_response,
-    without_health,
-)
 
-_VERSION = 1
-_FIELDS = {"version", "mechanism", "epsilon", "delta", "report-bytes"}
+_FIELDS = {"epsilon", "delta", "report-bytes"}
 #: Begins the names of the fields that are options.
 OPTION = "option."
 _MOST_OPTIONS = 16
 
 
 @dataclass(frozen=True)
-class ExtensionProposal:
-    """One round of a mechanism that is not of this package.
+class ExtensionReport(UpdateMechanism):
+    """A report of a mechanism that is not of this package, as far as it is known unloaded.
 
     Parameters
     ----------
@@ -44,8 +36,6 @@ class ExtensionProposal:
         Bytes of every report, without the health bit.
     options : mapping of str to float
         All of the extension's options.
-    health_epsilon : float or None
-        Of the health bit (:mod:`flower_ldp.wire.health`); None if it is not asked for.
 
     Raises
     ------
@@ -58,7 +48,6 @@ class ExtensionProposal:
     delta: float
     length: int
     options: Mapping[str, float] = field(default_factory=dict)
-    health_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         complaint = name_complaint(self.name)
@@ -69,63 +58,56 @@ class ExtensionProposal:
         if len(self.options) > _MOST_OPTIONS or not all(map(math.isfinite, self.options.values())):
             raise ValueError(f"options must be finite, and {_MOST_OPTIONS} at most")
         self.events()  # their domain
-        health_response(self.health_epsilon)
-
-    @property
-    def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what an answer costs one client."""
-        own = PrivacyEvent(self.name, self.epsilon, self.delta)
-        return (own, *health_events(self.health_epsilon))
+        """Return what a report costs one client."""
+        return (PrivacyEvent(self.name, self.epsilon, self.delta),)
 
-    def report_bytes(self, dimension: int) -> int:
-        """Return the number of bytes of every report, health bit included."""
-        return self.length + health_length(self.health_epsilon)
+    def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> bytes:
+        """Raise ReleaseError: only an extension that was admitted makes reports."""
+        raise ReleaseError("the extension was not admitted")
+
+    def report_length(self, dimension: int) -> int:
+        """Return the number of bytes of every report."""
+        return self.length
+
+    def encode(self, report: bytes, dimension: int) -> bytes:
+        """Return the report, which is bytes."""
+        return report
 
     def decode(self, data: bytes, dimension: int) -> bytes:
-        """Return a report without its health bit; raise WireError if it has another length."""
+        """Return a report; raise WireError if it has another length."""
         if len(data) != self.length:
             raise WireError("length", f"{len(data)} bytes, expected {self.length}")
         return data
 
-    def to_fields(self) -> dict[str, int | float | str]:
-        """Return the record's fields."""
+    def parameters(self) -> dict[str, Parameter]:
+        """Return what a proposal states."""
         return {
-            "version": _VERSION,
-            "mechanism": self.name,
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
             "report-bytes": self.length,
             **{OPTION + name: float(value) for name, value in self.options.items()},
-            **health_fields(self.health_epsilon),
         }
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, object]) -> ExtensionProposal:
-        """Parse the record's fields, refusing anything unknown.
+    def named(cls, name: str, given: Mapping[str, object]) -> ExtensionReport:
+        """Return what a proposal states of the extension of this name.
 
         Raises
         ------
         WireError
-            ``"version"`` for another version, ``"fields"`` for missing, unknown or
-            ill-typed fields, ``"domain"`` for values outside their intervals.
+            ``"fields"`` for missing, unknown or ill-typed fields.
+        ValueError
+            For values outside their intervals.
         """
-        check_version(fields, _VERSION)
-        fields, health = without_health(fields)
-        options = [name for name in fields if name.startswith(OPTION)]
-        if set(fields) - set(options) != _FIELDS:
-            raise WireError("fields", f"not an extension's proposal: {quoted(sorted(fields))}")
-        try:
-            return cls(
-                one(fields, "mechanism", str),
-                float_field(fields, "epsilon"),
-                float_field(fields, "delta"),
-                one(fields, "report-bytes", int),
-                {name.removeprefix(OPTION): float_field(fields, name) for name in options},
-                health,
-            )
-        except ValueError as error:
-            raise WireError("domain", str(error)) from None
+        options = [one for one in given if one.startswith(OPTION)]
+        if given.keys() - set(options) != _FIELDS:
+            raise WireError("fields", f"not an extension's proposal: {quoted(sorted(given))}")
+        return cls(
+            name,
+            typed(given, "epsilon", float),
+            typed(given, "delta", float),
+            typed(given, "report-bytes", int),
+            {one.removeprefix(OPTION): typed(given, one, float) for one in options},
+        )

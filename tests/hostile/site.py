@@ -23,9 +23,9 @@ from scipy.stats import binom
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import SignDS
+from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.privacy import Unit
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
-from flower_ldp.wire.signds import decode_report
 from tests.messages import context, message, proposal
 
 #: Probability that a sound gate is called unsound.

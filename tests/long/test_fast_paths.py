@@ -30,6 +30,7 @@ from flower_ldp.mechanisms import (
     signds,
     signds_size,
 )
+from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.sampling import (
     blocks,
@@ -42,7 +43,6 @@ from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
 from flower_ldp.mechanisms.sampling.lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
 from flower_ldp.privacy import as_fraction
 from flower_ldp.strategies.evaluation import scores
-from flower_ldp.wire import subset
 from tests.extras import extra
 from tests.unit.mechanisms.topk_cases import DTYPES
 

@@ -43,6 +43,7 @@ from flower_ldp.mechanisms import (
     SignDS,
 )
 from flower_ldp.mechanisms.selection import Selection
+from flower_ldp.mechanisms.signds_round import decode_report, report_length
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies import (
@@ -57,14 +58,13 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.health import HealthWatch
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian
 from flower_ldp.wire.health import append_health, split_health
-from flower_ldp.wire.signds import SignDSProposal, decode_report, report_length
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.extras import extra
 from tests.messages import context, message, record
+from tests.proposals import parsed, signds_proposal
 
 stats = extra("scipy.stats")
 
@@ -78,12 +78,12 @@ METRICS = {"loss": BoundedMean(1.0, 0.0, 1.0)}
 ROWS = np.tile(np.eye(3)[:1], (4, 1))
 _numbers = itertools.count()
 
-SignDSRow = SignDSProposal(SignDS(8.0, 0.2), 1.0, 1e-3, SURE)
+SignDSRow = signds_proposal(SignDS(8.0, 0.2), 1.0, 1e-3, SURE)
 PROPOSALS = {
-    "signds": SignDSProposal(SignDS(8.0, 0.2), health_epsilon=SURE),
+    "signds": signds_proposal(SignDS(8.0, 0.2), health_epsilon=SURE),
     "signds and its bit": SignDSRow,
-    "gaussian": GaussianProposal(Gaussian(1.0, 1e-5), SURE),
-    "codeword": CodewordProposal(Codeword(8.0, 9), SURE),
+    "gaussian": UpdateProposal(Gaussian(1.0, 1e-5), SURE),
+    "codeword": UpdateProposal(Codeword(8.0, 9), SURE),
     "laplace": EvalProposal(LAPLACE, METRICS, SURE),
 }
 RELEASES = {
@@ -99,6 +99,10 @@ def content(proposal: Any) -> RecordDict:
     return RecordDict(
         {"arrays": record(MODEL), PROPOSAL_KEY: ConfigRecord({**proposal.to_fields()})}
     )
+
+
+def read(like: Any, fields: Any) -> Any:
+    return EvalProposal.from_fields(fields) if like is PROPOSALS["laplace"] else parsed(fields)
 
 
 def opened(name: str) -> OpenRelease:
@@ -165,7 +169,7 @@ def test_report_and_both_bits_cost_their_sum_with_invalid_updates_too() -> None:
     outcomes = _outcomes()
     laws = np.array([_law(selection, magnitude, 1e-3, health, u, outcomes) for u in updates])
     assert np.exp(laws).sum(axis=1) == pytest.approx(1.0)
-    total = compose(SignDSProposal(selection, 0.9, 1e-3, 0.6).events())[Unit.CLIENT].epsilon
+    total = compose(signds_proposal(selection, 0.9, 1e-3, 0.6).events())[Unit.CLIENT].epsilon
     assert total == pytest.approx(3.2)
     assert np.ptp(laws, axis=0).max() <= total + 1e-12
     assert np.ptp(laws, axis=0).max() > 2.6  # more than without the bit: it is no free lunch
@@ -194,7 +198,7 @@ def _law(
 
 @pytest.mark.parametrize("valid", [True, False])
 def test_what_leaves_has_that_very_law(valid: bool) -> None:
-    proposal = SignDSProposal(SignDS(1.7, 0.25, dim_out=1), 0.9, 1e-3, 0.6)
+    proposal = signds_proposal(SignDS(1.7, 0.25, dim_out=1), 0.9, 1e-3, 0.6)
     release = SignDSRelease().open(
         RecordDict(
             {
@@ -215,7 +219,12 @@ def test_what_leaves_has_that_very_law(valid: bool) -> None:
         indices, sign, bit = decode_report(report, dimension=4, dim_out=1, has_bit=True)
         counts[names[int(indices[0]), sign, bit, told]] += 1  # type: ignore[index]
     law = _law(
-        proposal.selection, MagRR(0.9), 1e-3, proposal.health, update if valid else None, outcomes
+        proposal.mechanism.selection,
+        MagRR(0.9),
+        1e-3,
+        proposal.health,
+        update if valid else None,
+        outcomes,
     )
     found = stats.chisquare(list(counts.values()), draws * np.exp(law))
     assert found.pvalue > 1e-6
@@ -228,9 +237,9 @@ def test_what_leaves_has_that_very_law(valid: bool) -> None:
 def test_a_proposal_without_the_field_is_what_it_was(name: str) -> None:
     asking = PROPOSALS[name]
     fields = dict(asking.to_fields())
-    assert type(asking).from_fields(fields) == asking or name == "laplace"
+    assert read(asking, fields) == asking or name == "laplace"
     assert fields.pop("health-epsilon") == SURE
-    silent: Any = type(asking).from_fields(fields)
+    silent: Any = read(asking, fields)
     assert silent.health is None
     assert dict(silent.to_fields()) == fields
     assert [event.mechanism for event in asking.events()][-1] == "health"
@@ -241,7 +250,7 @@ def test_a_proposal_without_the_field_is_what_it_was(name: str) -> None:
 def test_a_report_without_the_bit_is_what_it_was(name: str) -> None:
     fields = dict(PROPOSALS[name].to_fields())
     del fields["health-epsilon"]
-    silent: Any = type(PROPOSALS[name]).from_fields(fields)
+    silent: Any = read(PROPOSALS[name], fields)
     reply = GOOD_ROWS[0] if name == "laplace" else GOOD_TRAINING[0]
     plain = RELEASES[name].open(content(silent)).privatize(reply, RandomSource.seeded(3))
     asked = opened(name).privatize(reply, RandomSource.seeded(3))
@@ -257,7 +266,7 @@ def test_an_epsilon_of_the_bit_that_is_none_is_refused_before_the_app(
 ) -> None:
     fields = {**PROPOSALS[name].to_fields(), "health-epsilon": epsilon}
     with pytest.raises(WireError) as caught:
-        type(PROPOSALS[name]).from_fields(fields)
+        read(PROPOSALS[name], fields)
     assert len(str(caught.value)) < 300
     kind = "evaluate" if name == "laplace" else "train"
     sent = RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: ConfigRecord(fields)})
@@ -271,7 +280,7 @@ def test_an_epsilon_of_the_bit_that_is_none_is_refused_before_the_app(
 
 
 def test_a_bit_at_hardly_any_epsilon_is_a_fair_coin_that_is_priced() -> None:
-    proposal = SignDSProposal(SignDS(8.0, 0.2), health_epsilon=1e-300)
+    proposal = signds_proposal(SignDS(8.0, 0.2), health_epsilon=1e-300)
     assert proposal.events()[-1].epsilon == 1e-300
     release, rng = SignDSRelease().open(content(proposal)), RandomSource.seeded(1)
     ones = sum(release.neutral(rng)[-1] for _ in range(400))
@@ -314,7 +323,7 @@ budgets:
 
 def asked_with(policy: str, simulation_policy: Path, *message_ids: str) -> list[Message]:
     simulation_policy.write_text(POLICY % policy, encoding="utf-8")
-    proposal = SignDSProposal(SignDS(8.0, 0.2), 1.0, 1e-3, 0.5)
+    proposal = signds_proposal(SignDS(8.0, 0.2), 1.0, 1e-3, 0.5)
     gate = LdpMod(train=SignDSRelease())
 
     def app(asked: Message, _: Context) -> Message:
@@ -529,7 +538,7 @@ def test_a_metric_cannot_have_the_name_of_the_share() -> None:
 def test_the_gaussian_report_before_the_bit_is_that_of_the_mechanism() -> None:
     payload = opened("gaussian").neutral(RandomSource.seeded(1))
     report, bit = split_health(payload, asked=True)
-    decode_gaussian(report, dimension=D, largest=Gaussian(1.0, 1e-5).largest)
+    Gaussian(1.0, 1e-5).decode(report, D)
     assert bit == 1
 
 

@@ -19,9 +19,8 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LdpMod
+from flower_ldp.clients import RELEASES, LdpMod
 from flower_ldp.clients.calling import MOST_CAUSE
-from flower_ldp.node.releases import node_releases
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import record, wait_for_counts
 from tests.unit.node.test_node_reports import KINDS, POLICY, Kind, asked, payload, raw_app
@@ -113,7 +112,7 @@ def site(tmp_path: Path) -> Context:
 
 
 def gate() -> LdpMod:
-    releases = node_releases()
+    releases = RELEASES
     return LdpMod(train=releases["train"], evaluate=releases["evaluate"])
 
 
@@ -160,7 +159,7 @@ def test_a_failing_app_leaves_a_report_as_any(
     with caplog.at_level(logging.WARNING, logger="flower_ldp"):
         found = gate()(one, site, FAILURES[failure](kind))
     assert len(payload(found)) == kind.length == len(payload(honest))
-    node_releases()[kind.type].open(one.content).check_form(payload(found))
+    RELEASES[kind.type].open(one.content).check_form(payload(found))
     assert {**where(found), "_reply_to_message_id": ""} == {
         **where(honest),
         "_reply_to_message_id": "",

@@ -21,9 +21,10 @@ from scipy.stats import binom, hypergeom
 
 from flower_ldp.mechanisms.laplace import round_to_grid
 from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
+from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
-from flower_ldp.wire.signds import SignDSProposal, decode_report
 from tests.network.sites import ROOT
+from tests.proposals import parsed
 
 sys.path.insert(0, str(ROOT / "tests" / "network" / "app"))
 from network_app import known
@@ -114,7 +115,7 @@ def _training(exchanges: Exchanges) -> dict[str, Statistic]:
     signs = truths = reports = low_inside = low_outside = inside_total = 0
     inside = low_in = low_out = np.ones(1)
     for one in exchanges:
-        proposal = SignDSProposal.from_fields(one["proposal"])
+        proposal = parsed(one["proposal"])
         plan, magnitude = proposal.selection.plan(update.size), proposal.magnitude
         assert magnitude is not None
         assert proposal.magnitude_threshold is not None

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import BoundedMean, Laplace, MagRR, RandomSource, SignDS
+from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
-from flower_ldp.wire.signds import SignDSProposal, encode_report
 from tests.network.agreement import Exchanges, differences, known, rejected, sizes, statistics
+from tests.proposals import signds_proposal
 
 ROUNDS, NODES, EVERY = 9, 3, 4
 
@@ -37,7 +38,7 @@ class Reports:
         rng = RandomSource.seeded(seed)
         found: Exchanges = []
         for server_round in range(1, ROUNDS + 1):
-            proposal = SignDSProposal(self.selection, self.magnitude.epsilon, 0.001)
+            proposal = signds_proposal(self.selection, self.magnitude.epsilon, 0.001)
             found.append(
                 {
                     "type": "train",

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,10 @@ from flower_ldp.audit_paths import PATHS
 from flower_ldp.cli import plan
 from flower_ldp.cli.config import ANSWERS, check
 from flower_ldp.cli.output import Report
-from flower_ldp.clients import RELEASES
+from flower_ldp.clients import RELEASES, UpdateRelease
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.config import SECTIONS
 from flower_ldp.mechanisms import MECHANISMS
-from flower_ldp.node.releases import node_releases
 from flower_ldp.policy.names import mechanism_name
 from flower_ldp.wire.embedding_codecs import EMBEDDINGS
 from flower_ldp.wire.evaluation_codecs import ROWS as EVALUATED
@@ -218,6 +218,10 @@ OWN = {
 TABLE = {**TRAINED, **EVALUATIONS, **COUNTS, **LABELS, **SPLIT_LEARNING, **OWN}
 
 
+#: What trains from updates, by name.
+TRAINED = {kind.name for kind in UpdateRelease.mechanisms}
+
+
 @dataclass(frozen=True)
 class Tables:
     """What the layers know, by the names that each table has."""
@@ -233,8 +237,8 @@ class Tables:
     def shipped(cls) -> Tables:
         return cls(
             frozenset(MECHANISMS),
-            frozenset({*EVALUATED, *EMBEDDINGS, *RELEASES["train"]}),
-            frozenset((kind, name) for kind, row in RELEASES.items() for name in row),
+            frozenset({*EVALUATED, *EMBEDDINGS, *TRAINED}),
+            frozenset({*product(["train"], TRAINED), *product(["evaluate"], EVALUATED)}),
             frozenset({*BUILDERS, *PATHS}),
             # Advice is no mechanism: it chooses one.
             frozenset(str(command.name) for command in plan.app.registered_commands) - {"advice"},
@@ -324,15 +328,14 @@ def test_every_kind_of_file_is_explained() -> None:
 
 
 def test_the_guard_reads_the_releases_and_no_others() -> None:
-    assert set(node_releases()) == set(RELEASES)
-    assert set(PROPOSALS) == {name for row in RELEASES.values() for name in row}
+    assert set(RELEASES) == {kind.type for kind in PROPOSALS.values()}
+    assert set(PROPOSALS) == {*TRAINED, *EVALUATED}
 
 
 @pytest.mark.parametrize("name", PROPOSALS)
 def test_the_guard_checks_what_is_released(name: str) -> None:
     kind = PROPOSALS[name]
-    assert name in RELEASES[kind.type]
-    opened = RELEASES[kind.type][name].open(asked(kind).content)
+    opened = RELEASES[kind.type].open(asked(kind).content)
     assert type(opened).check_form is not OpenRelease.check_form
     assert opened.request(asked(kind).metadata).events == opened.events
 

@@ -5,16 +5,13 @@ module               says
 ===================  ======================================================================
 ``settings``         what the operator chose
 ``view``             what of the machine an app is shown, and what must not be among it
-``bubblewrap``       the command that starts one app so
-``bpf``              assembles classic BPF programs
-``syscalls``         numbers of system calls, by machine
 ``seccomp``          which system calls an app may make
 ``limits``           memory and processes, by a control group
 ``relay``            copies bytes between two sockets
-``output``           what an app printed, made harmless for the node's log
 ``inside``           the first program in the sandbox: gives up rights, starts the app
-``jail``             all of it together: a sandbox in which one command can be started
-``executor``         Flower's app executor, outside: starts each app in a sandbox of its own
+``jail``             all of it together: bubblewrap's arguments, a sandbox for one command
+``executor``         Flower's app executor, outside: starts each app in a sandbox of its own, and
+                     copies what it prints to the node's log
 ``probe``            tries every way out, from inside
 ``check``            runs the probe, judges it, prints the table
 ===================  ======================================================================

@@ -18,10 +18,11 @@ from subprocess import PIPE, TimeoutExpired
 from rich.console import Console
 from rich.table import Table
 
-from flower_ldp.node.sandbox.bubblewrap import SOCKET
+from flower_ldp.node.sandbox.inside import SOCKET
 from flower_ldp.node.sandbox.jail import Jail
 from flower_ldp.node.sandbox.limits import LARGEST_DUMP, Group
 from flower_ldp.node.sandbox.probe import Attempts, Finding
+from flower_ldp.node.sandbox.seccomp import call_numbers
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 
 _SECONDS = 120
@@ -61,9 +62,10 @@ def run_check(
                 hidden={name: str(path) for name, path in hidden.items()}
                 | {"a file in /tmp outside": str(place), "accounts": "/etc/shadow"},
                 namespaces={name: os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES},
-                environment=[*jail.plan.environment, *_OF_PROGRAMS],
+                environment=[*jail.environment, *_OF_PROGRAMS],
                 devices=list(settings.devices),
                 limits=limits_of(settings),
+                calls=call_numbers(),
                 socket=SOCKET if every_file else "",
             )
             limited = _group(settings, group) if settings.control_group else ()
@@ -101,7 +103,7 @@ def _probe(jail: Jail, attempts: Attempts) -> list[Finding]:
         raise SandboxMissing("the check of the sandbox did not end") from None
     if process.returncode != 0:
         said = errors.decode(errors="replace").strip().splitlines() or ["nothing"]
-        who = f"user {jail.account.uid}" if jail.account.is_another else "a user namespace"
+        who = f"user {jail.account.uid}" if os.geteuid() == 0 else "a user namespace"
         raise SandboxMissing(f"nothing can be started in the sandbox, as {who}: {said[-1]}")
     found = json.loads(output)
     if not found["answers"]:
@@ -139,10 +141,9 @@ def _outside() -> Iterator[tuple[int, Path, int]]:
 
 def _answer(server: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        while True:
-            one, _ = server.accept()
-            with one, contextlib.suppress(OSError):
-                one.sendall(b"node")
+        one, _ = server.accept()
+        with one:
+            one.sendall(b"node")
 
 
 def _own_addresses() -> list[str]:

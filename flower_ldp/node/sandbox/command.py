@@ -7,16 +7,14 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from subprocess import Popen
 from typing import NoReturn
 
 from flower_ldp.node.sandbox.check import print_table, run_check
-from flower_ldp.node.sandbox.executor import Orders, start_executor
+from flower_ldp.node.sandbox.executor import start_executor
 from flower_ldp.node.sandbox.limits import Group, make_group
-from flower_ldp.node.sandbox.probe import Finding
-from flower_ldp.node.sandbox.settings import SandboxMissing, Settings, settings_of
+from flower_ldp.node.sandbox.settings import SandboxMissing, settings_of
 
 _log = logging.getLogger("flower_ldp")
 _LOCAL = ("127.0.0.1", "localhost")
@@ -68,8 +66,11 @@ class SandboxedApps:
 
     def check(self, hidden: Mapping[str, Path]) -> bool:
         """Print what is open; return whether nothing is."""
-        with _Limited(self._settings) as group:
+        group = self._make_group()
+        try:
             findings = run_check(self._settings, hidden, group, every_file=True)
+        finally:
+            group.remove()
         print_table(findings)
         print("The node's runtime API answers, through the one socket that there is.")
         if not self._settings.control_group:
@@ -85,33 +86,28 @@ class SandboxedApps:
         SandboxMissing
             If a part is missing or a way out is open.
         """
-        group = _Limited(self._settings).__enter__()
-        findings = run_check(self._settings, hidden, group, every_file=False)
-        if any(one.is_open for one in findings):
-            raise SandboxMissing(_open_ways(findings))
+        group = self._make_group()
+        atexit.register(group.remove)
+        found = run_check(self._settings, hidden, group, every_file=False)
+        ways = "; ".join(f"{one.way} ({one.seen})" for one in found if one.is_open)
+        if ways:
+            raise SandboxMissing(f"the sandbox has ways out: {ways}")
         if os.geteuid() != 0:
             _log.warning(SAME_USER)
-        orders = Orders(self._settings, dict(hidden), self._port, self._secret, group)
-        process = start_executor(orders)
+        process = start_executor(self._settings, hidden, self._port, self._secret, group)
         atexit.register(process.terminate)
-        threading.Thread(target=_watch, args=(process, ended), daemon=True).start()
 
+        def watch() -> None:
+            process.wait()
+            ended(f"the app executor ended, with {process.returncode}")
 
-class _Limited:
-    """A control group for the time of a ``with`` block, or of this process."""
+        threading.Thread(target=watch, daemon=True).start()
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._group = Group()
-
-    def __enter__(self) -> Group:
-        if self._settings.control_group:
-            self._group = make_group(self._settings.memory, self._settings.processes)
-            atexit.register(self._group.remove)
-        return self._group
-
-    def __exit__(self, *_: object) -> None:
-        self._group.remove()
+    def _make_group(self) -> Group:
+        """Return a control group for the apps, one without limits if the operator wants none."""
+        if not self._settings.control_group:
+            return Group()
+        return make_group(self._settings.memory, self._settings.processes)
 
 
 def _check_arguments(options: argparse.Namespace, arguments: argparse.Namespace) -> None:
@@ -128,13 +124,3 @@ def _check_arguments(options: argparse.Namespace, arguments: argparse.Namespace)
         raise SandboxMissing("--port: apps cannot be given a port below 1024")
     if arguments.ssl_certfile or arguments.ssl_keyfile or arguments.ssl_ca_certfile:
         raise SandboxMissing("with --sandbox apps reach the node by a socket: leave --ssl-*")
-
-
-def _open_ways(findings: Sequence[Finding]) -> str:
-    ways = "; ".join(f"{one.way} ({one.seen})" for one in findings if one.is_open)
-    return f"the sandbox has ways out: {ways}"
-
-
-def _watch(process: Popen[bytes], ended: Callable[[str], NoReturn]) -> None:
-    process.wait()
-    ended(f"the app executor ended, with {process.returncode}")

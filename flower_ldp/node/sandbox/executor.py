@@ -5,6 +5,10 @@
 An app finds nothing of the one before it, and knows no token but its own. The node's orders (where
 it is, the secret by which it knows its executor) come on the standard input, so that no command
 line has them.
+
+What an app prints comes through a pipe: a log that an app could write to directly it could also
+read, empty, or fill with lines that look like the node's. Each line begins with a mark, and
+characters that steer a terminal are written out.
 """
 
 from __future__ import annotations
@@ -14,33 +18,45 @@ import ctypes
 import json
 import math
 import os
+import re
 import signal
 import sys
-from dataclasses import asdict, dataclass
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen
+from typing import IO
 
 from flower_ldp.node.apps import AppExecutor, run_executor, use
 from flower_ldp.node.log import IN_AN_HOUR, Allowance
 from flower_ldp.node.sandbox.jail import Jail
 from flower_ldp.node.sandbox.limits import Group
-from flower_ldp.node.sandbox.output import copy_output
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 
 _PR_SET_PDEATHSIG = 1
 #: Seconds in which an app that has answered may hand in its context and end.
 STAYS = 10.0
+#: Begins each line of an app's.
+MARK = b"[app] "
+#: Longer lines are cut into several.
+LONGEST = 4096
+#: Bytes that one app may write: no more, so that it cannot fill the disk with the ledger on it.
+LARGEST = 16 << 20
+_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
+_STEERING = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
-@dataclass(frozen=True)
-class Orders:
-    """What the node tells its executor.
+def start_executor(
+    settings: Settings, hidden: Mapping[str, Path], port: int, secret: bytes, group: Group
+) -> Popen[bytes]:
+    """Start the executor; it ends when the thread that called this does.
 
     Parameters
     ----------
     settings : Settings
         The operator's.
-    hidden : dict of str to Path
+    hidden : mapping of str to Path
         What must not be in a sandbox.
     port : int
         Of the node's runtime API, on 127.0.0.1.
@@ -49,36 +65,10 @@ class Orders:
     group : Group
         Limits memory and processes.
     """
-
-    settings: Settings
-    hidden: dict[str, Path]
-    port: int
-    secret: bytes
-    group: Group
-
-    def to_text(self) -> str:
-        """Return these orders as text."""
-        given = {**asdict(self), "secret": self.secret.hex()}
-        return json.dumps(given, default=str)
-
-    @classmethod
-    def from_text(cls, text: str) -> Orders:
-        """Read what :meth:`to_text` wrote."""
-        found = json.loads(text)
-        return cls(
-            settings=Settings(**found["settings"]),
-            hidden={name: Path(path) for name, path in found["hidden"].items()},
-            port=int(found["port"]),
-            secret=bytes.fromhex(found["secret"]),
-            group=Group(tuple(map(Path, found["group"]["folders"]))),
-        )
-
-
-def start_executor(orders: Orders) -> Popen[bytes]:
-    """Start the executor; it ends when the thread that called this does."""
     process = Popen([sys.executable, "-m", __name__, str(os.getpid())], stdin=PIPE)
+    orders = (asdict(settings), dict(hidden), port, secret.hex(), group.folders)
     with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # type: ignore[union-attr]
-        pipe.write(orders.to_text().encode())
+        pipe.write(json.dumps(orders, default=str).encode())
     return process
 
 
@@ -87,9 +77,11 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != int(sys.argv[1]):  # the node ended meanwhile
         return
-    orders = Orders.from_text(sys.stdin.read())
+    settings, hidden, port, secret, folders = json.load(sys.stdin)
+    settings = Settings(**settings)
+    hidden = {name: Path(path) for name, path in hidden.items()}
     try:
-        jail = Jail(orders.settings, orders.hidden, orders.port, orders.group)
+        jail = Jail(settings, hidden, port, Group(tuple(map(Path, folders))))
     except SandboxMissing as error:
         sys.exit(f"no app is started: {error}")
     log, allowance = sys.stderr.buffer, Allowance(IN_AN_HOUR)
@@ -97,11 +89,42 @@ def main() -> None:
     def start(command: list[str], token: int) -> Popen[bytes]:
         process = jail.start(command, stdin=token, stdout=PIPE, stderr=STDOUT)
         if process.stdout is not None:
-            copy_output(process.stdout, log, of_all=allowance)  # type: ignore[arg-type]  # a binary file
+            copy_output(process.stdout, log, allowance)
         return process
 
-    use(AppExecutor(start, jail.close, STAYS, orders.settings.seconds or math.inf))
-    run_executor(f"127.0.0.1:{orders.port}", orders.secret)
+    use(AppExecutor(start, jail.close, STAYS, settings.seconds or math.inf))
+    run_executor(f"127.0.0.1:{port}", bytes.fromhex(secret))
+
+
+def harmless(line: bytes) -> bytes:
+    """Return a line as it is written to the log: marked, without colours and control characters."""
+    text = _COLOURS.sub(b"", line.rstrip(b"\r\n"))
+    return MARK + _STEERING.sub(lambda one: repr(one[0])[2:-1].encode(), text) + b"\n"
+
+
+def copy_output(
+    source: IO[bytes], target: IO[bytes], of_all: Allowance, largest: int = LARGEST
+) -> threading.Thread:
+    """Copy an app's output to a log until it ends, in a thread of its own; return that.
+
+    What is beyond ``largest`` bytes, or what all apps together may write, is read, so that the
+    app does not wait, and dropped.
+    """
+
+    def copy() -> None:
+        left = largest
+        with source:
+            while line := source.readline(LONGEST):
+                if left > 0:
+                    left = left - len(line) if of_all.take(len(line)) else 0
+                    target.write(harmless(line))
+                    if left <= 0:
+                        target.write(harmless(b"(what it writes from here on is dropped)"))
+                    target.flush()
+
+    thread = threading.Thread(target=copy, name="flower-ldp-app-output", daemon=True)
+    thread.start()
+    return thread
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The first program in the sandbox: gives up what is left of its rights, then becomes the app.
 
-    python -m flower_ldp.node.sandbox.inside '{"uid": 61003, ...}' COMMAND ...
+    python -m flower_ldp.node.sandbox.inside UID GID FILES PROCESSES PORT COMMAND ...
 
 Only the standard library, and nothing here is trusted to the app: when it runs, this is gone.
 """
@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import resource
 import signal
 import socket
 import sys
-from dataclasses import asdict, dataclass
 
-from flower_ldp.node.sandbox.relay import serve, to_path
+from flower_ldp.node.sandbox.relay import serve
 
+#: Where the sandbox has the socket to the node.
+SOCKET = "/run/flower/node.sock"
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _EINVAL = 22
 #: ``_LINUX_CAPABILITY_VERSION_3``, of this process; then the three sets, twice 32 bits each.
@@ -26,44 +26,17 @@ _CAPABILITIES_OF_THIS = (0x2008_0522, 0)
 _NO_CAPABILITIES = (0,) * 6
 
 
-@dataclass(frozen=True)
-class Start:
-    """What the first program does.
-
-    Parameters
-    ----------
-    uid, gid : int
-        Who to become; -1 to stay who it is.
-    files, processes : int
-        Limits, of each process and of the user.
-    port : int
-        On 127.0.0.1 in the sandbox, from which ``socket`` is reached.
-    socket : str
-        The way to the node.
-    """
-
-    uid: int
-    gid: int
-    files: int
-    processes: int
-    port: int
-    socket: str
-
-    def to_text(self) -> str:
-        """Return this as one argument of a command."""
-        return json.dumps(asdict(self))
-
-
 def main() -> None:
-    """Do what the arguments say."""
-    start = Start(**json.loads(sys.argv[1]))
-    if start.uid >= 0:
-        become(start.uid, start.gid)
-    limit(start)
+    """Do what the arguments say: a user and its group, limits, and a port of the sandbox."""
+    uid, gid, files, processes, port = map(int, sys.argv[1:6])
+    if os.geteuid() == 0:  # else this is the user already
+        become(uid, gid)
+    limit(resource.RLIMIT_NOFILE, files)
+    limit(resource.RLIMIT_NPROC, processes)
     os.umask(0o077)
-    serve_in_background(start)
+    serve_in_background(port)
     os.chdir("/tmp")
-    os.execvp(sys.argv[2], sys.argv[2:])
+    os.execvp(sys.argv[6], sys.argv[6:])
 
 
 def become(uid: int, gid: int) -> None:
@@ -82,20 +55,16 @@ def become(uid: int, gid: int) -> None:
         raise OSError(ctypes.get_errno(), "the capabilities cannot be given up")
 
 
-def limit(start: Start) -> None:
-    """Set the limits that a process has by itself."""
-    for kind, wanted in (
-        (resource.RLIMIT_NOFILE, start.files),
-        (resource.RLIMIT_NPROC, start.processes),
-    ):
-        _, highest = resource.getrlimit(kind)
-        allowed = wanted if highest == resource.RLIM_INFINITY else min(wanted, highest)
-        resource.setrlimit(kind, (allowed, allowed))
+def limit(kind: int, wanted: int) -> None:
+    """Set a limit that each process has by itself."""
+    _, highest = resource.getrlimit(kind)
+    allowed = wanted if highest == resource.RLIM_INFINITY else min(wanted, highest)
+    resource.setrlimit(kind, (allowed, allowed))
 
 
-def serve_in_background(start: Start) -> None:
+def serve_in_background(port: int) -> None:
     """Relay a port of the sandbox's own network to the node's socket, in a process of its own."""
-    server = socket.create_server(("127.0.0.1", start.port))
+    server = socket.create_server(("127.0.0.1", port))
     if os.fork():
         server.close()
         return
@@ -106,7 +75,7 @@ def serve_in_background(start: Start) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):  # the app's input is not for this process
             os.dup2(nothing, stream)
-        serve(server, to_path(start.socket))
+        serve(server, SOCKET)
     os._exit(0)
 
 

@@ -1,55 +1,46 @@
-"""A sandbox in which commands can be started, one sandbox for each command."""
+"""A sandbox in which commands can be started by bubblewrap, one sandbox for each command."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
-from flower_ldp.node.sandbox.bubblewrap import SOCKET, Plan, arguments, find_bubblewrap
-from flower_ldp.node.sandbox.inside import Start
+from flower_ldp.node.sandbox.inside import SOCKET
 from flower_ldp.node.sandbox.limits import Group, no_dumps
-from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve, to_port
+from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve
 from flower_ldp.node.sandbox.seccomp import app_filter
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
-from flower_ldp.node.sandbox.syscalls import this_machine
-from flower_ldp.node.sandbox.view import PACKAGE, view_of
+from flower_ldp.node.sandbox.view import PACKAGE, View, view_of
 
+#: The first bubblewrap with every option that is used here; Debian 12 has it.
+FIRST_VERSION = (0, 8)
 #: Account of the apps where there is one of that name; else a number that systemd and the
 #: distributions give to nobody.
 USER, NUMBER = "flower-app", 61_003
 #: Variables of this node that apps see too: no secret is among them.
 _PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+#: What the first program inside needs to become another user, where bubblewrap is run by root.
+_BECOME_ANOTHER = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 # Joins the groups, then becomes the command: a shell has no threads to fork with.
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; exec "$@"'
 
 
-@dataclass(frozen=True)
-class Account:
-    """Who runs the apps.
-
-    Parameters
-    ----------
-    name : str
-        For programs that ask.
-    uid, gid : int
-        As the app sees them.
-    is_another : bool
-        Whether that is another user than the node's, for the kernel too.
-    """
+class Account(NamedTuple):
+    """Who runs the apps: another user than the node's for the kernel too, if the node is root."""
 
     name: str
     uid: int
     gid: int
-    is_another: bool
 
 
 def account_of(settings: Settings) -> Account:
@@ -63,16 +54,16 @@ def account_of(settings: Settings) -> Account:
     if os.geteuid() != 0:
         if settings.user:
             raise SandboxMissing("--sandbox-user: only root can start apps as another user")
-        return Account("app", os.getuid(), os.getgid(), False)
+        return Account("app", os.geteuid(), os.getegid())
     try:
         found = pwd.getpwnam(settings.user or USER)
     except KeyError:
         if settings.user:
             raise SandboxMissing(f"--sandbox-user: there is no account {settings.user}") from None
-        return Account("app", NUMBER, NUMBER, True)
+        return Account("app", NUMBER, NUMBER)
     if found.pw_uid == 0:
         raise SandboxMissing(f"--sandbox-user: {found.pw_name} is root")
-    return Account(found.pw_name, found.pw_uid, found.pw_gid, True)
+    return Account(found.pw_name, found.pw_uid, found.pw_gid)
 
 
 class Jail:
@@ -100,28 +91,27 @@ class Jail:
     ) -> None:
         no_dumps()  # sandboxes inherit it, and cannot change it
         self.account = account_of(settings)
-        self._settings = settings
+        self.environment = _environment()
         self._group = group
         self._program = find_bubblewrap()
-        self._port = port
-        try:
-            self._filter = app_filter(this_machine())
-        except OSError as error:
-            raise SandboxMissing(str(error)) from error
+        self._filter = app_filter()
         view = view_of(settings, hidden)
-        self.folder = Path(tempfile.mkdtemp(prefix="flower-ldp-sandbox-"))
-        self._server = _listening(self.folder, "node.sock")
+        self._folder = Path(tempfile.mkdtemp(prefix="flower-ldp-sandbox-"))
+        self._server = _listening(self._folder, "node.sock")
         self._meter = Meter(settings.memory)  # a reply was in an app's memory once
-        relayed = (self._server, to_port(port), AT_ONCE, self._meter)
+        relayed = (self._server, ("127.0.0.1", port), AT_ONCE, self._meter)
         threading.Thread(target=serve, args=relayed, daemon=True).start()
-        self.plan = Plan(
-            view=view,
-            files=_small_files(self.folder, self.account),
-            environment=_environment(),
-            socket=self.folder / "node.sock",
-            as_root=self.account.is_another,
+        self._arguments = arguments(
+            view,
+            _small_files(self._folder, self.account),
+            self.environment,
+            self._folder / "node.sock",
+            as_root=os.geteuid() == 0,
             memory=settings.memory,
         )
+        user, limits = (self.account.uid, self.account.gid), (settings.files, settings.processes)
+        told = map(str, (*user, *limits, port))
+        self._first = [sys.executable, "-m", "flower_ldp.node.sandbox.inside", *told]
 
     def start(
         self,
@@ -140,44 +130,35 @@ class Jail:
         stdin, stdout, stderr : int, optional
             As of :class:`subprocess.Popen`.
         """
-        start = Start(
-            uid=self.account.uid if self.account.is_another else -1,
-            gid=self.account.gid if self.account.is_another else -1,
-            files=self._settings.files,
-            processes=self._settings.processes,
-            port=self._port,
-            socket=SOCKET,
-        )
-        inner = [sys.executable, "-m", "flower_ldp.node.sandbox.inside", start.to_text(), *command]
         self._meter.begin()
-        given = _in_memory("\0".join(arguments(self.plan)).encode())
-        rules = _in_memory(self._filter)
-        try:
+        with (
+            _in_memory("\0".join(self._arguments).encode()) as given,
+            _in_memory(self._filter) as rules,
+        ):
+            descriptors = (given.fileno(), rules.fileno())
+            bwrap = [self._program, "--args", str(descriptors[0]), "--seccomp", str(descriptors[1])]
             doors = map(str, self._group.doors)
-            bwrap = [self._program, "--args", str(given), "--seccomp", str(rules), "--", *inner]
+            joined = ["/bin/sh", "-c", _JOIN, "sh", *doors, "--", *bwrap, "--"]
             return subprocess.Popen(
-                ["/bin/sh", "-c", _JOIN, "sh", *doors, "--", *bwrap],
-                pass_fds=(given, rules),
+                [*joined, *self._first, *command],
+                pass_fds=descriptors,
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
             )
-        finally:
-            os.close(given)
-            os.close(rules)
 
     def close(self) -> None:
         """End the relay and remove the files; commands that run keep running."""
         self._server.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _in_memory(content: bytes) -> int:
-    """Return a descriptor of a file that has no name."""
-    descriptor = os.memfd_create("flower-ldp")
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
+def _in_memory(content: bytes) -> BinaryIO:
+    """Return a file that has no name, at its beginning."""
+    file = os.fdopen(os.memfd_create("flower-ldp"), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
 
 
 def _listening(folder: Path, name: str) -> socket.socket:
@@ -221,3 +202,85 @@ def _environment() -> dict[str, str]:
     }
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {"LANG": "C.UTF-8", **passed, **own}
+
+
+def arguments(
+    view: View,
+    files: Mapping[str, Path],
+    environment: Mapping[str, str],
+    relay: Path,
+    *,
+    as_root: bool,
+    memory: int,
+) -> list[str]:
+    """Return bubblewrap's arguments, without the filter's descriptor and the command.
+
+    Parameters
+    ----------
+    view : View
+        What of this machine is in the sandbox.
+    files : mapping of str to Path
+        Small files that are made for it, by their path in it.
+    environment : mapping of str to str
+        All of its variables.
+    relay : Path
+        On this machine, the socket of the relay to the node.
+    as_root : bool
+        Whether bubblewrap is run by root: then the first program inside becomes another user;
+        otherwise the sandbox is a user namespace.
+    memory : int
+        Bytes of each of its folders in memory.
+    """
+    found = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+    found += ["--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL"]
+    if as_root:
+        for capability in _BECOME_ANOTHER:
+            found += ["--cap-add", capability]
+    else:
+        found += ["--unshare-user", "--disable-userns"]
+    # It ends with the executor, and has no terminal of the node's to type into.
+    found += ["--die-with-parent", "--new-session", "--clearenv"]
+    for name, value in sorted(environment.items()):
+        found += ["--setenv", name, value]
+    found += ["--proc", "/proc", "--dev", "/dev"]
+    for place in ("/tmp", "/dev/shm"):
+        found += ["--perms", "1777", "--size", str(memory), "--tmpfs", place]
+    read_only = {**view.shown, **dict(sorted(files.items())), SOCKET: relay}
+    for folder in _parents(read_only):
+        found += ["--perms", "0755", "--dir", folder]
+    for place, link in sorted(view.links.items()):
+        found += ["--symlink", link, place]
+    for place, source in read_only.items():
+        found += ["--ro-bind", str(source), place]
+    for device in view.devices:
+        found += ["--dev-bind", str(device), str(device)]
+    return [*found, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
+
+
+def _parents(places: Iterable[str]) -> list[str]:
+    """Return the folders above some places, the outermost first: bubblewrap would close them."""
+    folders = {str(folder) for place in places for folder in Path(place).parents}
+    return sorted(folders - {"/"}, key=lambda one: (one.count("/"), one))
+
+
+def find_bubblewrap() -> str:
+    """Return the path of a bubblewrap that knows the options used here.
+
+    Raises
+    ------
+    SandboxMissing
+        If there is none.
+    """
+    path = shutil.which("bwrap")
+    needed = ".".join(map(str, FIRST_VERSION))
+    if path is None:
+        raise SandboxMissing(
+            f"bubblewrap is not installed: apt install bubblewrap ({needed} or later)"
+        )
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"(\d+)\.(\d+)", done.stdout)
+    if found is None or (int(found[1]), int(found[2])) < FIRST_VERSION:
+        raise SandboxMissing(
+            f"{path} is {done.stdout.strip() or 'of an unknown version'}; {needed} is needed"
+        )
+    return path

@@ -86,12 +86,22 @@ def make_group(memory: int, processes: int, process: Path = Path("/proc/self")) 
     own = _own_folders(process)
     try:
         if "" in own and _has_both(own[""]):
-            return _second_version(own[""], memory, processes)
-        if all(name in own for name in _CONTROLLERS):
-            return _first_version(own["memory"], own["pids"], memory, processes)
+            folder = _with_controllers(own[""])
+            (folder / "memory.max").write_text(str(memory))
+            folders = (folder, folder)
+        elif all(name in own for name in _CONTROLLERS):
+            folders = (_fresh(own["memory"], _APPS), _fresh(own["pids"], _APPS))
+            (folders[0] / "memory.limit_in_bytes").write_text(str(memory))
+        else:
+            raise SandboxMissing(f"no control group here limits memory and processes: {_WITHOUT}")
+        (folders[1] / "pids.max").write_text(str(processes))
+        for name, value in (("swap.max", 0), ("oom.group", 1), ("memsw.limit_in_bytes", memory)):
+            file = folders[0] / f"memory.{name}"
+            if file.exists():  # in that version, and with swap at all
+                file.write_text(str(value))
     except OSError as error:
         raise SandboxMissing(f"no control group can be made ({error}): {_WITHOUT}") from error
-    raise SandboxMissing(f"no control group here limits memory and processes: {_WITHOUT}")
+    return Group(tuple(dict.fromkeys(folders)))
 
 
 def _own_folders(process: Path) -> dict[str, Path]:
@@ -119,32 +129,17 @@ def _has_both(folder: Path) -> bool:
     return set(_CONTROLLERS) <= set((folder / "cgroup.controllers").read_text().split())
 
 
-def _second_version(own: Path, memory: int, processes: int) -> Group:
+def _with_controllers(own: Path) -> Path:
+    """Return a folder beneath one of version 2 that may have limits."""
+    controllers = " ".join(f"+{name}" for name in _CONTROLLERS)
     try:
-        _give_controllers(own)
+        (own / "cgroup.subtree_control").write_text(controllers)
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
         _step_aside(own)
-        _give_controllers(own)
-    folder = _fresh(own, _APPS)
-    (folder / "memory.max").write_text(str(memory))
-    (folder / "pids.max").write_text(str(processes))
-    _write_if_there(folder / "memory.swap.max", "0")
-    _write_if_there(folder / "memory.oom.group", "1")
-    return Group((folder,))
-
-
-def _first_version(memory_own: Path, pids_own: Path, memory: int, processes: int) -> Group:
-    memory_folder, pids_folder = _fresh(memory_own, _APPS), _fresh(pids_own, _APPS)
-    (memory_folder / "memory.limit_in_bytes").write_text(str(memory))
-    _write_if_there(memory_folder / "memory.memsw.limit_in_bytes", str(memory))
-    (pids_folder / "pids.max").write_text(str(processes))
-    return Group((memory_folder, pids_folder))
-
-
-def _give_controllers(own: Path) -> None:
-    (own / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _CONTROLLERS))
+        (own / "cgroup.subtree_control").write_text(controllers)
+    return _fresh(own, _APPS)
 
 
 def _step_aside(own: Path) -> None:
@@ -164,8 +159,3 @@ def _fresh(parent: Path, prefix: str) -> Path:
     folder = parent / f"{prefix}{os.getpid()}"
     folder.mkdir(exist_ok=True)
     return folder
-
-
-def _write_if_there(file: Path, value: str) -> None:
-    if file.exists():
-        file.write_text(value)

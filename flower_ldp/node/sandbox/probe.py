@@ -18,13 +18,14 @@ import signal
 import socket
 import stat
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from flower_ldp.node.sandbox.seccomp import FAMILIES, forbidden
-from flower_ldp.node.sandbox.syscalls import Machine, this_machine
+from flower_ldp.node.sandbox.seccomp import FAMILIES, JUDGED
+from flower_ldp.node.sandbox.view import entries, mount_points, speaks
 
 #: Documentation addresses (RFC 5737 and 3849): nothing is sent, the kernel looks for a route.
 _NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -63,6 +64,8 @@ class Attempts:
         Those that the operator named.
     limits : dict of str to int
         What each process may have at most.
+    calls : dict of str to int
+        Numbers of system calls that are not simply allowed.
     socket : str
         The one in the file system that may be there; every file is looked at if it is not "".
     """
@@ -75,6 +78,7 @@ class Attempts:
     environment: list[str]
     devices: list[str]
     limits: dict[str, int]
+    calls: dict[str, int]
     socket: str
 
 
@@ -90,18 +94,18 @@ class Finding:
 def main() -> None:
     """Try what the standard input says; print whether the node answers, and what is open."""
     attempts = Attempts(**json.loads(sys.stdin.read()))
-    found = [asdict(one) for one in findings(attempts, this_machine())]
+    found = [asdict(one) for one in findings(attempts)]
     print(json.dumps({"answers": _answers(attempts.port), "findings": found}))
 
 
-def findings(attempts: Attempts, machine: Machine) -> Iterator[Finding]:
+def findings(attempts: Attempts) -> Iterator[Finding]:
     """Yield what was found, way by way."""
     yield _descriptors()
     yield from _network(attempts)
     yield from _sockets()
     yield from _files(attempts)
     yield from _processes(attempts)
-    yield from _calls(machine)
+    yield from _calls(attempts.calls)
     yield from _rights(attempts)
 
 
@@ -138,28 +142,23 @@ def _answers(port: int) -> bool:
 
 def _network(attempts: Attempts) -> Iterator[Finding]:
     for host, port in attempts.addresses:
-        yield attempt(f"connect to {host} outside", partial(_connect, host, port))
+        stream = partial(_connect, socket.AF_INET, socket.SOCK_STREAM, (host, port))
+        yield attempt(f"connect to {host} outside", stream)
     for family, address in _NOWHERE:
-        yield attempt(f"a route to {address}", partial(_route, family, address))
+        route = partial(_connect, family, socket.SOCK_DGRAM, (address, 9))
+        yield attempt(f"a route to {address}", route)
     yield attempt("resolve example.org", lambda: socket.getaddrinfo("example.org", 80))
     with open("/proc/net/dev", encoding="utf-8") as file:
         names = [line.split(":")[0].strip() for line in file if ":" in line]
     yield judge("network interfaces", [name for name in names if name != "lo"], "lo alone")
-    yield attempt("an abstract socket outside", partial(_abstract, attempts.abstract))
+    abstract = partial(_connect, socket.AF_UNIX, socket.SOCK_STREAM, f"\0{attempts.abstract}")
+    yield attempt("an abstract socket outside", abstract)
 
 
-def _route(family: int, address: str) -> None:
-    with socket.socket(family, socket.SOCK_DGRAM) as one:
-        one.connect((address, 9))
-
-
-def _connect(host: str, port: int) -> None:
-    socket.create_connection((host, port), 2).close()
-
-
-def _abstract(name: str) -> None:
-    with socket.socket(socket.AF_UNIX) as one:
-        one.connect(f"\0{name}")
+def _connect(family: int, kind: int, address: tuple[str, int] | str) -> None:
+    with socket.socket(family, kind) as one:
+        one.settimeout(2)
+        one.connect(address)
 
 
 def _sockets() -> Iterator[Finding]:
@@ -191,22 +190,16 @@ def _files(attempts: Attempts) -> Iterator[Finding]:
         yield attempt(f"{name}: {path}", partial(os.lstat, path))
     yield judge("places to write, but for a private /tmp", list(_writable()))
     devices = {f"/dev/{name}" for name in _DEVICES} | set(attempts.devices)
-    seen = {path for path, mode in _walk("/dev") if stat.S_ISCHR(mode) or stat.S_ISBLK(mode)}
+    seen = set(_special("/dev", stat.S_ISCHR, stat.S_ISBLK))
     yield judge("devices", sorted(seen - devices), "as usual, and those named")
     if attempts.socket:
-        speaking = [
-            path
-            for path, mode in _walk("/")
-            if (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)) and path != attempts.socket
-        ]
-        yield judge("sockets and pipes among the files", speaking)
+        speaking = set(_special("/", stat.S_ISSOCK, stat.S_ISFIFO)) - {attempts.socket}
+        yield judge("sockets and pipes among the files", sorted(speaking))
 
 
 def _writable() -> Iterator[str]:
     """Yield the mounts in which a file can be made."""
-    with open("/proc/self/mountinfo", encoding="utf-8") as file:
-        mounts = {line.split()[4] for line in file}
-    for place in sorted(mounts - set(_PRIVATE)):
+    for place in sorted(set(mount_points()) - set(_PRIVATE)):
         name = os.path.join(place, f".flower-ldp-probe-{os.getpid()}")
         with contextlib.suppress(OSError):
             os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -214,68 +207,61 @@ def _writable() -> Iterator[str]:
             yield place
 
 
-def _walk(top: str) -> Iterator[tuple[str, int]]:
-    """Yield the files beneath a folder that are neither folders, links nor plain files."""
-    waiting = [top]
-    while waiting:
-        here = waiting.pop()
-        if here in ("/proc", "/sys"):
-            continue
-        with contextlib.suppress(OSError), os.scandir(here) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
-                    yield entry.path, entry.stat(follow_symlinks=False).st_mode
+def _special(top: str, *kinds: Callable[[int], bool]) -> Iterator[str]:
+    """Yield the files of some kinds beneath a folder."""
+    for entry in entries(top, but=("/proc", "/sys")):
+        with contextlib.suppress(OSError):
+            mode = entry.stat(follow_symlinks=False).st_mode if speaks(entry) else 0
+            if any(kind(mode) for kind in kinds):
+                yield entry.path
 
 
 def _processes(attempts: Attempts) -> Iterator[Finding]:
-    shared = []
-    for name, outside in attempts.namespaces.items():
-        if os.readlink(f"/proc/self/ns/{name}") == outside:
-            shared.append(name)
+    own = {name: os.readlink(f"/proc/self/ns/{name}") for name in attempts.namespaces}
+    shared = [name for name, outside in attempts.namespaces.items() if own[name] == outside]
     yield judge("namespaces shared with the node", shared)
-    strangers = []
+    strangers, roots = [], []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
             command = file.read()
             if b"flower_ldp.node.sandbox." not in command:
                 strangers.append(f"{pid} {command[:40]!r}")
-    yield judge("processes but the sandbox's own", strangers)
-    out = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             if not os.path.samestat(os.stat(f"/proc/{pid}/root/"), os.stat("/")):
-                out.append(pid)
-    yield judge("roots of other processes", out)
+                roots.append(pid)
+    yield judge("processes but the sandbox's own", strangers)
+    yield judge("roots of other processes", roots)
 
 
-def _calls(machine: Machine) -> Iterator[Finding]:
-    judged = {"clone3": machine.numbers["clone3"], **forbidden(machine)}
-    permitted = []
-    for name, number in judged.items():
-        refused = _errno(number, *[-1] * 6) in (errno.EPERM, errno.ENOSYS)
-        if not refused:
-            permitted.append(name)
+def _calls(numbers: dict[str, int]) -> Iterator[Finding]:
+    refused = [name for name in numbers if name not in JUDGED]
+    permitted = [
+        name
+        for name in refused
+        if _errno(numbers[name], *[-1] * 6) not in (errno.EPERM, errno.ENOSYS)
+    ]
     some = "ptrace, keyctl, bpf, mount, unshare"
-    yield judge(f"{some} and {len(judged) - 5} more calls", permitted, "none permitted")
-    new_user = _errno(machine.numbers["clone"], _NEW_USER | signal.SIGCHLD, 0, 0, 0, 0, 0)
+    yield judge(f"{some} and {len(refused) - 5} more calls", permitted, "none permitted")
+    new_user = _errno(numbers["clone"], _NEW_USER | signal.SIGCHLD)
     yield Finding("a user namespace by clone", new_user == 0, os.strerror(new_user))
-    typed = _errno(machine.numbers["ioctl"], 0, 0x5412, 0, 0, 0, 0)
-    yield Finding("typing into a terminal", typed != errno.EPERM, os.strerror(typed))
-    spoken = _errno(machine.numbers["ioctl"], 0, 0x5423, 0, 0, 0, 0)
-    yield Finding("a terminal's line discipline", spoken != errno.EPERM, os.strerror(spoken))
-    dumped = _errno(machine.numbers["prlimit64"], 0, resource.RLIMIT_CORE, -1, 0, 0, 0)
-    yield Finding("another limit on core dumps", dumped != errno.EPERM, os.strerror(dumped))
-    if machine.x32:
+    for way, call, arguments in (
+        ("typing into a terminal", "ioctl", (0, termios.TIOCSTI)),
+        ("a terminal's line discipline", "ioctl", (0, termios.TIOCSETD)),
+        ("another limit on core dumps", "prlimit64", (0, resource.RLIMIT_CORE, -1)),
+    ):
+        error = _errno(numbers[call], *arguments)
+        yield Finding(way, error != errno.EPERM, os.strerror(error))
+    if os.uname().machine == "x86_64":
         yield _survives("a 32-bit call", _old_call)
-        yield _survives("an x32 call", lambda: _errno(0x4000_0000 | 39, 0, 0, 0, 0, 0, 0) == 0)
+        yield _survives("an x32 call", lambda: _errno(0x4000_0000 | 39) == 0)
 
 
 def _errno(number: int, *arguments: int) -> int:
     """Make a system call; return its error, 0 if it worked. A child that it makes ends at once."""
-    result = _libc.syscall(ctypes.c_long(number), *(ctypes.c_long(one) for one in arguments))
-    if result == 0 and number == this_machine().numbers["clone"]:
+    parent = os.getpid()
+    given = (number, *arguments, *[0] * 6)[:7]
+    result = _libc.syscall(*map(ctypes.c_long, given))
+    if os.getpid() != parent:
         os._exit(0)
     return ctypes.get_errno() if result == -1 else 0
 
@@ -314,10 +300,8 @@ def _rights(attempts: Attempts) -> Iterator[Finding]:
     yield judge("groups", others if os.getuid() else ["root"])
     unknown = [name for name in os.environ if name not in attempts.environment]
     yield judge("variables of the node's", unknown)
-    beyond = []
-    for name, most in attempts.limits.items():
-        if resource.getrlimit(getattr(resource, name))[1] not in range(most + 1):
-            beyond.append(name)
+    highest = {name: resource.getrlimit(getattr(resource, name))[1] for name in attempts.limits}
+    beyond = [name for name, most in attempts.limits.items() if not 0 <= highest[name] <= most]
     yield judge("processes, files and dumps without a limit", beyond, "all limited")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
 
 #: Connections at a time. An app needs a handful; what comes beyond that waits.
 AT_ONCE = 64
@@ -37,67 +36,45 @@ class Meter:
 
 def serve(
     server: socket.socket,
-    connect: Callable[[], socket.socket],
+    to: str | tuple[str, int],
     at_once: int = AT_ONCE,
     meter: Meter | None = None,
 ) -> None:
-    """Relay each connection to what ``connect`` returns, until the server is closed.
+    """Relay each connection to an address, until the server is closed.
 
     Parameters
     ----------
     server : socket
         Listens.
-    connect : callable
-        Opens the other side; an OSError closes the connection.
+    to : str or (str, int)
+        A socket in the file system, or a host and port; a connection is closed where it is not
+        reached.
     at_once : int
         Largest number of connections at a time.
     meter : Meter, optional
         Counts what comes from the server's side; without one there is no limit.
     """
+    family = socket.AF_UNIX if isinstance(to, str) else socket.AF_INET
     free = threading.BoundedSemaphore(at_once)
+
+    def relay(near: socket.socket) -> None:
+        try:
+            with near, contextlib.suppress(OSError), socket.socket(family) as far:
+                far.connect(to)
+                back = threading.Thread(target=_copy, args=(far, near), daemon=True)
+                back.start()
+                _copy(near, far, meter)
+                back.join()
+        finally:
+            free.release()
+
     while True:
         free.acquire()
         try:
             near, _ = server.accept()
         except OSError:
             return
-        threading.Thread(target=_relay, args=(near, connect, free, meter), daemon=True).start()
-
-
-def to_port(port: int) -> Callable[[], socket.socket]:
-    """Return what connects to a port of 127.0.0.1."""
-    return lambda: socket.create_connection(("127.0.0.1", port))
-
-
-def to_path(path: str) -> Callable[[], socket.socket]:
-    """Return what connects to a socket in the file system."""
-
-    def connect() -> socket.socket:
-        one = socket.socket(socket.AF_UNIX)
-        try:
-            one.connect(path)
-        except OSError:
-            one.close()
-            raise
-        return one
-
-    return connect
-
-
-def _relay(
-    near: socket.socket,
-    connect: Callable[[], socket.socket],
-    free: threading.BoundedSemaphore,
-    meter: Meter | None,
-) -> None:
-    try:
-        with near, contextlib.suppress(OSError), connect() as far:
-            back = threading.Thread(target=_copy, args=(far, near), daemon=True)
-            back.start()
-            _copy(near, far, meter)
-            back.join()
-    finally:
-        free.release()
+        threading.Thread(target=relay, args=(near,), daemon=True).start()
 
 
 def _copy(source: socket.socket, target: socket.socket, meter: Meter | None = None) -> None:

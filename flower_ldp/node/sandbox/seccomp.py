@@ -3,12 +3,13 @@
 Namespaces take the network, the files and the other processes away. This takes what no namespace
 covers (sockets of virtual machines, the keyring), what would let an app out of them (new
 namespaces, mounts), what reads other processes, and large parts of the kernel that apps do not
-need.
+need. libseccomp knows the numbers of the calls and writes the program for the kernel.
 
 =============================================  =============================================
 call                                           answer
 =============================================  =============================================
 of another instruction set (32-bit, x32)       the process is killed
+those from number 1024 on                      not permitted
 newer than those that were read                "there is no such call"
 ``clone3``, whose flags a filter cannot read   the same: C libraries then use ``clone``
 ``clone``, ``unshare``, ``setns`` for a        not permitted
@@ -27,38 +28,36 @@ any other                                      allowed
 from __future__ import annotations
 
 import errno
+import tempfile
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
 
-from flower_ldp.node.sandbox.bpf import (
-    JUMP_AT_LEAST,
-    JUMP_EQUAL,
-    Jump,
-    Label,
-    Load,
-    Mask,
-    Return,
-    Step,
-    assemble,
-)
-from flower_ldp.node.sandbox.syscalls import LAST_KNOWN, Machine
+from flower_ldp.node.sandbox.settings import SandboxMissing
 
-KILL = 0x8000_0000  # SECCOMP_RET_KILL_PROCESS
-ALLOW = 0x7FFF_0000  # SECCOMP_RET_ALLOW
-NOT_PERMITTED = 0x0005_0000 | errno.EPERM  # SECCOMP_RET_ERRNO
-NO_SUCH_CALL = 0x0005_0000 | errno.ENOSYS
-
-#: Calls that are judged by their arguments, or answered otherwise than by "not permitted".
-JUDGED = (
-    "clone",
-    "clone3",
-    "ioctl",
-    "personality",
-    "prlimit64",
-    "setrlimit",
-    "socket",
-    "socketpair",
-)
-_NUMBER, _AUDIT = 0, 4  # offsets of ``struct seccomp_data``
-_X32 = 0x4000_0000
+#: Calls that are never permitted, by what they are for.
+_FORBIDDEN = {
+    "other processes": "kcmp pidfd_getfd process_madvise process_mrelease process_vm_readv "
+    "process_vm_writev ptrace userfaultfd",
+    "namespaces and mounts": "chroot fsconfig fsmount fsopen fspick mount mount_setattr move_mount "
+    "open_tree pivot_root setns umount2 unshare",
+    "files by other ways than their path": "fanotify_init fanotify_mark lookup_dcookie "
+    "name_to_handle_at nfsservctl open_by_handle_at quotactl quotactl_fd",
+    "keys and secrets": "add_key keyctl memfd_secret request_key",
+    "programs in the kernel": "bpf delete_module finit_module init_module io_uring_enter "
+    "io_uring_register io_uring_setup kexec_file_load kexec_load uselib",
+    "the processor": "ioperm iopl modify_ldt perf_event_open",
+    "the machine": "acct adjtimex clock_adjtime clock_settime reboot setdomainname sethostname "
+    "settimeofday swapoff swapon syslog",
+}
+FORBIDDEN = tuple(" ".join(_FORBIDDEN.values()).split())
+#: Calls that are permitted with some arguments: see :func:`_permitted`.
+JUDGED = ("clone", "ioctl", "personality", "prlimit64", "setrlimit", "socket", "socketpair")
+#: The last call that was read when this was written: ``mseal``, Linux 6.10.
+LAST_KNOWN = 462
+#: Calls up to this one answer as on a kernel that lacks them, so that C libraries use older ones.
+#: Those beyond it are not permitted; Linux adds fewer than ten calls a year.
+LAST_NEWER = 1023
 #: Bits of ``clone`` that ask for a new namespace: mount, cgroup, UTS, IPC, user, PID, network, time
 #: (its bit is that of a signal in clone's flags, and asks for nothing there).
 _NAMESPACES = 0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000
@@ -72,134 +71,111 @@ _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _RLIMIT_CORE = 4
 _AF_NETLINK, _NETLINK_ROUTE = 16, 0
 _SAME_PERSONALITY, _LINUX = 0xFFFF_FFFF, 0
+#: The low half of an argument: of most arguments judged here the kernel reads no more.
+_LOW, _WHOLE = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF
+_UNKNOWN = -1  # of libseccomp, for a name
+_NEEDED = "apt install libseccomp2 (2.5.3 or later)"
+#: The number of an argument, a mask, and what the argument has to be under it.
+Condition = tuple[int, int, int]
 
 
-def _argument(number: int, half: int = 0) -> Load:
-    """Load the low half of an argument: of most arguments judged here the kernel reads no more.
+def app_filter() -> bytes:
+    """Return the filter for an app's processes on this machine, as ``bwrap --seccomp`` reads it.
+
+    Raises
+    ------
+    SandboxMissing
+        If libseccomp is missing or too old, or this machine is none that the sandbox knows.
+    """
+    lib, numbers = _libseccomp(), call_numbers()
+    try:
+        rules = lib.SyscallFilter(lib.ERRNO(errno.EPERM))
+        rules.set_attr(lib.Attr.ACT_BADARCH, lib.KILL_PROCESS)
+        rules.set_attr(lib.Attr.CTL_OPTIMIZE, 2)  # searched as a tree, not in a row
+        for call in set(range(LAST_KNOWN + 1)) - set(numbers.values()):
+            rules.add_rule(lib.ALLOW, call)
+        for call in (numbers["clone3"], *range(LAST_KNOWN + 1, LAST_NEWER + 1)):
+            rules.add_rule(lib.ERRNO(errno.ENOSYS), call)
+        for name, conditions in _permitted():
+            arguments = [lib.Arg(at, lib.MASKED_EQ, mask, to) for at, mask, to in conditions]
+            rules.add_rule(lib.ALLOW, numbers[name], *arguments)
+        with tempfile.TemporaryFile() as file:
+            rules.export_bpf(file)
+            file.seek(0)
+            return file.read()
+    except OSError as error:
+        raise SandboxMissing(f"libseccomp makes no filter ({error}): {_NEEDED}") from error
+
+
+def call_numbers(architecture: int | None = None) -> dict[str, int]:
+    """Return the numbers of ``FORBIDDEN``, ``JUDGED`` and ``clone3``, but of those not there.
+
+    Parameters
+    ----------
+    architecture : int, optional
+        One of libseccomp's; by default this machine's.
+
+    Raises
+    ------
+    SandboxMissing
+        If the sandbox does not know the architecture, or libseccomp not one of the calls.
+    """
+    lib = _libseccomp()
+    architecture = architecture or lib.system_arch()
+    if architecture not in (lib.Arch.X86_64, lib.Arch.AARCH64):
+        raise SandboxMissing("the sandbox knows system calls of x86_64 and aarch64 alone")
+    calls = (*FORBIDDEN, *JUDGED, "clone3")
+    numbers = {name: lib.resolve_syscall(architecture, name) for name in calls}
+    unknown = [name for name, number in numbers.items() if number == _UNKNOWN]
+    if unknown:
+        raise SandboxMissing(f"libseccomp does not know {', '.join(unknown)}: {_NEEDED}")
+    # Below 0 are calls that only other architectures have.
+    return {name: number for name, number in numbers.items() if number >= 0}
+
+
+def _libseccomp() -> Any:
+    """Return the bindings of libseccomp; nothing but the sandbox needs them, nor an app's start."""
+    try:
+        import pyseccomp
+    except (ImportError, RuntimeError) as error:  # the latter without the shared library
+        raise SandboxMissing(f"libseccomp is not installed: {_NEEDED}") from error
+    return pyseccomp
+
+
+def _permitted() -> Iterator[tuple[str, list[Condition]]]:
+    """Yield calls with conditions on their arguments, under all of which they are permitted.
 
     ``clone`` takes 64 bits of flags on 64-bit machines; all that ask for a namespace are low.
     """
-    return Load(16 + 8 * number + 4 * half)
-
-
-def forbidden(machine: Machine) -> dict[str, int]:
-    """Return the calls that are never permitted."""
-    return {name: one for name, one in machine.numbers.items() if name not in JUDGED}
-
-
-def app_filter(machine: Machine) -> bytes:
-    """Return the filter for an app's processes, as ``bwrap --seccomp`` reads it."""
-    return assemble(_steps(machine))
-
-
-def _steps(machine: Machine) -> list[Step]:
-    numbers = machine.numbers
-    steps: list[Step] = [
-        Load(_AUDIT),
-        Jump(JUMP_EQUAL, machine.audit, "this instruction set"),
-        Return(KILL),
-        Label("this instruction set"),
-        Load(_NUMBER),
-    ]
-    if machine.x32:
-        steps += [Jump(JUMP_AT_LEAST, _X32, "kill")]
-    steps += [
-        Jump(JUMP_AT_LEAST, LAST_KNOWN + 1, "no such call"),
-        Jump(JUMP_EQUAL, numbers["clone3"], "no such call"),
-        *(
-            Jump(JUMP_EQUAL, numbers[name], name)
-            for name in ("clone", "ioctl", "personality", "prlimit64", "setrlimit")
-        ),
-        Jump(JUMP_EQUAL, numbers["socket"], "socket"),
-        Jump(JUMP_EQUAL, numbers["socketpair"], "socket"),
-        *(Jump(JUMP_EQUAL, one, "not permitted") for one in sorted(forbidden(machine).values())),
-        Return(ALLOW),
-    ]
-    steps += _clone() + _ioctl() + _personality() + _limits() + _socket()
-    return [
-        *steps,
-        Label("allow"),
-        Return(ALLOW),
-        Label("no such call"),
-        Return(NO_SUCH_CALL),
-        Label("kill"),
-        Return(KILL),
-        Label("not permitted"),
-        Return(NOT_PERMITTED),
-    ]
-
-
-def _clone() -> list[Step]:
-    return [
-        Label("clone"),
-        _argument(0),
-        Mask(_NAMESPACES),
-        Jump(JUMP_EQUAL, 0, "allow"),
-        Return(NOT_PERMITTED),
-    ]
-
-
-def _ioctl() -> list[Step]:
-    return [
-        Label("ioctl"),
-        _argument(1),
-        Jump(JUMP_EQUAL, _TIOCSTI, "not permitted"),
-        Jump(JUMP_EQUAL, _TIOCLINUX, "not permitted"),
-        Jump(JUMP_EQUAL, _TIOCSETD, "not permitted"),
-        Return(ALLOW),
-    ]
-
-
-def _personality() -> list[Step]:
-    return [
-        Label("personality"),
-        _argument(0),
-        Jump(JUMP_EQUAL, _LINUX, "allow"),
-        Jump(JUMP_EQUAL, _SAME_PERSONALITY, "allow"),
-        Return(NOT_PERMITTED),
-    ]
-
-
-def _limits() -> list[Step]:
-    return [
-        Label("setrlimit"),
-        _argument(0),
-        Jump(JUMP_EQUAL, _RLIMIT_CORE, "not permitted"),
-        Return(ALLOW),
-        Label("prlimit64"),
-        _argument(1),
-        Jump(JUMP_EQUAL, _RLIMIT_CORE, "a new limit"),
-        Return(ALLOW),
-        # Without one, whose address both halves hold, the limit is only read.
-        Label("a new limit"),
-        _argument(2),
-        Jump(JUMP_AT_LEAST, 1, "not permitted"),
-        _argument(2, 1),
-        Jump(JUMP_AT_LEAST, 1, "not permitted"),
-        Return(ALLOW),
-    ]
-
-
-def _socket() -> list[Step]:
-    return [
-        Label("socket"),
-        _argument(0),
-        Jump(JUMP_EQUAL, _AF_NETLINK, "netlink"),
-        *(Jump(JUMP_EQUAL, family, "protocol") for family in _INTERNET),
-        Jump(JUMP_EQUAL, _AF_UNIX, "type"),
-        Return(NOT_PERMITTED),
-        Label("protocol"),
-        _argument(2),
-        *(Jump(JUMP_EQUAL, protocol, "type") for protocol in _PROTOCOLS),
-        Return(NOT_PERMITTED),
-        Label("type"),
-        _argument(1),
-        Mask(_TYPE_BITS),
-        *(Jump(JUMP_EQUAL, kind, "allow") for kind in _TYPES),
-        Return(NOT_PERMITTED),
+    yield "clone", [(0, _NAMESPACES, 0)]
+    for mask, block in _all_but(_TIOCSTI, _TIOCLINUX, _TIOCSETD):
+        yield "ioctl", [(1, mask, block)]
+    for personality in (_LINUX, _SAME_PERSONALITY):
+        yield "personality", [(0, _LOW, personality)]
+    for mask, block in _all_but(_RLIMIT_CORE):
+        yield "setrlimit", [(0, mask, block)]
+        yield "prlimit64", [(1, mask, block)]
+    yield "prlimit64", [(2, _WHOLE, 0)]  # without a new limit, the old one is only read
+    for call in ("socket", "socketpair"):
         # C libraries list a host's own interfaces so.
-        Label("netlink"),
-        _argument(2),
-        Jump(JUMP_EQUAL, _NETLINK_ROUTE, "allow"),
-        Return(NOT_PERMITTED),
-    ]
+        yield call, [(0, _LOW, _AF_NETLINK), (2, _LOW, _NETLINK_ROUTE)]
+        for kind in _TYPES:
+            of_kind = (1, _TYPE_BITS, kind)
+            yield call, [(0, _LOW, _AF_UNIX), of_kind]
+            for family, protocol in product(_INTERNET, _PROTOCOLS):
+                yield call, [(0, _LOW, family), of_kind, (2, _LOW, protocol)]
+
+
+def _all_but(*values: int) -> set[tuple[int, int]]:
+    """Return blocks, as mask and content, that hold every 32-bit number but these.
+
+    libseccomp compares an argument once in a rule, so that "none of these" is no rule. A number is
+    in a block if from some bit upwards it is one of the values with that bit turned, and so none
+    of them.
+    """
+    found = set()
+    for bit in range(32):
+        mask = _LOW >> bit << bit
+        near = {value & mask for value in values}
+        found |= {(mask, one ^ 1 << bit) for one in near if one ^ 1 << bit not in near}
+    return found

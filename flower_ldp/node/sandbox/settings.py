@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 #: Python and Flower alone take more than this.
@@ -51,74 +53,80 @@ class Settings:
     control_group: bool = True
 
 
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,9})([KMGT]?)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"must be a size as 8G or 512M, got {text!r}")
+    value = int(found[1]) * _UNITS[found[2]]
+    if value < _LEAST_MEMORY:
+        raise argparse.ArgumentTypeError(f"must be at least 256M, got {text}")
+    return value
+
+
+def _number(text: str, least: int) -> int:
+    if not re.fullmatch(r"\d{1,7}", text) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, got {text!r}")
+    return int(text)
+
+
+_count, _time = partial(_number, least=64), partial(_number, least=1)
+#: Options with a value: name, what stands for the value, how it is read, help.
+_VALUES: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
+    (
+        "user",
+        "NAME",
+        str,
+        "Account of the apps where this node is root (default: flower-app, or a number that no "
+        "account has).",
+    ),
+    ("memory", "SIZE", _size, "Memory of all apps together, as 8G (default) or 512M."),
+    (
+        "processes",
+        "N",
+        _count,
+        "Processes and threads of all apps (default: %(default)s).",
+    ),
+    ("files", "N", _count, "Open files of a process (default: %(default)s)."),
+    (
+        "seconds",
+        "S",
+        _time,
+        "End an app that has run for so long (default: never).",
+    ),
+)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sandbox to a parser."""
-    usual = Settings()
-    group = parser.add_argument_group("sandbox options (Linux)")
-    group.add_argument(
+    add = parser.add_argument_group("sandbox options (Linux)").add_argument
+    add(
         "--sandbox",
         action="store_true",
         help="Start every app under bubblewrap: no network, no files of this machine's but the "
         "programs and what --sandbox-data names, one socket to this node.",
     )
-    group.add_argument(
+    add(
         "--check",
         action="store_true",
         help="With --sandbox: try every way out from inside, print a table, and end; not 0 if "
         "one is open.",
     )
-    group.add_argument(
-        "--sandbox-data",
-        metavar="PATH",
-        action="append",
-        type=_absolute,
-        default=[],
-        help="A folder or file that apps may read; may be given more than once.",
-    )
-    group.add_argument(
-        "--sandbox-device",
-        metavar="PATH",
-        action="append",
-        type=_absolute,
-        default=[],
-        help="A device that apps may use, such as /dev/nvidia0; may be given more than once.",
-    )
-    group.add_argument(
-        "--sandbox-user",
-        metavar="NAME",
-        default="",
-        help="Account of the apps where this node is root (default: flower-app, or a number "
-        "that no account has).",
-    )
-    group.add_argument(
-        "--sandbox-memory",
-        metavar="SIZE",
-        type=_size,
-        default=usual.memory,
-        help="Memory of all apps together, as 8G (default) or 512M.",
-    )
-    group.add_argument(
-        "--sandbox-processes",
-        metavar="N",
-        type=_count,
-        default=usual.processes,
-        help=f"Processes and threads of all apps together (default: {usual.processes}).",
-    )
-    group.add_argument(
-        "--sandbox-files",
-        metavar="N",
-        type=_count,
-        default=usual.files,
-        help=f"Open files of a process (default: {usual.files}).",
-    )
-    group.add_argument(
-        "--sandbox-seconds",
-        metavar="S",
-        type=_time,
-        default=usual.seconds,
-        help="End an app that has run for so long (default: never).",
-    )
-    group.add_argument(
+    for name, what in (
+        ("data", "A folder or file that apps may read"),
+        ("device", "A device that apps may use, such as /dev/nvidia0"),
+    ):
+        add(
+            f"--sandbox-{name}",
+            metavar="PATH",
+            action="append",
+            type=os.path.abspath,
+            default=[],
+            help=f"{what}; may be given more than once.",
+        )
+    for name, metavar, read, text in _VALUES:
+        usual = getattr(Settings, name)
+        add(f"--sandbox-{name}", metavar=metavar, type=read, default=usual, help=text)
+    add(
         "--sandbox-no-memory-limit",
         action="store_true",
         help="Start although this machine gives no control group: an app can then use up all of "
@@ -131,36 +139,6 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return Settings(
         data=tuple(options.sandbox_data),
         devices=tuple(options.sandbox_device),
-        user=options.sandbox_user,
-        memory=options.sandbox_memory,
-        processes=options.sandbox_processes,
-        files=options.sandbox_files,
-        seconds=options.sandbox_seconds,
         control_group=not options.sandbox_no_memory_limit,
+        **{name: getattr(options, f"sandbox_{name}") for name, *_ in _VALUES},
     )
-
-
-def _absolute(text: str) -> str:
-    return os.path.abspath(text)
-
-
-def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,9})([KMGT]?)", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"must be a size as 8G or 512M, got {text!r}")
-    value = int(found[1]) * _UNITS[found[2]]
-    if value < _LEAST_MEMORY:
-        raise argparse.ArgumentTypeError(f"must be at least 256M, got {text}")
-    return value
-
-
-def _time(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,6}", text):
-        raise argparse.ArgumentTypeError(f"must be a whole number of seconds, got {text!r}")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"\d{1,7}", text) or int(text) < 64:
-        raise argparse.ArgumentTypeError(f"must be a number from 64 on, got {text!r}")
-    return int(text)

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,15 +96,13 @@ def _outermost(shown: Mapping[str, Path]) -> dict[str, Path]:
     """Leave out what another entry shows at the same place; order by depth."""
     kept: dict[str, Path] = {}
     for place in sorted(shown, key=lambda one: (len(Path(one).parts), one)):
-        if not any(_same_place(place, shown[place], *other) for other in kept.items()):
+        if not any(
+            Path(place).is_relative_to(above)
+            and source / Path(place).relative_to(above) == shown[place]
+            for above, source in kept.items()
+        ):
             kept[place] = shown[place]
     return kept
-
-
-def _same_place(place: str, source: Path, other: str, other_source: Path) -> bool:
-    if not Path(place).is_relative_to(other):
-        return False
-    return other_source / Path(place).relative_to(other) == source
 
 
 def _data(path: Path, hidden: Mapping[str, Path]) -> Path:
@@ -117,11 +115,14 @@ def _data(path: Path, hidden: Mapping[str, Path]) -> Path:
         raise SandboxMissing(f"--sandbox-data {path}: {error}") from error
     if not (found.is_dir() or found.is_file()):
         raise SandboxMissing(f"--sandbox-data {path}: neither a folder nor a file")
-    by_file = _files(hidden)
+    # What is hidden may have other names: links and mounts.
+    by_file = {_file(secret): name for name, secret in hidden.items()}
+    by_file.pop(_NO_FILE, None)
     inodes = {inode for _, inode in by_file}
-    suspects = [str(found), *_mounts_in(found)]
-    for entry in _entries(found):
-        if _speaks(entry):
+    mounted = (place for place in mount_points() if Path(place).is_relative_to(found))
+    suspects = [str(found), *mounted]
+    for entry in entries(found):
+        if speaks(entry):
             raise SandboxMissing(
                 f"--sandbox-data {path}: {entry.path} is a socket, a pipe or a device, so "
                 "something could be sent through it"
@@ -135,14 +136,7 @@ def _data(path: Path, hidden: Mapping[str, Path]) -> Path:
     return found
 
 
-def _files(hidden: Mapping[str, Path]) -> dict[tuple[int, int], str]:
-    """Return what is hidden by its file, which may have other names: links and mounts."""
-    found = {_file(str(path)): name for name, path in hidden.items()}
-    found.pop(_NO_FILE, None)
-    return found
-
-
-def _file(path: str) -> tuple[int, int]:
+def _file(path: str | Path) -> tuple[int, int]:
     try:
         found = os.stat(path)
     except OSError:
@@ -150,15 +144,11 @@ def _file(path: str) -> tuple[int, int]:
     return (found.st_dev, found.st_ino)
 
 
-def _mounts_in(folder: Path) -> list[str]:
-    """Return the places beneath a folder where something else is mounted."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    # The kernel writes spaces and the like as octal numbers.
-    places = (_OCTAL.sub(lambda one: chr(int(one[1], 8)), line.split()[4]) for line in lines)
-    return [place for place in places if Path(place).is_relative_to(folder)]
+def mount_points() -> list[str]:
+    """Return the places where something is mounted."""
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        # The kernel writes spaces and the like as octal numbers.
+        return [_OCTAL.sub(lambda one: chr(int(one[1], 8)), line.split()[4]) for line in file]
 
 
 def _device(path: Path) -> Path:
@@ -180,23 +170,21 @@ def _check_hidden(name: str, secret: Path, shown: Mapping[str, Path]) -> None:
             )
 
 
-def _speaks(entry: os.DirEntry[str]) -> bool:
+def speaks(entry: os.DirEntry[str]) -> bool:
     """Return whether something could be sent through this, though it is mounted read-only."""
     plain = entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
     return not plain and not entry.is_symlink()
 
 
-def _entries(top: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield all that is beneath a folder."""
-    if not top.is_dir():
-        return
+def entries(top: str | Path, but: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
+    """Yield all that is beneath a folder, but for what is beneath some folders."""
     waiting = [str(top)]
     while waiting:
         try:
-            entries: Iterable[os.DirEntry[str]] = list(os.scandir(waiting.pop()))
+            here = list(os.scandir(waiting.pop()))
         except OSError:  # what this user cannot read it cannot vouch for, nor show
             continue
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
+        for entry in here:
+            if entry.is_dir(follow_symlinks=False) and entry.path not in but:
                 waiting.append(entry.path)
             yield entry

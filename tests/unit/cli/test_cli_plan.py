@@ -19,8 +19,8 @@ from flower_ldp.accounting.shuffle import shuffled
 from flower_ldp.cli import signds_numbers as numbers
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import MagRR, RandomSource, Selection, SignDS
+from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
-from flower_ldp.wire.signds import encode_report
 from tests.cli import flower_ldp
 
 RUN = ("--rounds", 80, "--clients", 100)

@@ -19,11 +19,10 @@ from flower_ldp.mechanisms import (
 )
 from flower_ldp.mechanisms.gaussian_law import gaussian_delta
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
-from flower_ldp.wire.gaussian import encode_gaussian
-from flower_ldp.wire.signds import SignDSProposal
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.cli import flower_ldp
+from tests.proposals import signds_proposal
 
 
 def test_noise_below_a_bound_gives_the_epsilon_and_back() -> None:
@@ -135,7 +134,7 @@ def test_gaussian_noise_and_the_textbooks_delta() -> None:
     assert noise["textbook_delta"] == pytest.approx(gaussian_delta(50.0, 6.0 / sigma))
     assert noise["textbook_delta"] > 0.999999
     report = mechanism.randomize(np.zeros(77), RandomSource.seeded(1))
-    assert found["bytes_up"]["per_round"] == len(encode_gaussian(report))
+    assert found["bytes_up"]["per_round"] == len(mechanism.encode(report, 77))
     assert "choose it far below" in found["warnings"][0]
     assert "0.9999994, more than asked for" in flower_ldp(*ask).out
 
@@ -204,13 +203,13 @@ def test_codewords_are_planned_beside_signds() -> None:
     assert (code["n"], code["favoured"], code["bits"]) == (2_048, plan.favoured, 18)
     assert code["efficiency"] == plan.efficiency
     assert code["cosine"] == plan.cosine_of_sum(25)
-    proposal = CodewordProposal(Codeword(8.0).sized(2_010))
+    proposal = UpdateProposal(Codeword(8.0).sized(2_010))
     assert found["bytes_up"]["per_round"] == proposal.report_bytes(2_010)
     assert found["epsilon"]["total_pure"] == 24.0
     other = SignDS(8.0).plan(2_010)
     square = other.worth**2 / 2_010  # the squared cosine of one report
     assert found["signds"]["efficiency"] == pytest.approx(2_010 * square / (1 - square))
-    assert found["signds"]["bytes_up"] == SignDSProposal(SignDS(8.0).sized(2_010)).report_bytes(
+    assert found["signds"]["bytes_up"] == signds_proposal(SignDS(8.0).sized(2_010)).report_bytes(
         2_010
     )
     assert found["better"] == "codeword"

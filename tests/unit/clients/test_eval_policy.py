@@ -10,16 +10,18 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 
 from flower_ldp.clients import LaplaceEvalRelease, LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, SignDS
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.signds import SignDSProposal
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import message, record
+from tests.proposals import signds_proposal
 
 MODEL = {"w": np.zeros((30, 20), dtype=np.float32)}
 ROWS = np.random.default_rng(0).dirichlet(np.ones(4), 3)
 LOSS = {"loss": BoundedMean(1.0, 0.0, 4.0)}
 EVALUATION = EvalProposal(Laplace(4.0, classes=4, rows=3), LOSS)
-TRAINING = SignDSProposal(SignDS(epsilon=8.0, k=0.2))
+TRAINING = signds_proposal(SignDS(epsilon=8.0, k=0.2))
 
 POLICY = """\
 data_id: ward-7
@@ -53,10 +55,10 @@ class Client:
         self.mod = LdpMod(train=SignDSRelease(), evaluate=LaplaceEvalRelease())
         self.messages = 0
 
-    def ask(self, proposal: SignDSProposal | EvalProposal) -> str:
+    def ask(self, proposal: UpdateProposal[SignDSRound] | EvalProposal) -> str:
         """Return "" if a report leaves, else the reason why not."""
         self.messages += 1
-        kind = "train" if isinstance(proposal, SignDSProposal) else "evaluate"
+        kind = "train" if isinstance(proposal, UpdateProposal) else "evaluate"
         fields = ConfigRecord({**proposal.to_fields()})
         content = RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: fields})
         given = message(content, kind=kind, message_id=f"m-{self.messages}")

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -24,14 +25,18 @@ from flower_ldp.mechanisms import Gaussian, RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.strategies import ExtensionStrategy, Health
-from flower_ldp.wire.extension import ExtensionProposal
+from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.gaussian import GaussianProposal
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.extension_world import NAME, Installed, policy_text
 from tests.messages import context, message, record
 
 MODEL = {"w": np.zeros(3, dtype=np.float32)}
-PROPOSAL = ExtensionProposal(NAME, 2.0, 0.0, 5, {"step": 0.01})
+PROPOSAL = UpdateProposal(ExtensionReport(NAME, 2.0, 0.0, 5, {"step": 0.01}))
+
+
+def stating(**changed: Any) -> UpdateProposal[ExtensionReport]:
+    return UpdateProposal(replace(PROPOSAL.mechanism, **changed))
 
 
 @dataclass
@@ -109,28 +114,28 @@ def test_what_the_policy_allows_is_charged_and_leaves(site: Site) -> None:
 
 
 def test_the_owners_price_is_charged_where_the_proposal_states_less(site: Site) -> None:
-    report_of(ask(proposal=replace(PROPOSAL, epsilon=0.25)))
+    report_of(ask(proposal=stating(epsilon=0.25)))
     assert site.spent == 1.0
 
 
 def test_what_does_not_fit_is_refused_before_the_charge(site: Site) -> None:
     for proposal in (
-        replace(PROPOSAL, epsilon=4.5),  # more than the allowance
-        replace(PROPOSAL, delta=1e-6),
-        replace(PROPOSAL, epsilon=200.0),  # more than the mechanism takes
-        replace(PROPOSAL, length=6),
-        replace(PROPOSAL, options={}),
-        replace(PROPOSAL, options={"step": 0.01, "more": 1.0}),
+        stating(epsilon=4.5),  # more than the allowance
+        stating(delta=1e-6),
+        stating(epsilon=200.0),  # more than the mechanism takes
+        stating(length=6),
+        stating(options={}),
+        stating(options={"step": 0.01, "more": 1.0}),
     ):
         assert ask(inner=never, proposal=proposal).error.reason == REFUSED_POLICY, proposal
     assert site.spent == 0.0
 
 
 def test_another_extension_than_the_apps_is_refused(site: Site) -> None:
-    found = ask(inner=never, proposal=replace(PROPOSAL, name="two_bits"))
+    found = ask(inner=never, proposal=stating(name="two_bits"))
     assert found.error.reason == REFUSED_PROPOSAL
     release = ExtensionRelease("two_bits")
-    found = ask(inner=never, proposal=replace(PROPOSAL, name="two_bits"), release=release)
+    found = ask(inner=never, proposal=stating(name="two_bits"), release=release)
     assert found.error.reason == REFUSED_POLICY
     assert site.spent == 0.0
 
@@ -156,12 +161,12 @@ def test_no_other_release_claims_an_extensions_name(site: Site) -> None:
             object.__setattr__(opened, "proposal", Renamed(opened.proposal.mechanism))
             return opened
 
-    class Renamed(GaussianProposal):
+    class Renamed(UpdateProposal[Gaussian]):
         def events(self) -> tuple[PrivacyEvent, ...]:
             return (PrivacyEvent(NAME, 0.5),)
 
     found = ask(
-        inner=never, proposal=GaussianProposal(Gaussian(1.0, 1e-6, 1.0)), release=Claims(NAME)
+        inner=never, proposal=UpdateProposal(Gaussian(1.0, 1e-6, 1.0)), release=Claims(NAME)
     )
     assert found.error.reason == REFUSED_POLICY
     assert site.spent == 0.0
@@ -373,6 +378,7 @@ def test_a_strategy_needs_the_parameters_of_a_run() -> None:
 )
 def test_a_proposal_is_read_exactly(fields: dict[str, Any]) -> None:
     right = {**PROPOSAL.to_fields(), "health-epsilon": 0.5}
-    assert ExtensionProposal.from_fields(right) == replace(PROPOSAL, health_epsilon=0.5)
+    known = {NAME: partial(ExtensionReport.named, NAME)}
+    assert UpdateProposal.from_fields(right, known) == replace(PROPOSAL, health_epsilon=0.5)
     with pytest.raises(WireError):
-        ExtensionProposal.from_fields({**PROPOSAL.to_fields(), **fields})
+        UpdateProposal.from_fields({**PROPOSAL.to_fields(), **fields}, known)

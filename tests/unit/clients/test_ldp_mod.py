@@ -29,9 +29,9 @@ from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFU
 from flower_ldp.clients.release import open_proposal
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import RandomSource, SignDS
+from flower_ldp.mechanisms.signds_round import decode_report, report_length
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.signds import decode_report, report_length
 from tests.messages import Arrays, UnrecordedPermit, context, message, proposal, record
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")

@@ -18,8 +18,8 @@ from flower_ldp.mechanisms import SignDS
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.strategies import FixedStep, RunStopped, SignDSStrategy
 from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.signds import SignDSProposal
 from tests.messages import UnrecordedPermit, context, error_reply, message, record
+from tests.proposals import signds_proposal
 
 CANARY = "canary-51d0"
 MODEL = {"w": np.zeros(400, dtype=np.float32)}
@@ -50,7 +50,7 @@ def trained(message: Message, context: Context) -> Message:
 
 
 def asked(run: int, kind: str = "train") -> Message:
-    fields = SignDSProposal(SELECTION).to_fields()
+    fields = signds_proposal(SELECTION).to_fields()
     sent = message(
         RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: ConfigRecord({**fields})}), kind=kind
     )

@@ -24,7 +24,7 @@ from flower_ldp.mechanisms import BottomClaim, Gaussian, Laplace, UnaryEncoding
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.gaussian import GaussianProposal
+from flower_ldp.wire.proposal import UpdateProposal
 from flower_ldp.wire.records import Records, RecordTables
 from tests.extras import extra
 from tests.messages import UnrecordedPermit, context, message
@@ -97,6 +97,6 @@ def test_a_model_of_more_entries_than_a_report_may_have_bytes_is_refused(
     # The model takes no memory: all of its entries are one.
     model = {"w": np.broadcast_to(np.float16(0), (MOST_REPORT - 1 + beyond,))}
     monkeypatch.setattr(update_release, "single_model", lambda _: model)
-    fields = GaussianProposal(Gaussian(1.0, 1e-5, 1.0)).to_fields()
+    fields = UpdateProposal(Gaussian(1.0, 1e-5, 1.0)).to_fields()
     content = asked_for(GaussianRelease(), fields)
     assert content == ((0, REFUSED_PROPOSAL) if beyond else (1, "ldp:failed"))

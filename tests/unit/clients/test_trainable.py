@@ -9,21 +9,19 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from flower_ldp.clients import CodewordRelease, GaussianRelease, SignDSRelease
+from flower_ldp.clients import RELEASES, CodewordRelease, GaussianRelease, SignDSRelease
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS
 from flower_ldp.mechanisms.inputs import noted
-from flower_ldp.node.releases import node_releases
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.gaussian import GaussianProposal
-from flower_ldp.wire.signds import SignDSProposal
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import record
+from tests.proposals import signds_proposal
 
 KINDS: Mapping[str, tuple[type[Any], Mapping[str, Any]]] = {
-    "signds": (SignDSRelease, SignDSProposal(SignDS(8.0, 0.25, dim_out=4)).to_fields()),
-    "codeword": (CodewordRelease, CodewordProposal(Codeword(8.0, 1)).to_fields()),
-    "gaussian": (GaussianRelease, GaussianProposal(Gaussian(8.0, 1e-6)).to_fields()),
+    "signds": (SignDSRelease, signds_proposal(SignDS(8.0, 0.25, dim_out=4)).to_fields()),
+    "codeword": (CodewordRelease, UpdateProposal(Codeword(8.0, 1)).to_fields()),
+    "gaussian": (GaussianRelease, UpdateProposal(Gaussian(8.0, 1e-6)).to_fields()),
 }
 EVERY_KIND = pytest.mark.parametrize(("release", "fields"), KINDS.values(), ids=KINDS)
 HEAD = np.zeros(20, dtype=np.float32)
@@ -117,9 +115,7 @@ def test_the_nodes_own_releases_know_no_apps_part(
     """As the page of the guarded node says: a site that means a part has a gate of its own."""
     content = proposed(fields, {"trunk": HEAD, "head": HEAD}, trainable=["trunk"])
     assert (
-        node_releases()["train"]
-        .open(content)
-        .complaint(RecordDict({"a": record({"trunk": TRAINED})}))
+        RELEASES["train"].open(content).complaint(RecordDict({"a": record({"trunk": TRAINED})}))
         is None
     )
     with pytest.raises(WireError, match="trainable"):

@@ -18,7 +18,7 @@ from flower_ldp.mechanisms.signds_worth import (
     mean_of_top,
     worths,
 )
-from flower_ldp.wire.signds import SignDSProposal
+from tests.proposals import parsed, signds_proposal
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.signds.SmallTopSetWarning")
 
@@ -145,10 +145,10 @@ def test_a_proposal_states_what_was_chosen(dimension: int, epsilon: float) -> No
     assert sized.k is not None
     assert sized.plan(dimension) == open_.plan(dimension)
     assert sized.sized(dimension) is sized
-    sent = SignDSProposal(sized).to_fields()
-    assert SignDSProposal.from_fields(sent).selection.plan(dimension) == open_.plan(dimension)
+    sent = signds_proposal(sized).to_fields()
+    assert parsed(sent).mechanism.selection.plan(dimension) == open_.plan(dimension)
     with pytest.raises(ValueError, match=r"a proposal states k: use selection.sized"):
-        SignDSProposal(open_).to_fields()
+        signds_proposal(open_).to_fields()
 
 
 def test_a_given_size_of_report_is_kept_and_k_is_chosen_for_it() -> None:

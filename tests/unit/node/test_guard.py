@@ -18,13 +18,13 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import SignDS
+from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.node.channel import Channel, object_ids, unpack
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.held import HeldMessage
 from flower_ldp.node.reports import PaidReports
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
-from flower_ldp.wire.signds import report_length
 from tests.messages import message, proposal, record, wait_for_counts
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}

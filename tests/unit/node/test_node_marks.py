@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import OwnerAdmission, ReleaseRequest
+from flower_ldp.clients import RELEASES, OwnerAdmission, ReleaseRequest
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.node.command import named_gate
 from flower_ldp.node.formed import WellFormed
 from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission, mark_key, marked, unmarked
-from flower_ldp.node.releases import node_releases
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, proposal, record
 
@@ -63,7 +62,7 @@ def payload(answer: Message) -> bytes:
 def sealing(report: Callable[[bytes, ReleaseRequest], bytes], site: Context) -> Message:
     """Have a program beside the node seal something for a message; deliver that to the node."""
     one = ask()
-    opened = node_releases()["train"].open(one.content)
+    opened = RELEASES["train"].open(one.content)
     metadata = one.metadata
     request = ReleaseRequest(
         metadata.run_id, metadata.message_id, "train", opened.events, opened.parameters

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest
+from flower_ldp.clients import RELEASES, LdpMod, OwnerAdmission, ReleaseRequest
 from flower_ldp.clients.split.embedding import OpenEmbedding
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms import (
@@ -25,8 +25,6 @@ from flower_ldp.mechanisms import (
     UnaryEncoding,
 )
 from flower_ldp.node.command import named_gate
-from flower_ldp.node.releases import node_releases
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.embedding import (
     ALIGN,
     BACKWARD,
@@ -38,9 +36,9 @@ from flower_ldp.wire.embedding import (
 )
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.gaussian import GaussianProposal
-from flower_ldp.wire.signds import SignDSProposal
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import message, record
+from tests.proposals import signds_proposal
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}
 TRAINED = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)}
@@ -79,7 +77,7 @@ class Kind:
 KINDS = {
     "signds": Kind(
         "train",
-        dict(SignDSProposal(SignDS(2.0, k=0.2, dim_out=8), 1.0, 0.01).to_fields()),
+        dict(signds_proposal(SignDS(2.0, k=0.2, dim_out=8), 1.0, 0.01).to_fields()),
         TRAINED,
         11,
         # without the magnitude bit, with an unknown flag, and with padding that is set
@@ -87,14 +85,14 @@ KINDS = {
     ),
     "gaussian": Kind(
         "train",
-        dict(GaussianProposal(Gaussian(2.0, 1e-6, 1.0)).to_fields()),
+        dict(UpdateProposal(Gaussian(2.0, 1e-6, 1.0)).to_fields()),
         TRAINED,
         601,
         (b"\x01" + b"\x80" + bytes(599), b"\x02" + bytes(600)),
     ),
     "codeword": Kind(
         "train",
-        dict(CodewordProposal(Codeword(2.0, 100, 24)).to_fields()),
+        dict(UpdateProposal(Codeword(2.0, 100, 24)).to_fields()),
         TRAINED,
         3,
         # 24 codes of 2,048 codewords: the first number that names none, the last, and a version
@@ -142,7 +140,7 @@ def raw_app(kind: Kind) -> Callable[[Message, Context], Message]:
 
 def gated_app(kind: Kind) -> Callable[[Message, Context], Message]:
     """Return what an app does whose author put LdpMod first."""
-    releases = node_releases()
+    releases = RELEASES
     gate = LdpMod(train=releases["train"], evaluate=releases["evaluate"])
     return lambda one, context: gate(one, context, raw_app(kind))
 
@@ -151,7 +149,7 @@ def sealing_app(kind: Kind, report: bytes) -> Callable[[Message, Context], Messa
     """Return an app that charges as it should, and seals and sends a report of its own making."""
 
     def app(one: Message, context: Context) -> Message:
-        opened = node_releases()[kind.type].open(one.content)
+        opened = RELEASES[kind.type].open(one.content)
         metadata = one.metadata
         request = ReleaseRequest(
             metadata.run_id, metadata.message_id, kind.type, opened.events, opened.parameters
@@ -186,7 +184,7 @@ def test_a_raw_reply_is_privatized(kind: Kind, site: Context, tmp_path: Path) ->
     one = asked(kind)
     report = payload(named_gate("privatize")(one, site, raw_app(kind)))
     assert len(report) == kind.length
-    node_releases()[kind.type].open(one.content).check_form(report)
+    RELEASES[kind.type].open(one.content).check_form(report)
     assert accounts(tmp_path) == (1, 1)
 
 
@@ -209,7 +207,7 @@ def test_a_report_of_a_wrong_form_stays_even_if_the_ledger_holds_it(
     kind: Kind, site: Context, tmp_path: Path
 ) -> None:
     lengths = (b"", b"\x01", bytes(kind.length + 1), b"\x01" + bytes(kind.length - 2))
-    opened = node_releases()[kind.type].open(asked(kind).content)
+    opened = RELEASES[kind.type].open(asked(kind).content)
     for made_up in (*kind.malformed, *lengths):
         assert made_up in lengths or len(made_up) == kind.length
         with pytest.raises(WireError):
@@ -237,7 +235,7 @@ def test_what_was_not_sealed_for_this_message_stays_and_is_charged(
     assert accounts(tmp_path) == (1, 1)
     # Where there is none, the node draws a neutral one, and gives that again.
     second = named_gate("reports")(_named(asked(kind), "m-2"), site, not_charging)
-    node_releases()[kind.type].open(asked(kind).content).check_form(payload(second))
+    RELEASES[kind.type].open(asked(kind).content).check_form(payload(second))
     assert payload(second) != b"\x01" + bytes(kind.length - 1)
     again = named_gate("reports")(_named(asked(kind), "m-2"), site, not_charging)
     assert payload(again) == payload(second)
@@ -249,7 +247,7 @@ def test_an_app_that_is_killed_after_its_charge_is_answered_for(
     kind: Kind, site: Context, tmp_path: Path
 ) -> None:
     def killed(one: Message, context: Context) -> Message:
-        opened = node_releases()[kind.type].open(one.content)
+        opened = RELEASES[kind.type].open(one.content)
         metadata = one.metadata
         request = ReleaseRequest(
             metadata.run_id, metadata.message_id, kind.type, opened.events, opened.parameters
@@ -258,7 +256,7 @@ def test_an_app_that_is_killed_after_its_charge_is_answered_for(
         raise ReleaseError("the app gave no readable reply")
 
     first = payload(named_gate("reports")(asked(kind), site, killed))
-    node_releases()[kind.type].open(asked(kind).content).check_form(first)
+    RELEASES[kind.type].open(asked(kind).content).check_form(first)
     assert accounts(tmp_path) == (1, 1)
     assert payload(named_gate("reports")(asked(kind), site, gated_app(kind))) == first
 
@@ -270,7 +268,7 @@ def test_an_app_with_a_gate_of_its_own_makes_no_report_where_the_site_privatizes
     """Its report is no raw reply, so it counts as none; and it is told of no policy."""
     node = named_gate("privatize")
     answer = node(asked(kind), site, lambda one, _: gated_app(kind)(one, _without_policy()))
-    node_releases()[kind.type].open(asked(kind).content).check_form(payload(answer))
+    RELEASES[kind.type].open(asked(kind).content).check_form(payload(answer))
     made_up = reply_of(b"\x01" + bytes(kind.length - 1), asked(kind))
     answer = node(_named(asked(kind), "m-2"), site, lambda *_: made_up)
     sent = payload(answer)

@@ -18,13 +18,13 @@ from flwr.supercore.run import Run, RunNotRunningException
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.apps import digest_of, this_environment
+from flower_ldp.clients import RELEASES
 from flower_ldp.mechanisms import KaryResponse, UnaryEncoding
 from flower_ldp.node.channel import Channel
 from flower_ldp.node.command import named_gate
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.pinned import PinnedGate, listed_apps
 from flower_ldp.node.received import ReceivedApps
-from flower_ldp.node.releases import node_releases
 from flower_ldp.privacy import Unit
 from flower_ldp.wire.embedding import (
     ALIGN,
@@ -441,7 +441,7 @@ def test_a_run_that_is_over_is_flowers_affair_and_one_that_cannot_be_fetched_is_
 
 def test_a_claim_about_a_label_needs_a_listed_app(tmp_path: Path) -> None:
     """What the node will release of single records later is refused by what it is about."""
-    opened = node_releases()["train"].open(ask().content)
+    opened = RELEASES["train"].open(ask().content)
 
     class Labels:
         def open(self, _: RecordDict) -> Any:

@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 
 import flower_ldp
+from flower_ldp.node.log import IN_AN_HOUR, Allowance
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings, add_options, settings_of
 
 if sys.platform != "linux":
     pytest.skip("the sandbox is for Linux", allow_module_level=True)
 
-from flower_ldp.node.sandbox.bubblewrap import SOCKET, Plan, arguments, find_bubblewrap
+from flower_ldp.node.sandbox.executor import LONGEST, copy_output, harmless
+from flower_ldp.node.sandbox.inside import SOCKET
+from flower_ldp.node.sandbox.jail import arguments, find_bubblewrap
 from flower_ldp.node.sandbox.limits import make_group
-from flower_ldp.node.sandbox.output import LONGEST, copy_output, harmless
 from flower_ldp.node.sandbox.view import View, view_of
 from tests.sandbox import needs_sandbox
 
@@ -57,11 +59,12 @@ def test_odd_sizes_are_refused(words: tuple[str, str]) -> None:
         parsed(f"--sandbox-{words[0]}", words[1])
 
 
-def plan(*, as_root: bool) -> Plan:
+def planned(*, as_root: bool) -> list[str]:
     shown = {"/usr": Path("/usr"), "/srv/a b/data": Path("/mnt/x")}
     view = View(shown, {"/bin": "usr/bin"}, (Path("/dev/nvidia0"),))
     files = {"/etc/passwd": Path("/tmp/own/passwd")}
-    return Plan(view, files, {"HOME": "/tmp"}, Path("/tmp/own/node.sock"), as_root, 1 << 30)
+    relay = Path("/tmp/own/node.sock")
+    return arguments(view, files, {"HOME": "/tmp"}, relay, as_root=as_root, memory=1 << 30)
 
 
 def pairs(found: list[str], option: str) -> list[tuple[str, str]]:
@@ -70,7 +73,7 @@ def pairs(found: list[str], option: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("as_root", [True, False])
 def test_bubblewrap_is_told_to_share_nothing(as_root: bool) -> None:
-    found = arguments(plan(as_root=as_root))
+    found = planned(as_root=as_root)
     for kind in ("ipc", "pid", "net", "uts"):
         assert f"--unshare-{kind}" in found
     for option in ("--die-with-parent", "--new-session", "--clearenv"):
@@ -276,7 +279,7 @@ def test_an_apps_output_is_marked_and_steers_no_terminal(line: bytes, written: b
 def test_a_long_line_becomes_several_and_each_is_marked(tmp_path: Path) -> None:
     (tmp_path / "said").write_bytes(b"x" * (2 * LONGEST + 5) + b"\nlast")
     with (tmp_path / "log").open("wb") as log:
-        copy_output((tmp_path / "said").open("rb"), log).join(10)
+        copy_output((tmp_path / "said").open("rb"), log, Allowance(IN_AN_HOUR)).join(10)
     lines = (tmp_path / "log").read_bytes().splitlines()
     assert [len(line) for line in lines] == [LONGEST + 6, LONGEST + 6, 11, 10]
     assert all(line.startswith(b"[app] ") for line in lines)
@@ -285,7 +288,7 @@ def test_a_long_line_becomes_several_and_each_is_marked(tmp_path: Path) -> None:
 def test_an_app_cannot_fill_the_log(tmp_path: Path) -> None:
     (tmp_path / "said").write_bytes(b"123456789\n" * 100_000)
     with (tmp_path / "log").open("wb") as log:
-        copy_output((tmp_path / "said").open("rb"), log, largest=25).join(20)
+        copy_output((tmp_path / "said").open("rb"), log, Allowance(IN_AN_HOUR), largest=25).join(20)
     assert (tmp_path / "log").read_bytes().splitlines() == [
         *[b"[app] 123456789"] * 3,
         b"[app] (what it writes from here on is dropped)",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve, to_path, to_port
+from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve
 
 if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
     pytest.skip("no sockets in the file system", allow_module_level=True)
@@ -49,11 +49,11 @@ def two_relays(folder: Path, at_once: int = AT_ONCE, meter: Meter | None = None)
     middle.bind(str(folder / "s"))
     middle.listen()
     near = socket.create_server(("127.0.0.1", 0))
-    outside = to_port(far.getsockname()[1])
+    outside = far.getsockname()
     with (
         listening(digests, far),
         listening(lambda one: serve(one, outside, at_once, meter), middle),
-        listening(lambda one: serve(one, to_path(str(folder / "s"))), near),
+        listening(lambda one: serve(one, str(folder / "s")), near),
     ):
         yield near.getsockname()[1]
 
@@ -109,9 +109,7 @@ def test_an_app_sends_so_many_bytes_in_all_and_the_next_one_as_many(tmp_path: Pa
 
 def test_a_node_that_is_gone_ends_the_connection(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as near:
-        threading.Thread(
-            target=serve, args=(near, to_path(str(tmp_path / "nowhere"))), daemon=True
-        ).start()
+        threading.Thread(target=serve, args=(near, str(tmp_path / "nowhere")), daemon=True).start()
         for _ in range(100):  # and gives its place back
             with socket.create_connection(near.getsockname(), 20) as one:
                 assert everything(one) == b""

@@ -23,9 +23,9 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import message, record
+from tests.proposals import parsed
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 DIMENSION = 200
@@ -284,9 +284,10 @@ def trained_by(
         grid: Any = FakeGrid(120)
         replies = []
         for one in strategy.configure_train(number, model, ConfigRecord(), grid):
-            asked = CodewordProposal.from_fields(one.content.config_records[PROPOSAL_KEY])
+            asked = parsed(one.content.config_records[PROPOSAL_KEY])
             drawn = asked.mechanism.randomize(update, source, DIMENSION)
-            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: asked.encode(drawn)})})
+            payload = asked.mechanism.encode(drawn, DIMENSION)
+            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
             replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
         moved, _ = strategy.aggregate_train(number, replies)
         assert moved is not None

@@ -19,9 +19,10 @@ from flower_ldp.clients import CodewordRelease, LdpMod
 from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword
 from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import CodewordStrategy, FixedLength, Health, Momentum
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import error_reply, message, record
+from tests.proposals import parsed
 
 MODEL = {
     "w": np.ones((10, 20), dtype=np.float32),
@@ -68,8 +69,8 @@ def ask(strategy: CodewordStrategy, server_round: int = 1, nodes: int = 5) -> li
     return list(strategy.configure_train(server_round, record(MODEL), ConfigRecord(), grid))
 
 
-def proposal(sent: Message) -> CodewordProposal:
-    return CodewordProposal.from_fields(sent.content.config_records[PROPOSAL_KEY])
+def proposal(sent: Message) -> UpdateProposal[Codeword]:
+    return parsed(sent.content.config_records[PROPOSAL_KEY])
 
 
 def answer(sent: Message, policy: Path, update: np.ndarray) -> Message:
@@ -97,7 +98,7 @@ def owner(folder: Path) -> Path:
 
 
 def named(report: NamedCodeword, node: int, sent: Message) -> Message:
-    payload = proposal(sent).encode(report)
+    payload = proposal(sent).mechanism.encode(report, DIMENSION)
     content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
     return message(content, node=node, reply=True)
 

@@ -19,7 +19,6 @@ from flower_ldp.config import load_config
 from flower_ldp.mechanisms import Gaussian, SignDS
 from flower_ldp.strategies import FixedStep, GaussianStrategy, Momentum, SignDSStrategy
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.gaussian import encode_gaussian
 from tests.messages import error_reply, message, record
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
@@ -170,7 +169,7 @@ def test_the_release_refuses_other_mechanisms_proposals() -> None:
 
 
 ZEROS = np.zeros(DIMENSION, np.int8)
-TENS = encode_gaussian(np.full(DIMENSION, 10, np.int8))
+TENS = MECHANISM.encode(np.full(DIMENSION, 10, np.int8), DIMENSION)
 RAW = RecordDict({"arrays": record(MODEL), "metrics": MetricRecord({"num-examples": 3})})
 
 
@@ -185,7 +184,7 @@ RAW = RecordDict({"arrays": record(MODEL), "metrics": MetricRecord({"num-example
         (reply(TENS[:-1], 101), "length"),
         (reply(TENS + b"\0", 101), "length"),
         (reply(b"\2" + TENS[1:], 101), "version"),
-        (reply(encode_gaussian(np.full(DIMENSION, 127, np.int8)), 101), "range"),
+        (reply(MECHANISM.encode(np.full(DIMENSION, 127, np.int8), DIMENSION), 101), "range"),
         (reply(TENS, 100), "sender"),
         (reply(TENS, 999), "sender"),
     ],

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms import Codeword, RandomSource
 from flower_ldp.strategies import CodewordStrategy, FixedLength
 from flower_ldp.strategies.lost_steps import lost_step
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.layout import ModelLayout
 from tests.messages import message, record
+from tests.proposals import parsed
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 
@@ -58,9 +58,10 @@ def test_a_strategy_says_so(
     model, replies = record({"w": np.ones(200, dtype)}), []
     grid = cast(Any, FakeGrid(3))
     for one in strategy.configure_train(1, model, ConfigRecord(), grid):
-        asked = CodewordProposal.from_fields(one.content.config_records[PROPOSAL_KEY])
+        asked = parsed(one.content.config_records[PROPOSAL_KEY])
         drawn = asked.mechanism.randomize(np.ones(200), RandomSource.seeded(1), 200)
-        content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: asked.encode(drawn)})})
+        payload = asked.mechanism.encode(drawn, 200)
+        content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
         replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
     strategy.aggregate_train(1, replies)
     assert ("round 1: most of the step is lost" in caplog.text) == lost

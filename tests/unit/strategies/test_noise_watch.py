@@ -25,9 +25,9 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.noise_watch import NoiseWatch
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import message, record
+from tests.proposals import parsed
 from tests.unit.strategies.fake_grid import make_messages_outside_a_run
 
 DIMENSION = 400
@@ -144,9 +144,10 @@ def run(strategy: CodewordStrategy, rounds: int) -> None:
         sent = strategy.configure_train(server_round, record(MODEL), ConfigRecord(), grid)
         replies = []
         for one in sent:
-            asked = CodewordProposal.from_fields(one.content.config_records[PROPOSAL_KEY])
+            asked = parsed(one.content.config_records[PROPOSAL_KEY])
             drawn = asked.mechanism.randomize(np.zeros(DIMENSION), RandomSource.seeded(1))
-            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: asked.encode(drawn)})})
+            payload = asked.mechanism.encode(drawn, DIMENSION)
+            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
             replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
         strategy.aggregate_train(server_round, replies)
 

@@ -10,6 +10,7 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from flower_ldp.mechanisms import SignDS
+from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.strategies import (
     Adagrad,
     Adam,
@@ -21,7 +22,6 @@ from flower_ldp.strategies import (
     Yogi,
 )
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
-from flower_ldp.wire.signds import encode_report
 from tests.messages import message, record
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 

@@ -23,6 +23,7 @@ from flower_ldp.clients import (
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS, Subspace
 from flower_ldp.mechanisms import subspace as subspace_module
 from flower_ldp.mechanisms.inputs import noted
+from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import (
@@ -34,13 +35,12 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.gaussian import GaussianProposal
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Part
-from flower_ldp.wire.signds import SignDSProposal, decode_report
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import UnrecordedPermit, context, message, record
+from tests.proposals import signds_proposal
 
 MODEL = {
     "trunk.weight": np.random.default_rng(0).normal(size=(7, 11)).astype(np.float32),
@@ -183,9 +183,9 @@ def asked_for(
 
 
 PROPOSALS: Mapping[str, tuple[type[Any], dict[str, Any]]] = {
-    "signds": (SignDSRelease, dict(SignDSProposal(SignDS(8.0, 0.25, dim_out=8)).to_fields())),
-    "codeword": (CodewordRelease, dict(CodewordProposal(Codeword(8.0, 13)).to_fields())),
-    "gaussian": (GaussianRelease, dict(GaussianProposal(Gaussian(8.0, 1e-6)).to_fields())),
+    "signds": (SignDSRelease, dict(signds_proposal(SignDS(8.0, 0.25, dim_out=8)).to_fields())),
+    "codeword": (CodewordRelease, dict(UpdateProposal(Codeword(8.0, 13)).to_fields())),
+    "gaussian": (GaussianRelease, dict(UpdateProposal(Gaussian(8.0, 1e-6)).to_fields())),
 }
 EVERY_PROPOSAL = pytest.mark.parametrize(
     ("release", "fields"), PROPOSALS.values(), ids=list(PROPOSALS)
@@ -279,7 +279,7 @@ def test_what_is_neutral_is_decided_before_the_projection(
     """Windows of 8 weights hide NaN at one weight from nearly all rows, not from the gate."""
     monkeypatch.setattr(subspace_module, "MAX_ORDER", 8)
     model = {"w": np.zeros(300, dtype=np.float32)}
-    proposal = GaussianProposal(Gaussian(8.0, 1e-6), health_epsilon=100.0)
+    proposal = UpdateProposal(Gaussian(8.0, 1e-6), health_epsilon=100.0)
     part = Part(subspace=Subspace(4, seed=1))
     fields = {**proposal.to_fields(), **part.to_fields()}
     content = RecordDict({"arrays": record(model), PROPOSAL_KEY: ConfigRecord({**fields})})
@@ -311,7 +311,7 @@ def test_what_spoils_a_rehearsal_is_in_the_part() -> None:
 def test_the_magnitude_bit_is_about_the_projection() -> None:
     """One entry of 2,000 is 62.5 in each of the subspace's numbers, with either sign."""
     model = {"w": np.zeros(1_024, dtype=np.float32)}
-    proposal = SignDSProposal(SignDS(8.0, 0.25, dim_out=2), 100.0, 20.0)
+    proposal = signds_proposal(SignDS(8.0, 0.25, dim_out=2), 100.0, 20.0)
     trained = {"w": np.where(np.arange(1_024) == 5, 2_000, 0).astype(np.float32)}
     # Of the update itself the top set's mean is 2,000 / 256, or 0.
     for part, size, is_below in ((Part(), 1_024, 1), (Part(subspace=Subspace(512)), 512, 0)):

@@ -19,10 +19,11 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.part import without_part
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import message, record
+from tests.proposals import parsed
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 MECHANISM = Codeword(8.0)
@@ -57,9 +58,9 @@ def ask(
     return list(strategy.configure_train(server_round, record(model), ConfigRecord(), grid))
 
 
-def proposed(sent: Message) -> CodewordProposal:
+def proposed(sent: Message) -> UpdateProposal[Codeword]:
     fields, _ = without_part(sent.content.config_records[PROPOSAL_KEY])
-    return CodewordProposal.from_fields(fields)
+    return parsed(fields)
 
 
 def said(caplog: pytest.LogCaptureFixture, start: str) -> list[str]:
@@ -126,7 +127,8 @@ def warned(
         for one in ask(strategy, model, 400, server_round):
             asked = proposed(one)
             drawn = asked.mechanism.randomize(update(), source, entries)
-            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: asked.encode(drawn)})})
+            payload = asked.mechanism.encode(drawn, entries)
+            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
             replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
         strategy.aggregate_train(server_round, replies)
     return said(caplog, "the steps ")

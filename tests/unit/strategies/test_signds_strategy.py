@@ -21,12 +21,13 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import MagRR, SignDS
+from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import Unit
 from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, SignDSStrategy
 from flower_ldp.strategies import training as strategy_module
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.signds import SignDSProposal, encode_report
 from tests.messages import context, error_reply, message, record
+from tests.proposals import parsed
 
 MODEL = {
     "a": np.ones((20, 30), dtype=np.float32),
@@ -102,7 +103,7 @@ def test_without_k_the_proposal_states_what_was_chosen_for_the_model() -> None:
     sent = list(
         strategy.configure_train(1, record(MODEL), ConfigRecord(), FakeGrid(5))  # type: ignore[arg-type]
     )
-    stated = SignDSProposal.from_fields(sent[0].content.config_records[PROPOSAL_KEY]).selection
+    stated = parsed(sent[0].content.config_records[PROPOSAL_KEY]).mechanism.selection
     chosen = SignDS(epsilon=20.0).plan(DIMENSION)
     assert stated.k is not None
     assert (stated.plan(DIMENSION), stated.dim_out) == (chosen, chosen.dim_out)

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import FedAvg
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.strategies import FixedStep, Health, Momentum, RunStopped
@@ -27,8 +28,8 @@ from flower_ldp.strategies.tally import Tally, read_reports
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.health import health_events, health_length, health_response
-from flower_ldp.wire.signds import SignDSProposal, encode_report
 from tests.messages import error_reply, message, record
+from tests.proposals import signds_proposal
 
 MODEL = {"w": np.ones((2, 2), dtype=np.float32), "steps": np.array(3, dtype=np.int64)}
 DIMENSION = 4
@@ -201,7 +202,7 @@ def test_a_mechanism_of_another_type_is_refused_with_what_to_write() -> None:
 
 def test_a_tally_is_right_as_soon_as_its_reports_are_read() -> None:
     """Nothing has to be taken from it first, and what is rejected leaves no trace in it."""
-    proposal = SignDSProposal(SignDS(20.0, 0.2, dim_out=2), 1.0, 0.5)
+    proposal = signds_proposal(SignDS(20.0, 0.2, dim_out=2), 1.0, 0.5)
     tally = SignDSTally(proposal, 40, StepSize(FixedStep(1.0)))
     good = [
         encode_report(np.array(at), sign, bit, dimension=40)

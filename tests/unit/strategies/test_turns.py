@@ -24,9 +24,9 @@ from flower_ldp.strategies import (
 )
 from flower_ldp.strategies.outlook import rounds_left
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.codeword import CodewordProposal
 from flower_ldp.wire.fields import PROPOSAL_KEY
 from tests.messages import record
+from tests.proposals import parsed
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 MODEL = {"w": np.zeros(200, dtype=np.float32), "head": np.zeros(50, dtype=np.float32)}
@@ -219,7 +219,7 @@ def test_codes_are_not_used_again_by_a_server_that_begins_again(tmp_path: Path) 
         for server_round in (1, 2):
             (sent, *_) = ask(strategy, server_round, nodes=30)
             fields = sent.content.config_records[PROPOSAL_KEY]
-            seeds.append(CodewordProposal.from_fields(fields).mechanism.seed)
+            seeds.append(parsed(fields).mechanism.seed)
     assert seeds[:2] == [0, 1]
     assert len(set(seeds)) == 6
 

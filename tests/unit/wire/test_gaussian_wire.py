@@ -9,11 +9,21 @@ import pytest
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Gaussian
-from flower_ldp.wire.gaussian import GaussianProposal, decode_gaussian, encode_gaussian
-from flower_ldp.wire.signds import SignDSProposal
+from flower_ldp.mechanisms.signds_round import SignDSRound
+from flower_ldp.wire.proposal import UpdateProposal
+from tests.proposals import parsed
 
 MECHANISM = Gaussian(8.0, 1e-6, 0.5)
-FIELDS = GaussianProposal(MECHANISM).to_fields()
+FIELDS = UpdateProposal(MECHANISM).to_fields()
+
+
+class _Of100(Gaussian):
+    """The mechanism with entries of at most 100."""
+
+    largest = 100  # type: ignore[assignment]
+
+
+OF_100 = _Of100(8.0, 1e-6, 0.5)
 
 
 def test_proposal_goes_both_ways() -> None:
@@ -24,8 +34,8 @@ def test_proposal_goes_both_ways() -> None:
         "delta": 1e-6,
         "clip-norm": 0.5,
     }
-    assert GaussianProposal.from_fields(FIELDS) == GaussianProposal(MECHANISM)
-    assert GaussianProposal(MECHANISM).events() == MECHANISM.events()
+    assert parsed(FIELDS) == UpdateProposal(MECHANISM)
+    assert UpdateProposal(MECHANISM).events() == MECHANISM.events()
 
 
 @pytest.mark.parametrize(
@@ -51,26 +61,26 @@ def test_proposal_goes_both_ways() -> None:
 )
 def test_other_proposals_are_refused(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(WireError) as caught:
-        GaussianProposal.from_fields({**FIELDS, **change})
+        parsed({**FIELDS, **change})
     assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_is_required(name: str) -> None:
     with pytest.raises(WireError):
-        GaussianProposal.from_fields({n: v for n, v in FIELDS.items() if n != name})
+        parsed({n: v for n, v in FIELDS.items() if n != name})
 
 
 def test_one_mechanisms_proposal_is_none_of_anothers() -> None:
-    with pytest.raises(WireError):
-        SignDSProposal.from_fields(FIELDS)
+    with pytest.raises(WireError, match="not a signds proposal"):
+        UpdateProposal.from_fields(FIELDS, {"signds": SignDSRound.of_parameters})
 
 
 def test_report_goes_both_ways() -> None:
     report = np.array([-100, 0, 7, 100], dtype=np.int8)
-    data = encode_gaussian(report)
+    data = OF_100.encode(report, 4)
     assert data == b"\x01\x9c\x00\x07\x64"
-    found = decode_gaussian(data, dimension=4, largest=100)
+    found = OF_100.decode(data, 4)
     assert found.dtype == np.int8
     np.testing.assert_array_equal(found, report)
 
@@ -90,10 +100,10 @@ def test_report_goes_both_ways() -> None:
 )
 def test_other_bytes_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(WireError) as caught:
-        decode_gaussian(data, dimension=3, largest=100)
+        OF_100.decode(data, 3)
     assert caught.value.reason == reason
 
 
 def test_only_bytes_are_encoded() -> None:
     with pytest.raises(TypeError):
-        encode_gaussian(np.array([300], dtype=np.int64))  # type: ignore[arg-type]
+        OF_100.encode(np.array([300], dtype=np.int64), 1)  # type: ignore[arg-type]

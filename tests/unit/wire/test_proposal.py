@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 
 from flower_ldp.errors import LdpError, WireError
 from flower_ldp.mechanisms import MagRR, SignDS
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent, Unit
-from flower_ldp.wire.signds import SignDSProposal
+from flower_ldp.wire.proposal import UpdateProposal
+from tests.proposals import parsed, signds_proposal
 
-PLAIN = SignDSProposal(SignDS(epsilon=7.0, k=0.2))
-WITH_BIT = SignDSProposal(SignDS(7.0, 0.2, 0.7, 12), 1.0, 0.03125)
+PLAIN = signds_proposal(SignDS(epsilon=7.0, k=0.2))
+WITH_BIT = signds_proposal(SignDS(7.0, 0.2, 0.7, 12), 1.0, 0.03125)
 
 
 EPSILONS = st.floats(0, 100, exclude_min=True)
 
 
 @st.composite
-def proposals(draw: st.DrawFn) -> SignDSProposal:
+def proposals(draw: st.DrawFn) -> UpdateProposal[SignDSRound]:
     """Draw any proposal of the whole domain."""
     selection = SignDS(
         draw(EPSILONS),
@@ -30,16 +32,16 @@ def proposals(draw: st.DrawFn) -> SignDSProposal:
         draw(st.integers(0, 4096)),
     )
     if draw(st.booleans()):
-        return SignDSProposal(selection)
+        return signds_proposal(selection)
     threshold = draw(st.floats(0, exclude_min=True, allow_infinity=False))
-    return SignDSProposal(selection, draw(EPSILONS), threshold)
+    return signds_proposal(selection, draw(EPSILONS), threshold)
 
 
 @settings(deadline=None, derandomize=True)
 @given(proposals())
-def test_round_trip_is_exact(proposal: SignDSProposal) -> None:
+def test_round_trip_is_exact(proposal: UpdateProposal[SignDSRound]) -> None:
     fields = proposal.to_fields()
-    assert SignDSProposal.from_fields(fields) == proposal
+    assert parsed(fields) == proposal
     assert {type(value) for value in fields.values()} <= {int, float, str}
 
 
@@ -65,10 +67,10 @@ def test_fields_are_as_documented() -> None:
 
 
 def test_integers_given_in_code_travel_as_floats() -> None:
-    proposal = SignDSProposal(SignDS(epsilon=100, k=0.2, threshold_ratio=1), 1, 2)
+    proposal = signds_proposal(SignDS(epsilon=100, k=0.2, threshold_ratio=1), 1, 2)
     fields = proposal.to_fields()
     assert [type(fields[name]) for name in ("epsilon", "threshold-ratio")] == [float, float]
-    assert SignDSProposal.from_fields(fields) == proposal
+    assert parsed(fields) == proposal
 
 
 def test_cost_is_the_selection_and_the_bit_if_asked_for() -> None:
@@ -78,26 +80,26 @@ def test_cost_is_the_selection_and_the_bit_if_asked_for() -> None:
 
 
 def test_magnitude_is_the_bits_mechanism() -> None:
-    assert PLAIN.magnitude is None
-    assert WITH_BIT.magnitude == MagRR(1.0)
+    assert PLAIN.mechanism.magnitude is None
+    assert WITH_BIT.mechanism.magnitude == MagRR(1.0)
 
 
 @pytest.mark.parametrize(("epsilon", "threshold"), [(1.0, None), (None, 1.0)])
 def test_epsilon_and_threshold_go_together(epsilon: float | None, threshold: float | None) -> None:
     with pytest.raises(ValueError, match="go together"):
-        SignDSProposal(SignDS(7.0, 0.2), epsilon, threshold)
+        signds_proposal(SignDS(7.0, 0.2), epsilon, threshold)
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, math.inf, math.nan])
 def test_threshold_must_be_finite_and_positive(threshold: float) -> None:
     with pytest.raises(ValueError, match=r"magnitude_threshold must be in \(0, inf\), got"):
-        SignDSProposal(SignDS(7.0, 0.2), 1.0, threshold)
+        signds_proposal(SignDS(7.0, 0.2), 1.0, threshold)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 101.0, math.nan])
 def test_magnitude_epsilon_has_the_mechanisms_domain(epsilon: float) -> None:
     with pytest.raises(ValueError, match=r"epsilon must be in \(0, 100\], got"):
-        SignDSProposal(SignDS(7.0, 0.2), epsilon, 1.0)
+        signds_proposal(SignDS(7.0, 0.2), epsilon, 1.0)
 
 
 BAD_FIELDS: list[tuple[dict[str, object], str]] = [
@@ -143,7 +145,7 @@ BAD_FIELDS: list[tuple[dict[str, object], str]] = [
 @pytest.mark.parametrize(("changed", "reason"), BAD_FIELDS)
 def test_changed_fields_are_refused(changed: dict[str, object], reason: str) -> None:
     with pytest.raises(WireError) as caught:
-        SignDSProposal.from_fields(WITH_BIT.to_fields() | changed)
+        parsed(WITH_BIT.to_fields() | changed)
     assert caught.value.reason == reason
     assert isinstance(caught.value, LdpError)
 
@@ -153,16 +155,16 @@ def test_missing_fields_are_refused(name: str) -> None:
     fields = dict(WITH_BIT.to_fields())
     del fields[name]
     with pytest.raises(WireError) as caught:
-        SignDSProposal.from_fields(fields)
+        parsed(fields)
     assert caught.value.reason == ("version" if name == "version" else "fields")
 
 
 def test_an_empty_record_is_refused() -> None:
     with pytest.raises(WireError):
-        SignDSProposal.from_fields({})
+        parsed({})
 
 
 @pytest.mark.parametrize("name", ["magnitude-epsilon", "magnitude-threshold"])
 def test_half_a_magnitude_question_is_refused(name: str) -> None:
-    with pytest.raises(WireError, match="not a SignDS proposal"):
-        SignDSProposal.from_fields(PLAIN.to_fields() | {name: 1.0})
+    with pytest.raises(WireError, match="not a signds proposal"):
+        parsed(PLAIN.to_fields() | {name: 1.0})

@@ -22,8 +22,7 @@ from flower_ldp.errors import (
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
 from flower_ldp.wire.evaluation import EvalProposal
-from flower_ldp.wire.gaussian import GaussianProposal
-from flower_ldp.wire.signds import SignDSProposal
+from tests.proposals import parsed, signds_proposal
 
 
 # Made where they are needed: each process collects all tests, and keeps what parameters hold.
@@ -117,10 +116,10 @@ def test_every_text_is_cut(make: Callable[[str], LdpError]) -> None:
     assert str(make("short")).endswith("short")
 
 
-FIELDS: dict[str, object] = dict(SignDSProposal(SignDS(8.0, 0.1, 0.5, 3)).to_fields())
+FIELDS: dict[str, object] = dict(signds_proposal(SignDS(8.0, 0.1, 0.5, 3)).to_fields())
 PARSERS: list[Callable[[Mapping[str, object]], object]] = [
-    SignDSProposal.from_fields,
-    GaussianProposal.from_fields,
+    parsed,
+    parsed,
     EvalProposal.from_fields,
     EmbeddingProposal.from_fields,
     TableTerms.from_fields,

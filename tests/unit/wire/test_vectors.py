@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,24 +14,17 @@ from flower_ldp import refusals
 from flower_ldp.clients.answers import ERROR_CODE
 from flower_ldp.clients.health import with_health
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms import Codeword, RandomSource
+from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword, RandomSource
 from flower_ldp.mechanisms.sampling.exact import exp_lower
 from flower_ldp.mechanisms.sampling.hadamard import signs
+from flower_ldp.mechanisms.signds_round import SignDSRound, decode_report, encode_report
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.wire import (
-    codeword,
-    embedding,
-    evaluation,
-    extension,
-    gaussian,
-    health,
-    model,
-    signds,
-    training_plan,
-)
+from flower_ldp.wire import embedding, evaluation, health, model, training_plan
 from flower_ldp.wire.embedding_codecs import EMBEDDINGS
+from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.part import without_part
+from flower_ldp.wire.proposal import UpdateProposal
 from flower_ldp.wire.records import Records
 from tests.vectors.make import FOLDER, made, text
 
@@ -47,11 +40,22 @@ READERS: dict[str, Callable[[Case], Any]] = {
     "list of int": lambda found: [int(one) for one in found],
     "list of float": lambda found: [float(one) for one in found],
 }
+
+
+def any_extension(given: Case) -> Case:
+    name = str(given.get("mechanism"))
+    return {name: partial(ExtensionReport.named, name)}
+
+
 PARSERS: dict[str, Callable[[Case], Any]] = {
-    "signds": signds.SignDSProposal.from_fields,
-    "codeword": codeword.CodewordProposal.from_fields,
-    "gaussian": gaussian.GaussianProposal.from_fields,
-    "extension": extension.ExtensionProposal.from_fields,
+    **{
+        kind.name: partial(UpdateProposal.from_fields, known={kind.name: kind.of_parameters})
+        for kind in (SignDSRound, Codeword, Gaussian)
+    },
+    "extension": lambda given: UpdateProposal.from_fields(
+        given,
+        {name: partial(ExtensionReport.named, name) for name in [str(given.get("mechanism"))]},
+    ),
     "evaluation": evaluation.EvalProposal.from_fields,
     "embedding": embedding.EmbeddingProposal.from_fields,
     "training": training_plan.read_plan,
@@ -128,37 +132,38 @@ def test_signds_reports() -> None:
     for case in vectors("signds")["accepted"]:
         data, d, bit = bytes.fromhex(case["bytes"]), case["d"], case["magnitude-bit"]
         indices = np.array(case["indices"], dtype=np.int64)
-        assert signds.encode_report(indices, case["sign"], bit, dimension=d) == data
-        back = signds.decode_report(data, dimension=d, dim_out=case["h"], has_bit=bit is not None)
+        assert encode_report(indices, case["sign"], bit, dimension=d) == data
+        back = decode_report(data, dimension=d, dim_out=case["h"], has_bit=bit is not None)
         assert (back[0].tolist(), *back[1:]) == (case["indices"], case["sign"], bit)
     check_refused(
         "signds",
-        lambda case, data: signds.decode_report(
+        lambda case, data: decode_report(
             data, dimension=case["d"], dim_out=case["h"], has_bit=case["magnitude-bit-asked"]
         ),
     )
 
 
 def test_codeword_reports() -> None:
-    def plan(case: Case) -> Any:
-        return Codeword(8.0, 1, case["rotations"], 0, case["blocks"]).plan(case["d"])
+    def mechanism(case: Case) -> Codeword:
+        return Codeword(8.0, 1, case["rotations"], 0, case["blocks"])
 
     for case in vectors("codeword")["accepted"]:
-        report = codeword.NamedCodeword(case["n"], case["code"], case["row"], case["sign"])
+        report = NamedCodeword(case["n"], case["code"], case["row"], case["sign"])
         data = bytes.fromhex(case["bytes"])
-        assert codeword.encode_codeword(report, plan(case)) == data
-        assert codeword.decode_codeword(data, plan(case)) == report
-    check_refused("codeword", lambda case, data: codeword.decode_codeword(data, plan(case)))
+        assert mechanism(case).encode(report, case["d"]) == data
+        assert mechanism(case).decode(data, case["d"]) == report
+    check_refused("codeword", lambda case, data: mechanism(case).decode(data, case["d"]))
 
 
 def test_gaussian_reports() -> None:
     for case in vectors("gaussian")["accepted"]:
         data, proposal = bytes.fromhex(case["bytes"]), parsed("gaussian", case["proposal"])
-        assert proposal.encode(np.array(case["entries"], dtype=np.int8)) == data
-        assert proposal.decode(data, case["d"]).tolist() == case["entries"]
+        mechanism, d = proposal.mechanism, case["d"]
+        assert mechanism.encode(np.array(case["entries"], dtype=np.int8), d) == data
+        assert mechanism.decode(data, d).tolist() == case["entries"]
     check_refused(
         "gaussian",
-        lambda case, data: parsed("gaussian", case["proposal"]).decode(data, case["d"]),
+        lambda case, data: parsed("gaussian", case["proposal"]).mechanism.decode(data, case["d"]),
     )
 
 
@@ -166,10 +171,10 @@ def test_reports_of_an_extension() -> None:
     for case in vectors("extension")["accepted"]:
         data, proposal = bytes.fromhex(case["bytes"]), parsed("extension", case["proposal"])
         assert proposal.report_bytes(7) == len(data)
-        assert proposal.decode(data, 7) == data
+        assert proposal.mechanism.decode(data, 7) == data
     check_refused(
         "extension",
-        lambda case, data: parsed("extension", case["proposal"]).decode(data, 7),
+        lambda case, data: parsed("extension", case["proposal"]).mechanism.decode(data, 7),
     )
 
 
@@ -267,7 +272,8 @@ def test_codewords_are_drawn_from_the_same_bytes() -> None:
         with np.errstate(over="ignore"):
             update = update and np.array([float(one) for one in update]).astype(np.float32)
         rng = Given(bytes.fromhex(case["random"]))
-        report = proposal.encode(proposal.mechanism.randomize(update, rng, d))
+        mechanism = proposal.mechanism
+        report = mechanism.encode(mechanism.randomize(update, rng, d), d)
         neutral = update is None or len(update) != d or not np.isfinite(update).all()
         payload = with_health(report, proposal.health, is_neutral=neutral, rng=rng)
         assert payload.hex() == case["payload"], case["name"]

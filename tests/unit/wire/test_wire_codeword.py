@@ -8,11 +8,12 @@ import pytest
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Codeword, NamedCodeword
-from flower_ldp.wire.codeword import CodewordProposal, decode_codeword, encode_codeword
-from flower_ldp.wire.signds import SignDSProposal
+from flower_ldp.mechanisms.signds_round import SignDSRound
+from flower_ldp.wire.proposal import UpdateProposal
+from tests.proposals import parsed
 
 MECHANISM = Codeword(8.0, 5, 3, 2**63 - 1)
-FIELDS = CodewordProposal(MECHANISM).to_fields()
+FIELDS = UpdateProposal(MECHANISM).to_fields()
 
 
 def test_proposal_goes_both_ways() -> None:
@@ -24,20 +25,20 @@ def test_proposal_goes_both_ways() -> None:
         "rotations": 3,
         "seed": 2**63 - 1,
     }
-    assert CodewordProposal.from_fields(FIELDS) == CodewordProposal(MECHANISM)
-    with_bit = CodewordProposal(MECHANISM, 0.5)
-    assert CodewordProposal.from_fields(with_bit.to_fields()) == with_bit
+    assert parsed(FIELDS) == UpdateProposal(MECHANISM)
+    with_bit = UpdateProposal(MECHANISM, 0.5)
+    assert parsed(with_bit.to_fields()) == with_bit
     assert [event.epsilon for event in with_bit.events()] == [8.0, 0.5]
-    parts = CodewordProposal(Codeword(8.0, 5, 3, 1, blocks=3))
+    parts = UpdateProposal(Codeword(8.0, 5, 3, 1, blocks=3))
     assert parts.to_fields()["blocks"] == 3
-    assert CodewordProposal.from_fields(parts.to_fields()) == parts
-    assert with_bit.report_bytes(7) == CodewordProposal(MECHANISM).report_bytes(7) + 1
+    assert parsed(parts.to_fields()) == parts
+    assert with_bit.report_bytes(7) == UpdateProposal(MECHANISM).report_bytes(7) + 1
 
 
 def test_a_proposal_states_how_many_are_favoured() -> None:
-    with pytest.raises(ValueError, match="a proposal states K"):
-        CodewordProposal(Codeword(8.0)).to_fields()
-    fields = CodewordProposal(Codeword(8.0).sized(2_010)).to_fields()
+    with pytest.raises(ValueError, match="a proposal states favoured"):
+        UpdateProposal(Codeword(8.0)).to_fields()
+    fields = UpdateProposal(Codeword(8.0).sized(2_010)).to_fields()
     assert fields["favoured"] == 13
 
 
@@ -73,28 +74,27 @@ def test_a_proposal_states_how_many_are_favoured() -> None:
 )
 def test_other_proposals_are_refused(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(WireError) as caught:
-        CodewordProposal.from_fields({**FIELDS, **change})
+        parsed({**FIELDS, **change})
     assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_is_required(name: str) -> None:
     with pytest.raises(WireError):
-        CodewordProposal.from_fields({n: v for n, v in FIELDS.items() if n != name})
+        parsed({n: v for n, v in FIELDS.items() if n != name})
 
 
 def test_one_mechanisms_proposal_is_none_of_anothers() -> None:
-    with pytest.raises(WireError):
-        SignDSProposal.from_fields(FIELDS)
+    with pytest.raises(WireError, match="not a signds proposal"):
+        UpdateProposal.from_fields(FIELDS, {"signds": SignDSRound.of_parameters})
 
 
 def test_every_number_is_a_report_of_its_own() -> None:
     plan = MECHANISM.plan(7)
     seen = set()
     for number in range(plan.rotations * plan.codewords):
-        report = decode_codeword(bytes((1, number)), plan)
-        assert encode_codeword(report, plan) == bytes((1, number))
-        assert CodewordProposal(MECHANISM).encode(report) == bytes((1, number))
+        report = MECHANISM.decode(bytes((1, number)), 7)
+        assert MECHANISM.encode(report, 7) == bytes((1, number))
         seen.add(report)
     assert seen == {
         NamedCodeword(8, rotation, row, sign)
@@ -102,7 +102,7 @@ def test_every_number_is_a_report_of_its_own() -> None:
         for row in range(8)
         for sign in (1, -1)
     }
-    assert decode_codeword(b"\x01\x23", plan) == NamedCodeword(8, 2, 1, -1)
+    assert MECHANISM.decode(b"\x01\x23", 7) == NamedCodeword(8, 2, 1, -1)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_every_number_is_a_report_of_its_own() -> None:
 )
 def test_other_bytes_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(WireError) as caught:
-        CodewordProposal(MECHANISM).decode(data, 7)
+        MECHANISM.decode(data, 7)
     assert caught.value.reason == reason
 
 
@@ -130,28 +130,28 @@ def test_other_bytes_are_refused(data: bytes, reason: str) -> None:
 def test_the_length_is_that_of_the_largest_number(
     dimension: int, rotations: int, length: int
 ) -> None:
-    proposal = CodewordProposal(Codeword(4.0, 2, rotations))
+    proposal = UpdateProposal(Codeword(4.0, 2, rotations))
     plan = proposal.mechanism.plan(dimension)
     assert proposal.report_bytes(dimension) == length
     last = NamedCodeword(plan.order, rotations - 1, plan.order - 1, -1)
     first = NamedCodeword(plan.order, 0, 0, 1)
     for report in (first, last):
-        data = proposal.encode(report)
+        data = proposal.mechanism.encode(report, dimension)
         assert len(data) == length
-        assert proposal.decode(data, dimension) == report
-    number = int.from_bytes(proposal.encode(last)[1:], "big")
+        assert proposal.mechanism.decode(data, dimension) == report
+    number = int.from_bytes(proposal.mechanism.encode(last, dimension)[1:], "big")
     assert number == rotations * plan.codewords - 1
     if (number + 1).bit_length() <= 8 * (length - 1):
         with pytest.raises(WireError, match="names none"):
-            proposal.decode(b"\x01" + (number + 1).to_bytes(length - 1, "big"), dimension)
+            proposal.mechanism.decode(b"\x01" + (number + 1).to_bytes(length - 1, "big"), dimension)
 
 
 @pytest.mark.parametrize("report", [(8, 3, 0, 1), (8, 0, 8, 1), (8, 0, 0, 2), (8, -1, 0, 1)])
 def test_what_names_no_codeword_is_not_encoded(report: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="report must name"):
-        CodewordProposal(MECHANISM).encode(NamedCodeword(*report))
+        MECHANISM.encode(NamedCodeword(*report), 7)
 
 
 def test_more_favoured_than_a_model_has_rows_is_no_report() -> None:
     with pytest.raises(ValueError, match="favoured must be in"):
-        CodewordProposal(MECHANISM).report_bytes(4)
+        UpdateProposal(MECHANISM).report_bytes(4)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
-from flower_ldp.wire.signds import (
+from flower_ldp.mechanisms.signds_round import (
     FLAGS,
     LENGTH,
     ORDER,
@@ -22,7 +22,7 @@ from flower_ldp.wire.signds import (
     encode_report,
     report_length,
 )
-from flower_ldp.wire.subset import log2_subsets
+from flower_ldp.mechanisms.subset_code import log2_subsets
 
 REASONS = {VERSION, FLAGS, LENGTH, PADDING, RANGE, ORDER}
 MAX_DIMENSION = 2**32 - 1

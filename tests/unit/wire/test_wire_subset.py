@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
-from flower_ldp.wire import subset
-from flower_ldp.wire.subset import (
+from flower_ldp.mechanisms import subset_code as subset
+from flower_ldp.mechanisms.subset_code import (
     LENGTH,
     MAX_DIMENSION,
     MAX_SUBSET,

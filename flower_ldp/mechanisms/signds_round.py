@@ -1,8 +1,4 @@
-"""SignDS on the wire: the server's proposal of a round, and the bytes of a report.
-
-The proposal is plain fields of a record. It states every public parameter that the randomizers
-use, so that client and server compute the same h, v_th and keeping probability. The client accepts
-it exactly or refuses; nothing is clamped. The bytes of a report are version, flags and subset:
+"""One round of SignDS, with or without a magnitude bit, and the bytes of its reports.
 
 ====== ===== ===============================================================
 offset bytes content
@@ -10,7 +6,7 @@ offset bytes content
 0      1     version, 1
 1      1     flags: 1 = the sign is +1, 2 = a magnitude bit follows, 4 = that
              bit; all others zero
-2      rest  the indices, see :mod:`~flower_ldp.wire.subset`
+2      rest  the indices, see :mod:`~flower_ldp.mechanisms.subset_code`
 ====== ===== ===============================================================
 
 Dimension, number of indices and the presence of a magnitude bit are public, so the
@@ -32,20 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
+from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.magrr import MagRR
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.subset_code import LENGTH, ORDER, PADDING, RANGE
+from flower_ldp.mechanisms.update import Parameter, UpdateMechanism, typed
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire import subset
-from flower_ldp.wire.fields import check_version, float_field
-from flower_ldp.wire.health import (
-    health_events,
-    health_fields,
-    health_length,
-    health_response,
-    without_health,
-)
-from flower_ldp.wire.subset import LENGTH, ORDER, PADDING, RANGE
 
 __all__ = [
     "FLAGS",
@@ -54,15 +44,14 @@ __all__ = [
     "PADDING",
     "RANGE",
     "VERSION",
-    "SignDSProposal",
+    "SignDSRound",
     "decode_report",
     "encode_report",
     "report_length",
 ]
 
-_VERSION = 1
-_REQUIRED = {"version", "mechanism", "epsilon", "k", "threshold-ratio", "dim-out"}
-_MAGNITUDE = {"magnitude-epsilon", "magnitude-threshold"}
+_SELECTION = {"epsilon": float, "k": float, "threshold-ratio": float, "dim-out": int}
+_MAGNITUDE = {"magnitude-epsilon": float, "magnitude-threshold": float}
 
 #: The first byte is no version that this code knows.
 VERSION = "version"
@@ -75,27 +64,37 @@ _POSITIVE = 1
 _HAS_BIT = 2
 _BIT = 4
 
+#: A selection and, if it was asked for, the magnitude bit.
+Report = tuple[Selection, int | None]
+
 
 @dataclass(frozen=True)
-class SignDSProposal:
-    """One round of SignDS, with or without a magnitude bit.
+class SignDSRound(UpdateMechanism):
+    """A selection of dimensions, with or without a magnitude bit.
+
+    The two read the same data: together they cost the sum of their epsilons. A neutral report has
+    a fair sign, uniform dimensions and, if asked, a fair bit.
 
     Parameters
     ----------
     selection : SignDS
-        The dimension selection; to be sent, with k written out (``sized``).
+        The dimension selection; to be proposed, with k written out (``sized``).
     magnitude_epsilon : float or None
         Per bit, per client; None if no bit is asked for.
     magnitude_threshold : float or None
         What the client compares its magnitude with; None together with the epsilon.
-    health_epsilon : float or None
-        Of the health bit (:mod:`flower_ldp.wire.health`); None if it is not asked for.
+
+    Raises
+    ------
+    ValueError
+        If one of the two is missing, or outside its interval.
     """
+
+    name = "signds"
 
     selection: SignDS
     magnitude_epsilon: float | None = None
     magnitude_threshold: float | None = None
-    health_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         if (self.magnitude_epsilon is None) != (self.magnitude_threshold is None):
@@ -106,97 +105,72 @@ class SignDSProposal:
             )
         if self.magnitude_epsilon is not None:
             MagRR(self.magnitude_epsilon)  # its domain
-        health_response(self.health_epsilon)
 
     @property
     def magnitude(self) -> MagRR | None:
         """The mechanism of the magnitude bit, if one is asked for."""
         return None if self.magnitude_epsilon is None else MagRR(self.magnitude_epsilon)
 
-    @property
-    def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
-
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what an answer costs one client: the selection and the bits asked for."""
+        """Return what an answer costs one client: the selection and the bit, if asked for."""
         magnitude = () if self.magnitude is None else self.magnitude.events()
-        return (*self.selection.events(), *magnitude, *health_events(self.health_epsilon))
+        return (*self.selection.events(), *magnitude)
 
-    def report_bytes(self, dimension: int) -> int:
-        """Return the number of bytes of every report about so many entries, health bit included.
+    def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> Report:
+        """Return a private report of an update, as :meth:`SignDS.randomize` does, with the bit."""
+        selection, top = self.selection.randomize_with_top(value, rng, dimension)
+        if self.magnitude is None or self.magnitude_threshold is None:
+            return selection, None
+        below = None if top is None else top.mean() < self.magnitude_threshold
+        return selection, self.magnitude.randomize(below, rng)
+
+    def report_length(self, dimension: int) -> int:
+        """Return the number of bytes of every report.
 
         Raises
         ------
         ValueError
             If there are fewer entries than the selection reports, or too many.
         """
-        dim_out = self.selection.plan(dimension, quiet=True).dim_out
-        length = report_length(dimension=dimension, dim_out=dim_out)
-        return length + health_length(self.health_epsilon)
+        return report_length(dimension=dimension, dim_out=self._dim_out(dimension))
 
-    def decode(self, data: bytes, dimension: int) -> tuple[NDArray[np.int64], int, int | None]:
-        """Decode a report without the health bit, strictly; see :func:`decode_report`."""
-        dim_out = self.selection.plan(dimension, quiet=True).dim_out
-        has_bit = self.magnitude is not None
-        return decode_report(data, dimension=dimension, dim_out=dim_out, has_bit=has_bit)
+    def encode(self, report: Report, dimension: int) -> bytes:
+        """Return the bytes of a report; see :func:`encode_report`."""
+        selection, bit = report
+        return encode_report(selection.indices, selection.sign, bit, dimension=dimension)
 
-    def to_fields(self) -> dict[str, int | float | str]:
-        """Return the record's fields.
+    def decode(self, data: bytes, dimension: int) -> Report:
+        """Decode a report, strictly; see :func:`decode_report`."""
+        dim_out, has_bit = self._dim_out(dimension), self.magnitude_epsilon is not None
+        indices, sign, bit = decode_report(
+            data, dimension=dimension, dim_out=dim_out, has_bit=has_bit
+        )
+        return Selection(indices, sign), bit
 
-        Raises
-        ------
-        ValueError
-            If the selection leaves k open: a proposal states it.
-        """
+    def parameters(self) -> dict[str, Parameter]:
+        """Return what a proposal states; raise ValueError if the selection leaves k open."""
         if self.selection.k is None:
             raise ValueError("a proposal states k: use selection.sized(dimension)")
-        fields: dict[str, int | float | str] = {
-            "version": _VERSION,
-            "mechanism": "signds",
-            "epsilon": float(self.selection.epsilon),
-            "k": float(self.selection.k),
-            "threshold-ratio": float(self.selection.threshold_ratio),
-            "dim-out": self.selection.dim_out,
+        found: dict[str, Parameter] = {
+            name: kind(getattr(self.selection, name.replace("-", "_")))
+            for name, kind in _SELECTION.items()
         }
         if self.magnitude_epsilon is not None and self.magnitude_threshold is not None:
-            fields["magnitude-epsilon"] = float(self.magnitude_epsilon)
-            fields["magnitude-threshold"] = float(self.magnitude_threshold)
-        return {**fields, **health_fields(self.health_epsilon)}
+            found["magnitude-epsilon"] = float(self.magnitude_epsilon)
+            found["magnitude-threshold"] = float(self.magnitude_threshold)
+        return found
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, object]) -> SignDSProposal:
-        """Parse the record's fields, refusing anything unknown.
+    def of_parameters(cls, given: Mapping[str, object]) -> SignDSRound:
+        """Return what a proposal states; see :meth:`UpdateMechanism.of_parameters`."""
+        if given.keys() not in (_SELECTION.keys(), (_SELECTION | _MAGNITUDE).keys()):
+            raise WireError("fields", f"not a signds proposal: {quoted(sorted(given))}")
+        values = [typed(given, name, kind) for name, kind in _SELECTION.items()]
+        bit = [typed(given, name, kind) for name, kind in _MAGNITUDE.items() if name in given]
+        return cls(SignDS(*values), *bit)
 
-        Raises
-        ------
-        WireError
-            ``"version"`` for another version, ``"fields"`` for missing, unknown or
-            ill-typed fields, ``"domain"`` for values outside their intervals.
-        """
-        check_version(fields, _VERSION)
-        fields, health = without_health(fields)
-        names = set(fields)
-        if names not in (_REQUIRED, _REQUIRED | _MAGNITUDE) or fields["mechanism"] != "signds":
-            raise WireError("fields", f"not a SignDS proposal: {quoted(sorted(names))}")
-        dim_out = fields["dim-out"]
-        if not isinstance(dim_out, int) or isinstance(dim_out, bool):
-            raise WireError("fields", f"dim-out must be an integer, got {quoted(dim_out)}")
-        try:
-            selection = SignDS(
-                epsilon=float_field(fields, "epsilon"),
-                k=float_field(fields, "k"),
-                threshold_ratio=float_field(fields, "threshold-ratio"),
-                dim_out=dim_out,
-            )
-            if not names >= _MAGNITUDE:
-                return cls(selection, health_epsilon=health)
-            epsilon, threshold = (float_field(fields, name) for name in sorted(_MAGNITUDE))
-            return cls(selection, epsilon, threshold, health)
-        except WireError:
-            raise
-        except ValueError as error:
-            raise WireError("domain", str(error)) from None
+    def _dim_out(self, dimension: int) -> int:
+        return self.selection.plan(dimension, quiet=True).dim_out
 
 
 def report_length(*, dimension: int, dim_out: int) -> int:
