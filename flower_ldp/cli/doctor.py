@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 from packaging.requirements import Requirement
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from flower_ldp import __version__
 from flower_ldp.cli.output import Fact, Report
@@ -84,7 +84,10 @@ def versions_of(wanted: Requirement) -> str:
 
 def admits(wanted: Requirement, version: str) -> bool:
     """Return whether a version is within the bounds; of ``1.32.0rc1`` the numbers count."""
-    return wanted.specifier.contains(Version(version).base_version)
+    try:
+        return wanted.specifier.contains(Version(version).base_version)
+    except InvalidVersion:
+        return False
 
 
 def requirements(extra: str = "") -> list[Requirement]:

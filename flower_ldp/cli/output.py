@@ -118,14 +118,18 @@ def wrong(option: str, what: str) -> typer.BadParameter:
 
 
 @contextmanager
-def usage(option: str = "") -> Iterator[None]:
-    """Turn a ValueError into wrong usage of an option: the one its text begins with, if none."""
+def usage(option: str = "", **renamed: str) -> Iterator[None]:
+    """Turn a ValueError into wrong usage of an option.
+
+    Without an option of the one that the error's text begins with, or of what that is called here.
+    """
     try:
         yield
     except ValueError as error:
         name, _, rest = str(error).partition(" ")
-        named = (option, str(error)) if option else ("--" + name.replace("_", "-"), rest)
-        raise wrong(*named) from error
+        if option:
+            raise wrong(option, str(error)) from error
+        raise wrong("--" + renamed.get(name, name).replace("_", "-"), rest) from error
 
 
 class _Within(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases alone

@@ -75,7 +75,7 @@ class AdviceAsked:
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
-        with usage():
+        with usage(weights="params"):
             advice = advise(
                 clients=self.clients,
                 weights=self.params,

@@ -225,6 +225,7 @@ def test_the_declared_requirements_are_those_without_an_extra(
         ("1.99+cpu", True),
         ("2.0.0", False),
         ("2", False),
+        ("of-its-own", False),
     ],
 )
 def test_versions_are_compared_by_their_numbers(version: str, admitted: bool) -> None:
