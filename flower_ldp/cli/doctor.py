@@ -87,7 +87,7 @@ def admits(wanted: Requirement, version: str) -> bool:
     try:
         return wanted.specifier.contains(Version(version).base_version)
     except InvalidVersion:
-        return False
+        return not wanted.specifier
 
 
 def requirements(extra: str = "") -> list[Requirement]:

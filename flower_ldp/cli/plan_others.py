@@ -35,7 +35,7 @@ from flower_ldp.mechanisms.subset_selection import (
     SubsetSelection,
     mutual_information,
 )
-from flower_ldp.mechanisms.training_plan import TrainingPlan
+from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning, rounded_up
 from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
 
@@ -267,9 +267,10 @@ def _sets(mechanism: KaryResponse) -> list[Fact]:
         return []
     sets = SubsetSelection(mechanism.epsilon, mechanism.categories)
     alone = mutual_information(mechanism.epsilon, mechanism.categories, 1)
+    times = sets.mutual_information / alone if alone else 1.0  # of hardly any epsilon, nothing
     told = (
         f"sets of {sets.size} hold it with probability {sets.keep_probability:.3g} and tell "
-        f"{sets.mutual_information / alone:.3g} times as much"
+        f"{times:.3g} times as much"
     )
     if sets.size == 1:
         told = "tells no more: at this epsilon sets of one label are best"
@@ -292,8 +293,8 @@ class PrivateTraining:
     delta: Annotated[
         float, typer.Option(help="Of the whole plan, in [1e-10, 0.5]; below 1 / examples.")
     ]
-    rounds: Annotated[int, typer.Option(help="Models that leave a site.")]
-    steps: Annotated[int, typer.Option(help="Noisy steps of a round.")]
+    rounds: Annotated[int, whole("Models that leave a site.", f"[1, {MOST_ROUNDS}]")]
+    steps: Annotated[int, whole("Noisy steps of a round.", f"[1, {MOST_STEPS}]")]
     rate: Annotated[float, real("Probability that an example takes part in a step.", "[1e-9, 1]")]
     examples: Annotated[int, whole("Rows or patients of a site; public.", "[1, 1000000000000]")]
     clip: Annotated[float, typer.Option(help="Length to which gradients are clipped.")] = 1.0
