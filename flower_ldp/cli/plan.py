@@ -13,7 +13,8 @@ import click
 from typer.core import TyperGroup
 
 from flower_ldp.cli.output import command, group
-from flower_ldp.cli.plan_others import AdviceAsked, LaplaceNoise, PrivateTraining, RandomizedLabels
+from flower_ldp.cli.plan_noise import LaplaceNoise, RandomizedLabels
+from flower_ldp.cli.plan_run import AdviceAsked, PrivateTraining
 from flower_ldp.cli.plan_signds import SignDSRun
 from flower_ldp.cli.plan_updates import CodewordRun, GaussianRun
 
