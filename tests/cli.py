@@ -10,7 +10,7 @@ from typing import Any
 # Its log keeps the stream that it finds at its import: not that of a command, which is closed then.
 import flwr.serverapp  # noqa: F401
 import typer
-from click import Command
+from click import Command, Context, Group
 from click.testing import CliRunner
 
 from flower_ldp.cli.main import app
@@ -37,6 +37,15 @@ class Done:
 def command() -> Command:
     """Return the command line, which typer's own runner would make anew for each command."""
     return typer.main.get_command(app)
+
+
+def commands_of(group: Command) -> dict[str, Command]:
+    """Return a group's commands by their names; nothing of what is no group."""
+    if not isinstance(group, Group):
+        return {}
+    context = Context(group)
+    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def flower_ldp(*words: object, traceback: bool = False) -> Done:

@@ -6,15 +6,14 @@ for help does not need it.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flower_ldp.cli.output import JsonOption, Report, epilog, reporting
+from flower_ldp.cli.output import Report, real, wrong
 
 if TYPE_CHECKING:
     from flower_ldp.audit import AuditResult, Case, Settings
@@ -26,11 +25,11 @@ CAVEAT = (
     "mechanisms."
 )
 ALL = "all"
-#: The end of the help text.
-EPILOG = epilog("flower-ldp audit signds --epsilon 4")
+EXAMPLE = "flower-ldp audit signds --epsilon 4"
 
 
 def audit(
+    report: Report,
     mechanism: Annotated[str, typer.Argument(help="A name of the list above, or all.")],
     epsilon: Annotated[
         float, typer.Option(help="Claimed epsilon per release, above 0 and at most 100.")
@@ -50,9 +49,8 @@ def audit(
         float, typer.Option(help="gaussian: claimed delta per release, in [1e-18, 0.5].")
     ] = 0.01,
     confidence: Annotated[
-        float, typer.Option(help="With which all printed bounds hold together.")
+        float, real("With which all printed bounds hold together.", "(0, 1)")
     ] = 0.999,
-    as_json: JsonOption = False,
 ) -> None:
     """Draw from a shipped sampler and bound its epsilon from below, beside the claim.
 
@@ -83,11 +81,9 @@ def audit(
     builders = {**BUILDERS, **PATHS}
     if mechanism not in (*builders, ALL):
         known = ", ".join((*builders, ALL))
-        raise typer.BadParameter(f"{mechanism!r} is none of {known}", param_hint="MECHANISM")
-    if not (math.isfinite(confidence) and 0 < confidence < 1):
-        raise typer.BadParameter(f"must be in (0, 1), got {confidence}", param_hint="--confidence")
+        raise wrong("MECHANISM", f"{mechanism!r} is none of {known}")
     settings = Settings(epsilon=epsilon, dimension=params, k=k, dim_out=dim_out, delta=delta)
-    with reporting(as_json) as report, warnings.catch_warnings():
+    with warnings.catch_warnings():
         # A top set too small to be useful is no less private.
         warnings.filterwarnings("ignore", category=UserWarning, module="flower_ldp")
         try:
@@ -167,11 +163,27 @@ def _progress() -> Iterator[Callable[[str], Callable[[str, int], Callable[[int],
 
 def answer(found: list[tuple[Case, AuditResult]], confidence: float, report: Report) -> None:
     """Answer with every check, and with a problem for each refuted claim."""
-    report.facts.update(confidence=confidence, checks=[_fact(*one) for one in found])
+    report.facts["confidence"] = confidence
     report.table(
+        "checks",
         f"Lower bounds on epsilon per release; {100 * confidence:g} % that all of them hold",
-        ("mechanism", "check", "claim", "lower bound", "draws", "verdict"),
-        [_row(*one) for one in found],
+        [
+            {
+                "mechanism": case.mechanism,
+                "check": result.check,
+                "claimed_epsilon": result.claimed,
+                "delta": result.delta,
+                "lower_bound": result.lower_bound,
+                "reach": result.reach,
+                "draws": result.draws,
+                "event": result.event,
+                "refuted": result.refuted,
+                "verdict": result.verdict,
+            }
+            for case, result in found
+        ],
+        *("mechanism", "check", ("claim", _claim)),
+        *(("lower bound", lambda row: f"{row['lower_bound']:.3f}"), "draws", "verdict"),
         numbers=("claim", "lower bound", "draws"),
     )
     report.caveat(CAVEAT)
@@ -179,26 +191,6 @@ def answer(found: list[tuple[Case, AuditResult]], confidence: float, report: Rep
         report.problem(f"{name}: the claim is refuted")
 
 
-def _fact(case: Case, result: AuditResult) -> dict[str, object]:
-    return {
-        "mechanism": case.mechanism,
-        "check": result.check,
-        "claimed_epsilon": result.claimed,
-        "delta": result.delta,
-        "lower_bound": result.lower_bound,
-        "reach": result.reach,
-        "draws": result.draws,
-        "event": result.event,
-        "refuted": result.refuted,
-    }
-
-
-def _row(case: Case, result: AuditResult) -> tuple[str, ...]:
-    return (
-        case.mechanism,
-        result.check,
-        f"{result.claimed:g}" + (f" (delta {result.delta:g})" if result.delta else ""),
-        f"{result.lower_bound:.3f}",
-        f"{result.draws:,}",
-        result.verdict,
-    )
+def _claim(row: dict[str, Any]) -> str:
+    delta = f" (delta {row['delta']:g})" if row["delta"] else ""
+    return f"{row['claimed_epsilon']:g}{delta}"

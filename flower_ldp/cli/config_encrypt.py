@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
-from flower_ldp.cli.output import Report, number
+from flower_ldp.cli.output import Fact, Report, note, number
+from flower_ldp.cli.plan_costs import caveat_of, laplace_noise, named
 from flower_ldp.config import (
     CodewordConfig,
     DPEncryptConfig,
@@ -26,9 +27,6 @@ from flower_ldp.yaml_source import Section
 _OFTEN = 0.9
 #: Models for which a codeword's bits and worth are said: a head, and a small network.
 _SIZES = (2_000, 60_000)
-#: Of JSON, and of the lines that a person reads.
-Facts: TypeAlias = dict[str, object]
-Pairs: TypeAlias = list[tuple[str, str]]
 
 
 def encrypt(file: Path, report: Report) -> None:
@@ -55,155 +53,131 @@ def _training(chosen: EncryptConfig, section: UpdateSection, report: Report) -> 
     """Say how updates are protected, and what a round costs."""
     events = (*section.events(), *health_events(chosen.health_eps))
     spent = compose(events)[Unit.CLIENT]
-    facts, pairs = row_of(TRAINING, section)(section)
-    report.facts.update(
-        mechanism=events[0].mechanism,
-        parameters=section.model_dump(),
-        **facts,
-        epsilon={"unit": "client", "round": spent.epsilon}
-        | ({"delta": spent.delta} if spent.delta else {}),
-        meaning={"round": meaning(spent)},
+    delta = [Fact("epsilon.delta", spent.delta)] if spent.delta else []
+    report.tell(
+        Fact("mechanism", events[0].mechanism),
+        Fact("parameters", section.model_dump()),
+        *row_of(TRAINING, section)(section),
+        *_part(section),
+        Fact("epsilon.unit", "client"),
+        Fact("epsilon.round", spent.epsilon, "epsilon a round", text=_cost(spent, events)),
+        *delta,
+        Fact("meaning.round", meaning(spent), "one round"),
+        *caveat_of(spent),
     )
-    report.pairs([*pairs, *_part(section), ("epsilon a round", _cost(spent, events))])
-    report.line(f"One round: {meaning(spent)}")
-    if spent.delta:
-        report.line(f"With a probability of up to {spent.delta:g} not even that holds.")
 
 
-def _part(section: UpdateSection) -> Pairs:
+def _part(section: UpdateSection) -> list[Fact]:
     """Say which part of a model is trained, if the section says so."""
-    said: Pairs = []
+    found = []
     if section.trainable is not None:
-        said.append(("arrays", ", ".join(section.trainable)))
+        found.append(note("arrays", ", ".join(section.trainable)))
     if section.subspace is not None:
         within = f"{section.subspace.dimension:,} public dimensions, seed {section.subspace.seed}"
-        said.append(("subspace", f"{within}; reports are about these numbers, not weights"))
-    return said
+        told = f"{within}; reports are about these numbers, not weights"
+        found.append(note("subspace", told))
+    return found
 
 
 def _cost(spent: PrivacySpent, events: tuple[PrivacyEvent, ...]) -> str:
+    parts = " + ".join(map(named, events))
     if not spent.delta:
-        return f"{spent.epsilon:.15g} per client, pure ({_parts(events)}); rounds add up"
-    parts = f" ({_parts(events)})" if len(events) > 1 else ""
-    return f"{spent.epsilon:.15g}, delta {spent.delta:g}, per client{parts}; rounds add up, both"
+        return f"{spent.epsilon:.15g} per client, pure ({parts}); rounds add up"
+    several = f" ({parts})" if len(events) > 1 else ""
+    return f"{spent.epsilon:.15g}, delta {spent.delta:g}, per client{several}; rounds add up, both"
 
 
-def _signds(signds: SignDSConfig) -> tuple[Facts, Pairs]:
+def _signds(signds: SignDSConfig) -> list[Fact]:
     learned, optimizer = signds.magnitude() is not None, signds.server_optimizer()
     below = f", below {signds.sign_min_participation:.0%} of the clients fixed" if learned else ""
     size = "learned by MagRR" if learned else "fixed"
-    described = None if optimizer is None else optimizer.describe()
     k, h = signds.sign_k, signds.sign_dim_out
-    report_of = (
-        "chosen with it" if k is None else f"as many as keep {signds.sign_thr_ratio:.15g} in it"
-    )
-    facts: Facts = {"step": "learned" if learned else "fixed", "server_optimizer": described}
-    return facts, [
-        ("top set", "by what a report is worth" if k is None else f"{k:.15g} of the weights"),
-        ("report", f"{h} weights" if h else report_of),
-        ("step", f"{size} ({signds.sign_scaling} scaling){below}"),
-        ("fixed rate", f"{signds.sign_global_lr:.15g}"),
-        ("server optimizer", described or "none"),
+    top = "by what a report is worth" if k is None else f"{k:.15g} of the weights"
+    sized = "chosen with it" if k is None else f"as many as keep {signds.sign_thr_ratio:.15g} in it"
+    return [
+        note("top set", top),
+        note("report", f"{h} weights" if h else sized),
+        Fact(
+            "step",
+            "learned" if learned else "fixed",
+            "step",
+            text=f"{size} ({signds.sign_scaling} scaling){below}",
+        ),
+        note("fixed rate", f"{signds.sign_global_lr:.15g}"),
+        Fact("server_optimizer", optimizer and optimizer.describe(), "server optimizer"),
     ]
 
 
-def _gaussian(chosen: DPEncryptConfig) -> tuple[Facts, Pairs]:
+def _gaussian(chosen: DPEncryptConfig) -> list[Fact]:
     deviation = chosen.mechanism().deviation
-    return {"noise": {"deviation": deviation}}, [
-        ("update", f"clipped to length {chosen.dp_norm_clip:.15g}, one byte for each weight"),
-        ("noise", f"deviation {number(deviation)} for each weight"),
+    clipped = f"clipped to length {chosen.dp_norm_clip:.15g}, one byte for each weight"
+    return [
+        note("update", clipped),
+        Fact("noise.deviation", deviation, "deviation of the noise", " for each weight"),
     ]
 
 
-def _codeword(codeword: CodewordConfig) -> tuple[Facts, Pairs]:
+def _codeword(codeword: CodewordConfig) -> list[Fact]:
     mechanism, optimizer = codeword.mechanism(), codeword.server_optimizer()
     sizes = _SIZES if codeword.subspace is None else (max(codeword.subspace.dimension, 2),)
     least = max(mechanism.favoured, mechanism.blocks)
-    examples = {size: mechanism.plan(size) for size in sizes if least <= size}
-    facts: Facts = {
-        "reports": {
-            str(size): {"bits": plan.bits, "favoured": plan.favoured, "efficiency": plan.efficiency}
-            for size, plan in examples.items()
-        },
-        "server_optimizer": optimizer.describe(),
-    }
+    plans = {size: mechanism.plan(size) for size in sizes if least <= size}
     chosen = f"{mechanism.favoured:,}" if mechanism.favoured else "by what a report is worth"
-    return facts, [
-        ("codewords favoured", chosen),
-        ("codes of a round", f"{mechanism.rotations:,}"),
-        ("blocks of a code", f"{mechanism.blocks:,}"),
+    return [
+        note("codewords favoured", chosen),
+        note("codes of a round", f"{mechanism.rotations:,}"),
+        note("blocks of a code", f"{mechanism.blocks:,}"),
+        Fact("reports", {}),
         *(
-            (f"   of {size:,} weights", f"{plan.bits} bits, efficiency {number(plan.efficiency)}")
-            for size, plan in examples.items()
+            Fact(
+                f"reports.{size}",
+                {"bits": plan.bits, "favoured": plan.favoured, "efficiency": plan.efficiency},
+                f"   of {size:,} weights",
+                text=f"{plan.bits} bits, efficiency {number(plan.efficiency)}",
+            )
+            for size, plan in plans.items()
         ),
-        ("server optimizer", optimizer.describe()),
+        Fact("server_optimizer", optimizer.describe(), "server optimizer"),
     ]
 
 
-def _fields(section: UpdateSection) -> tuple[Facts, Pairs]:
-    return {}, [(name, str(value)) for name, value in section.model_dump().items()]
+def _fields(section: UpdateSection) -> list[Fact]:
+    return [note(name, str(value)) for name, value in section.model_dump().items()]
 
 
 #: What is said of a section that training goes by, apart from its cost: its fields, if no more.
-TRAINING: Mapping[type, Callable[[Any], tuple[Facts, Pairs]]] = MappingProxyType(
-    {
-        SignDSConfig: _signds,
-        CodewordConfig: _codeword,
-        DPEncryptConfig: _gaussian,
-        Section: _fields,
-    }
+TRAINING: Mapping[type, Callable[[Any], list[Fact]]] = MappingProxyType(
+    {SignDSConfig: _signds, CodewordConfig: _codeword, DPEncryptConfig: _gaussian, Section: _fields}
 )
 
 
 def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report) -> None:
     laplace = chosen.laplace_eval
-    plan = LaplacePlan(laplace.epsilon)
     metrics = laplace.metric_mechanisms()
-    rows = PrivacyEvent("laplace", plan.epsilon, count=laplace.rows)
+    rows = PrivacyEvent("laplace", laplace.epsilon, count=laplace.rows)
     scalars = (event for metric in metrics.values() for event in metric.events())
     events = (rows, *scalars, *health_events(chosen.health_eps))
     spent = compose(events)[Unit.CLIENT]
-    report.facts["evaluation"] = {
-        "parameters": laplace.model_dump(),
-        "row": {"epsilon": plan.epsilon, "published_epsilon": plan.published_epsilon},
-        "noise": {
-            "scale": plan.scale,
-            "below": plan.noise_below(_OFTEN),
-            "probability": _OFTEN,
-        },
-        "epsilon": {"unit": "client", "round": spent.epsilon},
-        "meaning": {"round": meaning(spent)},
-        "cluster_client_num": asked.cluster_client_num,
-        "eval_type": asked.eval_type,
-    }
-    report.line()
-    report.line("Evaluation: LAPLACE")
-    noise = f"{100 * _OFTEN:g} % of it below {number(plan.noise_below(_OFTEN))}"
-    report.pairs(
-        [
-            ("score", f"{asked.eval_type}, of at most {asked.cluster_client_num:,} clients"),
-            ("noise on a probability", f"scale {number(plan.scale)}, {noise}"),
-            (
-                "epsilon a row",
-                f"{plan.epsilon:,.15g} per client, pure; published as "
-                f"{plan.published_epsilon:,.15g}, which names half",
-            ),
-            ("rows a client", f"{laplace.rows:,}"),
-            *(
-                (f"metric {name}", f"epsilon {m.epsilon:.15g}, clipped to [{m.lower}, {m.upper}]")
-                for name, m in metrics.items()
-            ),
-            (
-                "epsilon an evaluation",
-                f"{spent.epsilon:.15g} per client, pure ({_parts(events)}); evaluations add up",
-            ),
-        ]
-    )
-    report.line(f"One evaluation: {meaning(spent)}")
-
-
-def _parts(events: tuple[PrivacyEvent, ...]) -> str:
-    return " + ".join(
-        f"{event.mechanism} {'' if event.count == 1 else f'{event.count} x '}{event.epsilon:.15g}"
-        for event in events
+    once = f"{spent.epsilon:.15g} per client, pure ({' + '.join(map(named, events))})"
+    report.tell(
+        Fact("evaluation.parameters", laplace.model_dump(), "evaluation", text="LAPLACE"),
+        Fact("evaluation.eval_type", asked.eval_type, "score"),
+        Fact("evaluation.cluster_client_num", asked.cluster_client_num, "   of clients, at most"),
+        *laplace_noise(LaplacePlan(laplace.epsilon), _OFTEN, "evaluation."),
+        note("rows a client", f"{laplace.rows:,}"),
+        *(
+            note(
+                f"metric {name}",
+                f"epsilon {one.epsilon:.15g}, clipped to [{one.lower}, {one.upper}]",
+            )
+            for name, one in metrics.items()
+        ),
+        Fact("evaluation.epsilon.unit", "client"),
+        Fact(
+            "evaluation.epsilon.round",
+            spent.epsilon,
+            "epsilon an evaluation",
+            text=f"{once}; evaluations add up",
+        ),
+        Fact("evaluation.meaning.round", meaning(spent), "one evaluation"),
     )

@@ -1,30 +1,66 @@
-"""``flower-ldp data``: a look at the owner's own table, offline, before anything is promised."""
+"""``flower-ldp data``: a look at the owner's own table, offline, before anything is promised.
+
+It reads the owner's data and prints numbers about it, so it is for the owner's eyes: nothing of it
+is noised, and nothing of it may leave.
+
+What it remembers of a table, to see whether groups were cut otherwise the next time, is a code of
+each row and of its group (HMAC-SHA256) under a key in a file beside it: without the key the codes
+tell nothing.
+"""
 
 from __future__ import annotations
 
+import csv
+import hmac
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import Command, JsonOption, epilog, reporting
+from flower_ldp.cli.output import Fact, Report, command, group, whole, wrong
+from flower_ldp.clients.own_key import own_key
+from flower_ldp.errors import ConfigError
+from flower_ldp.files import replacing
+from flower_ldp.policy import load_policy
+from flower_ldp.yaml_source import error_text
 
 _CHECK = "flower-ldp data check ward.csv --group patient --policy client_policy.yaml"
-app = typer.Typer(
-    help="Look at the data owner's own table, offline.",
-    epilog=epilog(_CHECK),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = group("Look at the data owner's own table, offline.", _CHECK)
+
+#: How many lines of rows without a group are printed.
+_SHOWN = 10
+_KEY_SUFFIX = ".key"
+#: What there is to do where nothing can be compared.
+_AFRESH = "delete the file to remember this table afresh"
 
 
-@app.callback()
-def main() -> None:
-    """Keep ``check`` a command of its own, as more are to come beside it."""
+@dataclass
+class Table:
+    """Rows and whose they are.
+
+    Parameters
+    ----------
+    groups : dict of str to int
+        How many rows each group has.
+    without : list of int
+        Numbers of the lines of rows without a group.
+    rows : dict of str to str
+        Of each row that can be told from others, its group.
+    """
+
+    groups: Counter[str] = field(default_factory=Counter)
+    without: list[int] = field(default_factory=list)
+    rows: dict[str, str] = field(default_factory=dict)
+    twice: int = 0
 
 
-@app.command(cls=Command, epilog=epilog(_CHECK))
+@command(app, "check", _CHECK)
 def check(
+    report: Report,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table of rows, CSV with a head.")],
     group: Annotated[str, typer.Option(help="Column that says whose a row is.")],
     row: Annotated[
@@ -32,7 +68,7 @@ def check(
         typer.Option(help="Column that tells rows apart; without it all columns but the group."),
     ] = None,
     max_rows: Annotated[
-        int | None, typer.Option(help="Rows of a patient that count in a step.")
+        int | None, whole("Rows of a patient that count in a step.", "[1, 1000]")
     ] = None,
     policy: Annotated[
         Path | None, typer.Option(help="The policy, whose number of patients is compared.")
@@ -41,15 +77,148 @@ def check(
         Path | None,
         typer.Option(help="File that remembers the groups, to see if they are cut otherwise."),
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Say which rows have no patient, how many patients there are, and how many rows they have.
 
     What it prints is about private data and has no noise: it is for the owner alone.
     """
-    from flower_ldp.cli.data_answers import CheckOptions, answer
+    report.facts["file"] = str(file)
+    table = _table(file, group, row)
+    counts = sorted(table.groups.values())
+    total = sum(counts) + len(table.without)
+    above = None if max_rows is None else sum(count > max_rows for count in counts)
+    mean = f", {sum(counts) / len(counts):.3g} on average" if counts else ""
+    report.tell(
+        Fact("rows", total, "rows"),
+        Fact("without_group", len(table.without)),
+        Fact("lines", table.without[:_SHOWN]),
+        Fact("patients", len(counts), "patients"),
+        Fact("rows_of_a_patient.least", min(counts, default=0), "rows of a patient, least"),
+        Fact("rows_of_a_patient.most", max(counts, default=0), "   most", mean),
+        Fact("rows_of_a_patient.above_max_rows", above, f"   patients above {max_rows}"),
+    )
+    if not total:
+        report.problem("the table has no rows")
+    if table.without:
+        lines = ", ".join(map(str, table.without[:_SHOWN]))
+        more = ", ..." if len(table.without) > _SHOWN else ""
+        report.problem(
+            f"{len(table.without):,} rows have no group and count as zero: lines {lines}{more}"
+        )
+    if table.twice:
+        report.warn(f"{table.twice:,} rows are there twice, by what tells rows apart")
+    if policy is not None:
+        _policy(policy, len(counts), report)
+    if remember is not None:
+        _remembered(remember, table, report)
 
-    options = CheckOptions(file, group, row, max_rows, policy, remember)
-    with reporting(as_json) as report:
-        report.facts["file"] = str(file)
-        answer(options, report)
+
+def _table(file: Path, group_column: str, row_column: str | None) -> Table:
+    table = Table()
+    for line, whose, row in _rows(file, group_column, row_column):
+        if not whose.strip():
+            table.without.append(line)
+            continue
+        table.groups[whose] += 1
+        table.twice += row in table.rows
+        table.rows[row] = whose
+    return table
+
+
+def _rows(file: Path, group_column: str, row_column: str | None) -> Iterator[tuple[int, str, str]]:
+    """Yield the line, the group and what tells each row from others."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.reader(stream, strict=True)  # a quote left open would swallow rows
+            head = next(reader, [])
+            at = _column(head, "--group", group_column)
+            name = None if row_column is None else _column(head, "--row", row_column)
+            for row in reader:
+                if row:
+                    others = [*row[:at], *row[at + 1 :]]
+                    own = others if name is None else row[name : name + 1]
+                    yield reader.line_num, "".join(row[at : at + 1]), json.dumps(own)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        told = error_text(error) if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{file}: cannot be read: {told}") from error
+
+
+def _column(head: Sequence[str], option: str, name: str) -> int:
+    if name not in head:
+        raise wrong(option, f"must be a column of the table, got {name!r}")
+    return head.index(name)
+
+
+def _policy(path: Path, patients: int, report: Report) -> None:
+    policy = load_policy(path)
+    report.facts["policy"] = {"example": policy.example, "examples": policy.examples}
+    if policy.example != "patient":
+        report.problem("the policy has no 'example: patient': what is promised is per row")
+    if policy.examples != patients:
+        stated = "no number" if policy.examples is None else f"{policy.examples:,}"
+        report.problem(f"the policy says {stated} of examples, the table has {patients:,} patients")
+
+
+def _remembered(file: Path, table: Table, report: Report) -> None:
+    """Compare groups with those of the last time, and remember these."""
+    place = file.with_name(file.name + _KEY_SUFFIX)
+    if file.exists() and not place.exists():
+        raise ConfigError(f"{file}: its key {place.name} is missing: restore it, or {_AFRESH}")
+    try:
+        key = own_key(place)
+        now = {_code(key, row): _code(key, whose) for row, whose in table.rows.items()}
+        before, same = _read(file), True
+        if before is None:
+            report.line(f"Groups are remembered in {file}.")
+        else:
+            same = _compare(before, now, report)
+        if same:
+            with replacing(file, mode=0o600) as stream:
+                stream.write(json.dumps(now).encode())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: cannot be used: {error}") from error
+
+
+def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> bool:
+    """Say what changed; return whether the new table may take the place of the old one."""
+    known = [(before[row], now[row]) for row in now.keys() & before.keys()]
+    cut = _several((old, new) for old, new in known)
+    joined = _several((new, old) for old, new in known)
+    facts = {"compared": len(known), "cut": cut, "joined": joined, "changed": bool(cut or joined)}
+    report.facts["groups"] = facts
+    if before and not known:
+        report.problem(
+            f"no row was there the last time, so nothing is compared: correct it, or {_AFRESH}"
+        )
+        return False
+    if cut:
+        report.problem(
+            f"{cut:,} patients of the last time are several now: each would be protected as one of "
+            "several, and pay for none of the others"
+        )
+    if joined:
+        report.problem(f"{joined:,} patients have rows that were of several the last time")
+    if not (cut or joined):
+        report.line(f"{len(known):,} rows were there the last time, in the same groups.")
+    return not (cut or joined)
+
+
+def _several(pairs: Iterator[tuple[str, str]]) -> int:
+    """Return how many of the first are paired with several of the second."""
+    found: dict[str, set[str]] = {}
+    for one, other in pairs:
+        found.setdefault(one, set()).add(other)
+    return sum(len(others) > 1 for others in found.values())
+
+
+def _read(path: Path) -> dict[str, str] | None:
+    if not path.exists():
+        return None
+    found = json.loads(path.read_bytes())
+    if not isinstance(found, dict):
+        raise ValueError("it holds no groups")
+    return {str(row): str(whose) for row, whose in found.items()}
+
+
+def _code(key: bytes, text: str) -> str:
+    return hmac.digest(key, text.encode(), "sha256").hex()[:32]

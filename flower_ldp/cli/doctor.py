@@ -1,24 +1,52 @@
-"""``flower-ldp doctor``: what is here, what is missing for what, and whether it can be used."""
+"""``flower-ldp doctor``: what is here, what is missing for what, and whether it can be used.
+
+What needs a distribution that may be missing is imported where it is used, so that the rest is told
+all the same.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+import shutil
+import sqlite3
+import sys
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
+from packaging.requirements import Requirement
+from packaging.version import InvalidVersion, Version
 
-from flower_ldp.cli.output import JsonOption, epilog, reporting
+from flower_ldp import __version__
+from flower_ldp.cli.output import Fact, Report
+from flower_ldp.errors import LdpError
 
-#: The end of the help text.
-EPILOG = epilog("flower-ldp doctor", "flower-ldp doctor --policy client_policy.yaml --json")
+EXAMPLES = ("flower-ldp doctor", "flower-ldp doctor --policy client_policy.yaml --json")
+_PACKAGE = Path(__file__).parents[1]
+#: The extras that a user chooses by what they are for, in the order of pyproject.toml: the modules
+#: that must be there, and what does not work without them.
+EXTRAS = MappingProxyType(
+    {
+        "torch": (("torch",), "split learning, losses for randomized labels"),
+        "simulation": (("ray",), "simulated nodes of flwr run (flower-ldp simulate needs none)"),
+        "plots": (("matplotlib",), "plots of the examples"),
+        "accounting": (("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
+        "dpsgd": (("torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
+        "evaluation": (("sklearn",), "scores of clusters, images of the examples"),
+    }
+)
 
 
 def doctor(
+    report: Report,
     policy: Annotated[
         Path | None,
         typer.Option(help="The clients' policy, in place of the variable FLOWER_LDP_POLICY."),
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Say what is installed, what is missing for what, and if policy and ledger can be used.
 
@@ -26,7 +54,177 @@ def doctor(
     left half written in the ledger is undone. No extra is imported. What is missing for a part that
     is not used is no error.
     """
-    from flower_ldp.cli.doctor_answers import answer
+    system = f"{platform.system()} {platform.machine()}"
+    python = platform.python_version()
+    report.tell(
+        Fact("version", __version__, "flower-ldp"),
+        Fact("package", str(_PACKAGE), "   in"),
+        Fact("python", python, "Python", f", {sys.executable}"),
+        Fact("system", system, "system"),
+        Fact("sqlite", sqlite3.sqlite_version, "SQLite"),
+    )
+    _installed(report)
+    _engine(report)
+    _node(report)
+    _owner(policy, report)
+    _entropy(report)
 
-    with reporting(as_json) as report:
-        answer(policy, report)
+
+def _version_of(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions_of(wanted: Requirement) -> str:
+    """Return the bounds that a requirement has, the lower one first."""
+    return ",".join(sorted(map(str, wanted.specifier), reverse=True))
+
+
+def admits(wanted: Requirement, version: str) -> bool:
+    """Return whether a version is within the bounds; of ``1.32.0rc1`` the numbers count."""
+    try:
+        return wanted.specifier.contains(Version(version).base_version)
+    except InvalidVersion:
+        return not wanted.specifier
+
+
+def requirements(extra: str = "") -> list[Requirement]:
+    """Return what the package needs, or what an extra of it asks for besides.
+
+    Raises
+    ------
+    PackageNotFoundError
+        If the package is not installed but found as a folder.
+    """
+    every = [Requirement(line) for line in metadata.requires("flower-ldp") or []]
+    return [
+        one
+        for one in every
+        if (one.marker is None or one.marker.evaluate({"extra": extra}))
+        and bool(extra) == ("extra" in str(one.marker))
+    ]
+
+
+def _installed(report: Report) -> None:
+    """Say of all that is needed, and of what extras need, whether its version fits."""
+    try:
+        needed = [(one, _version_of(one.name)) for one in requirements()]
+        unfit = {
+            extra: [
+                f"{one.name} {found} is not {versions_of(one)}"
+                for one in requirements(extra)
+                if (found := _version_of(one.name)) is not None and not admits(one, found)
+            ]
+            for extra in EXTRAS
+        }
+    except metadata.PackageNotFoundError:
+        report.warn("flower-ldp is not installed but found as a folder: versions are not checked")
+        report.facts["installed"] = None
+        needed, unfit = [], {extra: [] for extra in EXTRAS}
+    for one, found in needed:
+        install = f"pip install '{one.name}{versions_of(one)}'"
+        if found is None:
+            report.problem(f"{one.name} is missing: {install}")
+        elif not admits(one, found):
+            report.problem(f"{one.name} {found} is not {versions_of(one)}: {install}")
+    if needed:
+        report.table(
+            "installed",
+            "What the package needs",
+            [
+                {"name": one.name, "found": found, "needed": versions_of(one)}
+                for one, found in needed
+            ],
+            *(("distribution", "name"), ("found", lambda row: row["found"] or "missing"), "needed"),
+        )
+    report.table(
+        "extras",
+        "Extras: pip install 'flower-ldp[NAME]'",
+        [
+            {
+                "name": name,
+                "missing": [module for module in modules if find_spec(module) is None],
+                "unfit": unfit[name],
+                "use": use,
+            }
+            for name, (modules, use) in EXTRAS.items()
+        ],
+        *(("extra", "name"), "missing", "unfit", ("what it is for", "use")),
+    )
+
+
+def _engine(report: Report) -> None:
+    """Say what runs an app here: this package always, Flower's engine with Ray alone."""
+    ray, command = _version_of("ray"), shutil.which("flwr")
+    report.facts["engine"] = {"ray": ray, "flwr": command}
+    if command is None:
+        report.line("Engine: the command flwr is not on the PATH; flower-ldp simulate needs none.")
+    elif ray is None:
+        report.line("Engine: flwr run simulates no nodes without Ray; flower-ldp simulate does.")
+    else:
+        report.line(
+            f"Engine: flwr run simulates nodes with Ray {ray}, flower-ldp simulate without."
+        )
+
+
+def _node(report: Report) -> None:
+    """Say whether a guarded node could run here; not to be able to is no error."""
+    from flower_ldp.node.here import FlowerChanged, NoLinux, check_here
+
+    why, sandbox = "", shutil.which("bwrap")
+    try:
+        check_here()
+    except metadata.PackageNotFoundError:
+        why = "flwr is missing"
+    except (FlowerChanged, NoLinux) as error:
+        why = str(error)
+    report.facts["guarded_node"] = {"usable": not why, "reason": why, "bubblewrap": sandbox}
+    report.line(f"Guarded node: {why or 'this system and this Flower are known'}.")
+    if not why and sandbox is None:
+        report.line("Its --sandbox needs bubblewrap, which is missing (apt install bubblewrap).")
+
+
+def _owner(policy: Path | None, report: Report) -> None:
+    """Look at policy and ledger as a client that is started like this would find them."""
+    report.facts.update(policy=None, ledger=None)
+    try:
+        from flower_ldp.cli.policy import ledger_of
+        from flower_ldp.policy import load_own_policy
+        from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, policy_path
+    except ModuleNotFoundError as error:
+        report.problem(f"neither policy nor ledger can be read: {error}")
+        return
+    try:
+        path = policy_path({}) if policy is None else policy
+        if path is None:
+            report.line(
+                f"Policy: none is named (by {ENVIRONMENT_VARIABLE}, or ldp-policy in a node's "
+                "configuration): nothing leaves a client but a refusal."
+            )
+            return
+        held, doubts = load_own_policy(path)
+    except LdpError as error:
+        report.problem(str(error))
+        return
+    for doubt in doubts:
+        report.warn(doubt)
+    report.facts["policy"] = {"file": str(path), "data_id": held.data_id, "mode": held.mode}
+    report.line(f"Policy: {path}, for {held.data_id}, mode {held.mode}.")
+    ledger_of(held, report)
+
+
+def _entropy(report: Report) -> None:
+    """Ask the system for random bytes, without waiting for its generator to be seeded."""
+    seeded = True
+    if sys.platform == "linux":
+        try:
+            os.getrandom(32, os.GRND_NONBLOCK)
+        except BlockingIOError:
+            seeded = False
+    report.facts["entropy"] = seeded
+    if seeded:
+        report.line("Entropy: the system's generator is seeded.")
+    else:
+        report.problem("the system's generator is not seeded yet: a client waits until it is")

@@ -2,103 +2,375 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import Command, JsonOption, epilog, reporting
-
-_LOCAL = (
-    "flower-ldp explain localdp --clipping-norm 1 --sensitivity 1e-4 --epsilon 10 --delta 1e-5",
+from flower_ldp.advice.present import NormalNoise, central_wrapper, local_dp_mod, mindspore_dp
+from flower_ldp.cli.output import (
+    Fact,
+    Report,
+    command,
+    group,
+    note,
+    number,
+    real,
+    whole,
+    wrong,
 )
+from flower_ldp.cli.plan_costs import Rounds
+from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
+from flower_ldp.mechanisms.gaussian_law import (
+    LARGEST_DELTA,
+    LARGEST_EPSILON,
+    SMALLEST_EPSILON,
+    gaussian_delta,
+    largest_shift,
+)
+from flower_ldp.mechanisms.laplace import NoProtectionWarning
+from flower_ldp.privacy import PrivacySpent, Unit, at_least, meaning
+from flower_ldp.strategies.flowers_accountant import flowers_epsilon
+
+_LOCAL = "flower-ldp explain localdp --clipping-norm 1 --sensitivity 1e-4 --epsilon 10 --delta 1e-5"
 _CENTRAL = (
-    "flower-ldp explain central --noise-multiplier 1 --sampled-clients 20 --delta 1e-5 --rounds 50",
+    "flower-ldp explain central --noise-multiplier 1 --sampled-clients 20 --delta 1e-5 --rounds 50"
 )
-_MINDSPORE = ("flower-ldp explain mindspore dp_encrypt.yaml --rounds 100",)
-
-app = typer.Typer(
-    help="Say what a present setting of other software gives: the true epsilon of the noise that "
-    "it adds.",
-    epilog=epilog(*_LOCAL, *_CENTRAL, *_MINDSPORE),
-    no_args_is_help=True,
-    rich_markup_mode=None,
+_MINDSPORE = "flower-ldp explain mindspore dp_encrypt.yaml --rounds 100"
+app = group(
+    "Say what a present setting of other software gives: the true epsilon of the noise that it "
+    "adds.",
+    *(_LOCAL, _CENTRAL, _MINDSPORE),
 )
 
+#: What LocalDpMod passes on as it is.
+_LOCAL_RAW = (
+    "metrics and numbers of examples, replies to evaluate and query messages, arrays without a "
+    "dimension (as BatchNorm's counter: neither clipped nor noised) and of integers, an update "
+    "with a NaN in it, which is not clipped, and the error of a client whose update is exactly "
+    "zero: they leave at no epsilon"
+)
+_CENTRAL_RAW = (
+    "the server and all who see what arrives there, at no epsilon; nor metrics, nor numbers of "
+    "examples, nor how many clients answered, nor the error at an update that is exactly zero; nor "
+    "arrays without a dimension and updates with a NaN in them, which are not clipped"
+)
+#: What MindSpore's client passes on as it is in DP_ENCRYPT.
+_MINDSPORE_RAW = (
+    "the number of examples, which leaves as it is, and an update of zeros, at which the client "
+    "sends no model"
+)
+#: Where an epsilon is read off (Balle and Wang 2018, Theorem 8).
+_CURVE = note("curve", "delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)")
+#: Of sizes that are asked for: what is made of them is neither infinite nor zero then.
+_SIZES = "[1e-30, 1e30]"
+_DELTAS = "[1e-18, 1)"
 
-@app.command("localdp", cls=Command, epilog=epilog(*_LOCAL))
-def localdp(
-    clipping_norm: Annotated[float, typer.Option(help="As to LocalDpMod, in [1e-30, 1e30].")],
-    sensitivity: Annotated[float, typer.Option(help="As to LocalDpMod: 0, or in [1e-30, 1e30].")],
-    epsilon: Annotated[float, typer.Option(help="As to LocalDpMod, in [1e-30, 1e30].")],
-    delta: Annotated[float, typer.Option(help="As given to LocalDpMod, in [1e-18, 1).")],
-    rounds: Annotated[int, typer.Option(help="Messages of one client, in all.")] = 1,
-    as_json: JsonOption = False,
-) -> None:
+
+def _bound(epsilon: float) -> str:
+    """Return an epsilon for reading, rounded up."""
+    return at_least(epsilon, 7) if math.isfinite(epsilon) else "none: there is no noise"
+
+
+def _coverage(covered: str, not_covered: str) -> list[Fact]:
+    return [note("covers", covered), Fact("not_covered", not_covered, "not covered")]
+
+
+def _noise(
+    noise: NormalNoise, epsilon: float, delta: float, rounds: int, made: str
+) -> tuple[list[Fact], Fact]:
+    """Return what noise gives beside what was stated, what would keep that, and what it is worth.
+
+    Parameters
+    ----------
+    noise : NormalNoise
+        Of one message.
+    epsilon, delta : float
+        As stated.
+    rounds : int
+        Messages of one client.
+    made : str
+        How its deviation comes to be.
+    """
+    one, total = noise.epsilon(delta), noise.epsilon(delta, rounds)
+    in_curve = SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON
+    true_delta = needed = None
+    if in_curve:
+        true_delta = gaussian_delta(epsilon, noise.shift) if noise.deviation else 1.0
+    if in_curve and delta <= LARGEST_DELTA:
+        needed = noise.distance / largest_shift(epsilon, delta)
+    # JSON has no infinity: None in its place.
+    worth = {
+        name: meaning(PrivacySpent(Unit.CLIENT, value, delta)) if math.isfinite(value) else None
+        for name, value in (("round", one), ("total", total))
+    }
+    of = f"mu = {_bound(noise.shift)}" + (" = distance / deviation" if noise.deviation else "")
+    facts = [
+        Fact("epsilon.unit", Unit.CLIENT.value),
+        Fact("epsilon.relation", Unit.CLIENT.relation),
+        Fact("epsilon.stated", epsilon, "stated", text=f"epsilon {epsilon:g}, delta {delta:g}"),
+        Fact("noise.deviation", noise.deviation, "deviation of the noise", f", {made}"),
+        Fact(
+            "noise.distance",
+            noise.distance,
+            "distance",
+            ": clipped updates may point in opposite directions",
+        ),
+        note("shift", of),
+        Fact("noise.shift", noise.shift if noise.deviation else None),
+        _CURVE,
+        note("true epsilon", f"{_bound(one)} at delta {delta:g}, per client and message"),
+        Fact("epsilon.round", one if math.isfinite(one) else None),
+        note(
+            f"   of {rounds:,} messages" if rounds > 1 else "", f"{_bound(total)} for all together"
+        ),
+        Fact("epsilon.total", total if math.isfinite(total) else None),
+        Fact("epsilon.delta", delta),
+        Fact(
+            "epsilon.delta_at_stated",
+            true_delta,
+            f"delta of epsilon {epsilon:g}",
+            text=f"{at_least(true_delta or 0.0, 7)}, of one message",
+        ),
+        Fact(
+            "noise.needed_deviation",
+            needed,
+            "needed",
+            text=f"deviation {at_least(needed or 0.0, 7)} would keep what is stated",
+        ),
+        Fact("meaning", worth),
+    ]
+    words = worth["total"] or "Without noise nothing is protected."
+    return facts, note("in all", words)
+
+
+@command(app, "localdp", _LOCAL)
+@dataclass(frozen=True)
+class LocalDp:
     """Say what Flower's LocalDpMod gives: its noise, and the epsilon that this noise has.
 
     LocalDpMod makes its noise from the sensitivity that it is told, which does not follow from the
     clip. Two clipped updates may be 2 clipping norms apart.
     """
-    from flower_ldp.cli.explain_answers import LocalDp, local_dp
 
-    options = LocalDp(clipping_norm, sensitivity, epsilon, delta, rounds)
-    with reporting(as_json) as report:
-        local_dp(options, report)
+    clipping_norm: Annotated[float, real("As to LocalDpMod.", _SIZES)]
+    sensitivity: Annotated[float, typer.Option(help="As to LocalDpMod: 0, or in [1e-30, 1e30].")]
+    epsilon: Annotated[float, real("As to LocalDpMod.", _SIZES)]
+    delta: Annotated[float, real("As to LocalDpMod.", _DELTAS)]
+    rounds: Rounds = 1
+
+    def answer(self, report: Report) -> None:
+        """Answer all that was asked."""
+        if self.sensitivity != 0 and not 1e-30 <= self.sensitivity <= 1e30:
+            raise wrong("--sensitivity", f"must be 0 or in {_SIZES}, got {self.sensitivity}")
+        noise = local_dp_mod(self.clipping_norm, self.sensitivity, self.epsilon, self.delta)
+        made = "sensitivity x sqrt(2 ln(1.25 / delta)) / epsilon"
+        facts, worth = _noise(noise, self.epsilon, self.delta, self.rounds, made)
+        least = 2.0 * self.clipping_norm
+        if 0 < self.sensitivity < least:
+            report.warn(
+                f"the sensitivity is {self.sensitivity:g}, and a clip of {self.clipping_norm:g} "
+                f"has one of {number(least)}"
+            )
+        report.line("Flower's LocalDpMod: clipped, and normal noise added at the client")
+        report.tell(Fact("software", "LocalDpMod"), Fact("parameters", asdict(self)), *facts)
+        covered = "the arrays of one reply, all of a client's data replaced by any other"
+        report.tell(worth, *_coverage(covered, _LOCAL_RAW))
 
 
-@app.command("central", cls=Command, epilog=epilog(*_CENTRAL))
-def central(
-    noise_multiplier: Annotated[float, typer.Option(help="As to the wrapper, in [1e-30, 1e30].")],
-    sampled_clients: Annotated[int, typer.Option(help="num_sampled_clients of the wrapper.")],
-    delta: Annotated[float, typer.Option(help="Of all rounds together, in [1e-18, 1).")],
-    rounds: Annotated[int, typer.Option(help="Rounds that the client takes part in.")] = 1,
+@command(app, "central", _CENTRAL)
+@dataclass(frozen=True)
+class Central:
+    """Say what Flower's central wrappers give: DifferentialPrivacyServerSideFixedClipping etc.
+
+    They protect the model that is handed out, not what a client sends: the server sees each update.
+    Sampling amplifies nothing here, since the server sees who takes part.
+    """
+
+    noise_multiplier: Annotated[float, real("As to the wrapper.", _SIZES)]
+    sampled_clients: Annotated[int, whole("num_sampled_clients of the wrapper.", "[1, 4294967295]")]
+    delta: Annotated[float, real("Of all rounds together.", _DELTAS)]
+    rounds: Rounds = 1
     clients: Annotated[
         int | None, typer.Option(help="Clients that there are; without it those of a round.")
-    ] = None,
+    ] = None
     largest_share: Annotated[
         float | None,
         typer.Option(
             help="Share of a round's examples that the largest client has, in (0, 1]; without it "
             "all have as many. FedAvg weighs by examples."
         ),
-    ] = None,
+    ] = None
     adaptive: Annotated[
         bool, typer.Option("--adaptive", help="The wrapper is one with adaptive clipping.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Say what Flower's central wrappers give: DifferentialPrivacyServerSideFixedClipping etc.
+    ] = False
 
-    They protect the model that is handed out, not what a client sends: the server sees each update.
-    Sampling amplifies nothing here, since the server sees who takes part.
-    """
-    from flower_ldp.cli.explain_answers import Central
-    from flower_ldp.cli.explain_answers import central as answer
+    def answer(self, report: Report) -> None:
+        """Answer all that was asked."""
+        sampled, delta = self.sampled_clients, self.delta
+        if self.clients is not None and not sampled <= self.clients < 2**32:
+            raise wrong("--clients", f"must be in [{sampled}, 4294967295], got {self.clients}")
+        least = 1 / sampled
+        if self.largest_share is not None and not least <= self.largest_share <= 1:
+            raise wrong("--largest-share", f"must be in [{least:.6g}, 1], got {self.largest_share}")
+        # What the largest client weighs, over what it would if all weighed the same.
+        weight = 1.0 if self.largest_share is None else self.largest_share * sampled
+        one = central_wrapper(self.noise_multiplier, weight, replace=True)
+        zeros = central_wrapper(self.noise_multiplier, weight, replace=False)
+        total, total_zeros = (noise.epsilon(delta, self.rounds) for noise in (one, zeros))
+        theirs = flowers_epsilon(
+            self.noise_multiplier / weight, self.rounds, delta, sampled, self.clients or sampled
+        )
+        every = f"at delta {delta:g} after {self.rounds:,} rounds"
+        of = f" x clip / {sampled}"
+        shift = f"mu = {_bound(one.shift)} if one is replaced: twice the weight over the noise"
+        report.line(
+            "Flower's central wrappers: clipped, averaged, and normal noise added by the server"
+        )
+        report.tell(
+            Fact("software", "central wrappers"),
+            Fact("parameters", asdict(self)),
+            Fact("noise.multiplier", self.noise_multiplier, "noise of each entry", of),
+            Fact("noise.weight", weight, "a client weighs", f"{of} at most"),
+            note("shift", shift),
+            note("   of all rounds", f"times the root of {self.rounds:,}"),
+            _CURVE,
+            Fact("epsilon.unit", Unit.CLIENT.value),
+            Fact("epsilon.delta", delta),
+            Fact("epsilon.round_replace_one", one.epsilon(delta)),
+            Fact("epsilon.round_zero_one", zeros.epsilon(delta)),
+            Fact(
+                "epsilon.total_replace_one",
+                total,
+                "epsilon",
+                text=f"{_bound(total)} {every}, one replaced or left out",
+            ),
+            Fact(
+                "epsilon.total_zero_one",
+                total_zeros,
+                "   zeros for one",
+                text=f"{_bound(total_zeros)} {every}: the mean divides as before",
+            ),
+            Fact(
+                "epsilon.total_flower",
+                theirs,
+                "   by Flower's accountant",
+                " (Renyi; as zeros for one)",
+            ),
+        )
+        if theirs is None:
+            report.warn("Flower's own accountant is not installed: pip install 'flwr[dp]'")
+        if self.adaptive:
+            report.warn(
+                "adaptive clipping: the noise is made for the clip after its update, and a clip "
+                "that shrank in the round had more; the true epsilon is larger by what it shrinks. "
+                "For zeros in place of one it is larger still: whether a client was clipped counts "
+                "as 0 or 1, and its noise is made for half of that"
+            )
+        covered = (
+            "the models that the server hands out, if it adds its noise as it says, if the wrapper "
+            "is around FedAvg (others make a step or a median of the updates, which one client can "
+            f"move further), and if all {sampled:,} clients of a round answer: where fewer do, "
+            "each weighs more"
+        )
+        worth = meaning(PrivacySpent(Unit.CLIENT, total, delta))
+        report.tell(Fact("meaning.total", worth, "in all"), *_coverage(covered, _CENTRAL_RAW))
 
-    options = Central(
-        noise_multiplier, sampled_clients, delta, rounds, clients, largest_share, adaptive
-    )
-    with reporting(as_json) as report:
-        answer(options, report)
 
-
-@app.command("mindspore", cls=Command, epilog=epilog(*_MINDSPORE))
+@command(app, "mindspore", _MINDSPORE)
 def mindspore(
+    report: Report,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="YAML file with the encrypt section.")
     ],
-    rounds: Annotated[int, typer.Option(help="Rounds of one client, in all.")] = 1,
-    as_json: JsonOption = False,
+    rounds: Rounds = 1,
 ) -> None:
     """Say what an encrypt section gives when MindSpore Federated runs it.
 
     What this package makes of the same file is told by config check.
     """
-    from flower_ldp.cli.costs import check_count
-    from flower_ldp.cli.explain_mindspore import answer
+    report.facts["file"] = str(file)
+    with warnings.catch_warnings():  # what protects nothing is said below
+        warnings.simplefilter("ignore", NoProtectionWarning)
+        chosen = load_config(file).encrypt
+    kind, section = chosen.encrypt_train_type, chosen.training()
+    report.facts.update(
+        software="MindSpore Federated",
+        encrypt_train_type=kind,
+        privacy_eval_type=chosen.privacy_eval_type,
+        rounds=rounds,
+    )
+    report.line(f"{file}: {kind}, as MindSpore Federated runs it")
+    if kind == "NOT_ENCRYPT":
+        report.tell(
+            Fact("epsilon", None), note("training", "the models leave as they are, at no epsilon")
+        )
+    elif isinstance(section, SignDSConfig):
+        _signds(section, rounds, report)
+    elif isinstance(section, DPEncryptConfig):
+        _dp_encrypt(section, rounds, report)
+    else:
+        report.problem(
+            f"{kind} is this package's own, and no setting of MindSpore's: see config check"
+        )
+    if chosen.privacy_eval_type == "LAPLACE":
+        _evaluation(chosen.laplace_eval, rounds, report)
 
-    check_count("--rounds", rounds)
-    with reporting(as_json) as report:
-        report.facts["file"] = str(file)
-        answer(file, rounds, report)
+
+def _dp_encrypt(dp: DPEncryptConfig, rounds: int, report: Report) -> None:
+    noise = mindspore_dp(dp.dp_norm_clip, dp.dp_eps, dp.dp_delta)
+    made = "exact for updates one clip apart"
+    facts, worth = _noise(noise, dp.dp_eps, dp.dp_delta, rounds, made)
+    given = dp.model_dump(include={"dp_eps", "dp_delta", "dp_norm_clip"})
+    report.tell(Fact("parameters", given), *facts)
+    report.tell(worth, *_coverage("the weights of one message", _MINDSPORE_RAW))
+
+
+def _signds(signds: SignDSConfig, rounds: int, report: Report) -> None:
+    epsilon = signds.sign_eps
+    total = PrivacySpent(Unit.CLIENT, epsilon * rounds)
+    report.warn(
+        "the magnitude bit (MagRR) leaves in the same report, and the file does not name its "
+        f"epsilon: if it is {epsilon:g} too, a round costs twice as much"
+    )
+    report.tell(
+        Fact("parameters", {"sign_eps": epsilon}),
+        Fact("epsilon.unit", Unit.CLIENT.value),
+        Fact("epsilon.relation", Unit.CLIENT.relation),
+        Fact("epsilon.stated", epsilon),
+        Fact(
+            "epsilon.round",
+            epsilon,
+            "epsilon a round",
+            " per client, pure, of the selection: as stated",
+        ),
+        Fact("epsilon.total", total.epsilon, "   in all", f" after {rounds:,} rounds, a sum"),
+        Fact("meaning.total", meaning(total), "in all"),
+    )
+
+
+def _evaluation(laplace: LaplaceEvalConfig, rounds: int, report: Report) -> None:
+    stated, true, rows = laplace.laplace_eval_eps, laplace.epsilon, laplace.rows
+    total = PrivacySpent(Unit.CLIENT, true * rows * rounds)
+    report.tell(
+        note("evaluation", "LAPLACE"),
+        Fact("evaluation.stated", stated, "stated epsilon", " = 1 / the noise's scale"),
+        note("distance", "2: two rows of probabilities may be so far apart, in sums of changes"),
+        Fact(
+            "evaluation.row",
+            true,
+            "true epsilon",
+            " per row and client, pure: twice what is stated",
+        ),
+        Fact("evaluation.round", true * rows),
+        Fact(
+            "evaluation.total",
+            total.epsilon,
+            "   in all",
+            f" for {rows:,} rows in {rounds:,} evaluations",
+        ),
+        Fact("evaluation.meaning", meaning(total), "in all"),
+    )

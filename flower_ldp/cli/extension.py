@@ -7,23 +7,16 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import Command, JsonOption, epilog, reporting
+from flower_ldp.cli.output import Report, command, group
+from flower_ldp.extensions.files import normal, read_distribution
 
-app = typer.Typer(
-    help="Mechanisms from elsewhere: what a policy has to say to allow one.",
-    epilog=epilog("flower-ldp extension digest one-bit-ldp"),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+_DIGEST = "flower-ldp extension digest one-bit-ldp"
+app = group("Mechanisms from elsewhere: what a policy has to say to allow one.", _DIGEST)
 
 
-@app.callback()
-def _commands() -> None:
-    """Let there be commands, though it is but one."""
-
-
-@app.command(cls=Command, epilog=epilog("flower-ldp extension digest one-bit-ldp"))
+@command(app, "digest", _DIGEST)
 def digest(
+    report: Report,
     distribution: Annotated[
         str, typer.Argument(metavar="DISTRIBUTION", help="Its name, as pip has it.")
     ],
@@ -37,32 +30,28 @@ def digest(
             file_okay=False,
         ),
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the digest of an installed distribution, and the lines of a policy that allow it.
 
     It is over the files as they are now; nothing of them is run. Not 0 if no policy could allow it:
     files that its list does not name, links, compiled code, imports that the digest does not cover.
     """
-    from flower_ldp.extensions.files import normal, read_distribution
-
-    with reporting(as_json) as report:
-        found = read_distribution(distribution, None if site is None else [str(site)])
-        names = sorted(found.entries)
-        report.facts.update(
-            distribution=normal(found.name),
-            version=found.version,
-            digest=found.digest,
-            extensions=names,
-        )
-        if not names:
-            report.problem(f"{found.name} names no mechanism: no entry point of the group")
-        report.line(found.digest)
-        for name in names:
-            report.line("")
-            report.line("extensions:")
-            report.line(f"  {name}:")
-            report.line(f"    distribution: {normal(found.name)}")
-            report.line(f"    version: '{found.version}'")
-            report.line(f"    digest: {found.digest}")
-            report.line("    epsilon: 1.0  # the least that a report is charged: yours to choose")
+    found = read_distribution(distribution, None if site is None else [str(site)])
+    names = sorted(found.entries)
+    report.facts.update(
+        distribution=normal(found.name),
+        version=found.version,
+        digest=found.digest,
+        extensions=names,
+    )
+    if not names:
+        report.problem(f"{found.name} names no mechanism: no entry point of the group")
+    report.line(found.digest)
+    for name in names:
+        report.line("")
+        report.line("extensions:")
+        report.line(f"  {name}:")
+        report.line(f"    distribution: {normal(found.name)}")
+        report.line(f"    version: '{found.version}'")
+        report.line(f"    digest: {found.digest}")
+        report.line("    epsilon: 1.0  # the least that a report is charged: yours to choose")

@@ -1,23 +1,49 @@
-"""``flower-ldp ledger``: make a ledger, look into it, copy it out, check it."""
+"""``flower-ldp ledger``: make a ledger, look into it, copy it out, check it, and care for it."""
 
 from __future__ import annotations
 
+import shlex
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flower_ldp.cli import ledger_care as care
-from flower_ldp.cli.ledger_care import LedgerFile
-from flower_ldp.cli.output import Command, JsonOption, epilog, reporting, working
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.accounting.ledger.anchor import Anchor, anchor_of
+from flower_ldp.accounting.ledger.time import DAY, MOST_JUMP
+from flower_ldp.cli import ledger_export as exports
+from flower_ldp.cli.ledger_show import LedgerFile, look_into, mark_facts, show
+from flower_ldp.cli.output import Fact, Report, command, group, note, usage, working
+from flower_ldp.errors import LedgerError
 
-app = typer.Typer(
-    help="Make, read, export and check the ledger of privacy that was spent.",
-    epilog=epilog("flower-ldp ledger show privacy-ledger.sqlite"),
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = group(
+    "Make, read, export and check the ledger of privacy that was spent.",
+    "flower-ldp ledger show privacy-ledger.sqlite",
 )
+
+
+@command(app, "create", "flower-ldp ledger create privacy-ledger.sqlite")
+def create(report: Report, file: LedgerFile) -> None:
+    """Make a new ledger; refuse if there is a file of that name.
+
+    Do this once for data that was never released from. A ledger that got lost is restored
+    from a backup: a new one would have forgotten what was spent.
+    """
+    if file.exists() or file.is_symlink():
+        raise LedgerError(f"{file} exists: a ledger is made once, and never on top of a file")
+    with Ledger.open(file, create=True) as ledger:
+        mark = ledger.mark()
+    report.facts.update(file=str(file), mark=mark_facts(mark))
+    report.line(f"{file}: a new ledger, {mark.ledger}, with nothing spent")
+
+
+command(
+    app,
+    "show",
+    "flower-ldp ledger show privacy-ledger.sqlite --policy client_policy.yaml --last 20",
+)(show)
 
 
 class Format(str, Enum):
@@ -27,92 +53,17 @@ class Format(str, Enum):
     CSV = "csv"
 
 
-@app.command(cls=Command, epilog=epilog("flower-ldp ledger create privacy-ledger.sqlite"))
-def create(file: LedgerFile, as_json: JsonOption = False) -> None:
-    """Make a new ledger; refuse if there is a file of that name.
-
-    Do this once for data that was never released from. A ledger that got lost is restored
-    from a backup: a new one would have forgotten what was spent.
-    """
-    from flower_ldp.accounting.ledger import Ledger
-    from flower_ldp.cli.ledger_answers import mark_facts
-    from flower_ldp.errors import LedgerError
-
-    with reporting(as_json) as report:
-        if file.exists() or file.is_symlink():
-            raise LedgerError(f"{file} exists: a ledger is made once, and never on top of a file")
-        with Ledger.open(file, create=True) as ledger:
-            mark = ledger.mark()
-        report.facts.update(file=str(file), mark=mark_facts(mark))
-        report.line(f"{file}: a new ledger, {mark.ledger}, with nothing spent")
-
-
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "flower-ldp ledger show privacy-ledger.sqlite --policy client_policy.yaml --last 20"
-    ),
-)
-def show(
-    file: LedgerFile,
-    policy: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Policy: say what is left of each of its budgets."),
-    ] = None,
-    run: Annotated[
-        int | None,
-        typer.Option(help="The run of which budgets per run speak; else the data's newest one."),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            help="In (0, 1): add the bound by privacy loss distributions at this delta, which "
-            "reads all entries."
-        ),
-    ] = None,
-    last: Annotated[int, typer.Option(help="Entries to show, the newest.")] = 10,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what was spent, per data and unit, and the last entries; change nothing."""
-    from flower_ldp.accounting.ledger.charges import check_run
-    from flower_ldp.cli import ledger_answers as answers
-    from flower_ldp.cli.ledger_budgets import budgets
-    from flower_ldp.policy import load_policy
-
-    if last < 0:
-        raise typer.BadParameter(f"must be at least 0, got {last}", param_hint="--last")
-    if delta is not None and not 0 < delta < 1:
-        raise typer.BadParameter(f"must be in (0, 1), got {delta}", param_hint="--delta")
-    if run is not None:
-        try:
-            check_run(run)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--run") from error
-    with reporting(as_json) as report:
-        rules = None if policy is None else load_policy(policy)
-        with answers.look_into(file) as ledger:
-            answers.totals(ledger, report)
-            if delta is not None:
-                with working("adding up all entries"):
-                    answers.bounds(ledger, delta, report)
-            if rules is not None:
-                budgets(ledger, file, rules, run, report)
-            answers.numbers(ledger, report)
-            answers.last_entries(ledger, last, report)
-
-
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "flower-ldp ledger export privacy-ledger.sqlite --format csv --output spent.csv",
-        "flower-ldp ledger export privacy-ledger.sqlite | jq .epsilon",
-    ),
+@command(
+    app,
+    "export",
+    "flower-ldp ledger export privacy-ledger.sqlite --format csv --output spent.csv",
+    "flower-ldp ledger export privacy-ledger.sqlite | jq .epsilon",
 )
 def export(
+    report: Report,
     file: LedgerFile,
     format: Annotated[
-        Format,
-        typer.Option(help="jsonl, one JSON object a line, or csv."),
+        Format, typer.Option(help="jsonl, one JSON object a line, or csv.")
     ] = Format.JSONL,
     output: Annotated[
         Path | None,
@@ -121,83 +72,162 @@ def export(
             help="Write to this file, whole or not at all, with mode 0600; else to stdout.",
         ),
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write every charge, one row for each mechanism; amounts are exact decimals."""
-    from flower_ldp.cli import ledger_export as exports
-    from flower_ldp.cli.ledger_answers import look_into
-
-    if as_json and output is None:
-        raise typer.BadParameter("--json needs --output: the rows themselves go to stdout")
-    if output is not None:
-        exports.check_target(output, file)
-    with reporting(as_json) as report, look_into(file) as ledger:
-        if output is None:
+    if output is None:
+        if report.as_json:
+            raise typer.BadParameter("--json needs --output: the rows themselves go to stdout")
+        with look_into(file) as ledger:
             exports.to_stdout(ledger.export(), format is Format.CSV)
-            return
-        with working(f"writing {output}"):
-            rows = exports.to_file(ledger.export(), format is Format.CSV, output)
-        report.facts.update(file=str(file), output=str(output), format=format.value, rows=rows)
-        report.line(f"{output}: {rows:,} rows")
+        return
+    exports.check_target(output, file)
+    with look_into(file) as ledger, working(f"writing {output}"):
+        rows = exports.to_file(ledger.export(), format is Format.CSV, output)
+    report.facts.update(file=str(file), output=str(output), format=format.value, rows=rows)
+    report.line(f"{output}: {rows:,} rows")
 
 
-@app.command(
-    cls=Command,
-    epilog=epilog(
-        "flower-ldp ledger verify privacy-ledger.sqlite",
-        "flower-ldp ledger verify privacy-ledger.sqlite --anchor /media/key/ledger-mark",
-    ),
+@command(
+    app,
+    "verify",
+    "flower-ldp ledger verify privacy-ledger.sqlite",
+    "flower-ldp ledger verify privacy-ledger.sqlite --anchor /media/key/ledger-mark",
 )
 def verify(
+    report: Report,
     file: LedgerFile,
     anchor: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Compare with the rollback anchor in this file."),
     ] = None,
-    anchor_command: care.AnchorCommand = None,
-    as_json: JsonOption = False,
+    anchor_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Compare with the rollback anchor that this program keeps."
+        ),
+    ] = None,
 ) -> None:
     """Check the whole ledger: each entry, sum and report; charges wait meanwhile.
 
     It takes time in proportion to the file. Keep the end of the chain that it prints elsewhere,
     or have an anchor keep it: it shows later whether a file was set back.
     """
-    from flower_ldp.cli.ledger_answers import look_into, mark_facts
-
-    kept = care.anchor_named("--anchor / --anchor-command", anchor, anchor_command)
-    with reporting(as_json) as report:
-        report.facts["file"] = str(file)
-        with look_into(file, kept) as ledger, working(f"checking {file}"):
-            found = ledger.verify()
-        report.facts.update(
-            entries=found.entries,
-            sealed=found.sealed,
-            totals=found.totals,
-            mark=mark_facts(found.mark),
-        )
-        report.line(f"{file}: in order")
-        rows = [
-            ("entries", f"{found.entries:,}, of which {found.sealed:,} with a report"),
-            ("running sums", f"{found.totals:,}, all as the entries make them"),
-            ("ledger", found.mark.ledger),
-            ("end of the chain", found.mark.chain),
-        ]
-        if kept is not None:
-            report.facts["anchor"] = str(kept)
-            rows.append(("anchor", f"{kept}: in this ledger's history"))
-        report.pairs(rows)
+    kept = _anchor_named("--anchor / --anchor-command", anchor, anchor_command)
+    report.facts["file"] = str(file)
+    with look_into(file, kept) as ledger, working(f"checking {file}"):
+        found = ledger.verify()
+    report.line(f"{file}: in order")
+    report.tell(
+        Fact("entries", found.entries, "entries"),
+        Fact("sealed", found.sealed, "   with a report"),
+        Fact("totals", found.totals, "running sums", ", as the entries make them"),
+        Fact("mark", mark_facts(found.mark)),
+        note("ledger", found.mark.ledger),
+        note("end of the chain", found.mark.chain),
+    )
+    if kept is not None:
+        report.facts["anchor"] = str(kept)
+        report.line(f"{kept}: in this ledger's history")
 
 
-app.command(
+@command(
+    app,
     "anchor",
-    cls=Command,
-    epilog=epilog(
-        "flower-ldp ledger anchor privacy-ledger.sqlite --file /media/key/ledger-mark",
-        "flower-ldp ledger anchor privacy-ledger.sqlite --command '/usr/local/bin/mark tpm'",
-    ),
-)(care.make_anchor)
-app.command(
-    "clock",
-    cls=Command,
-    epilog=epilog("flower-ldp ledger clock privacy-ledger.sqlite --accept"),
-)(care.clock)
+    "flower-ldp ledger anchor privacy-ledger.sqlite --file /media/key/ledger-mark",
+    "flower-ldp ledger anchor privacy-ledger.sqlite --command '/usr/local/bin/mark tpm'",
+)
+def make_anchor(
+    report: Report,
+    file: LedgerFile,
+    target: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="Keep it in this file, on another disk."),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command",
+            metavar="TEXT",
+            help="Keep it by this program, with arguments as in a shell but without one.",
+        ),
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Give up what it holds. After a restored backup, and only once what was "
+            "released since has been taken off the budget.",
+        ),
+    ] = False,
+) -> None:
+    """Make a rollback anchor from a ledger that you trust to be the newest there is.
+
+    Name it in the policy then. Every opening compares it with the ledger and every charge moves
+    it; a ledger that was set back behind it is refused. Nothing else ever makes one.
+    """
+    anchor = _anchor_named("--file / --command", target, command)
+    if anchor is None:
+        raise typer.BadParameter("give --file or --command")
+    with Ledger.open(file) as ledger:
+        mark = ledger.make_anchor(anchor, replace=replace)
+    report.facts.update(file=str(file), anchor=str(anchor), mark=mark_facts(mark))
+    report.line(f"{anchor}: holds entry {mark.entries:,} of ledger {mark.ledger}")
+    if target is not None and target.stat().st_dev == file.stat().st_dev:
+        report.warn("anchor and ledger are on one file system: a snapshot sets both back")
+
+
+@command(app, "clock", "flower-ldp ledger clock privacy-ledger.sqlite --accept")
+def clock(
+    report: Report,
+    file: LedgerFile,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="The clock is right: let the ledger's time go on.")
+    ] = False,
+) -> None:
+    """Compare the clock with the ledger's time, and say that the clock is right.
+
+    A charge more than 400 days past the latest entry is refused. --accept allows it once, for a
+    pause that was real; and where the ledger is ahead, because it was charged with a wrong
+    clock, has its time go on from its latest entry. Budgets per window are freed no earlier.
+    """
+    if accept:
+        with Ledger.open(file) as ledger:
+            ledger.accept_clock()
+    with look_into(file) as ledger:
+        found = ledger.clock()
+    report.facts.update(file=str(file), accepted=accept)
+    report.tell(
+        Fact("clock", _text(found.shown), "clock"),
+        Fact("latest_entry", _text(found.latest) if found.latest else None, "latest entry"),
+        Fact("ahead_seconds", found.ahead / 1e6),
+        Fact("jumped", found.jumped),
+    )
+    if found.jumped:
+        report.problem(
+            f"the clock is more than {MOST_JUMP // DAY} days past the latest entry: charges are "
+            "refused. Set the clock right, or if it is, repeat this with --accept"
+        )
+    elif found.latest > found.time:
+        report.problem(
+            f"the ledger's time is {(found.latest - found.time) / DAY:,.1f} days ahead of the "
+            "clock: nothing leaves a window until the clock has caught up. Set the clock right, "
+            "or if it is, repeat this with --accept"
+        )
+    elif found.ahead:
+        report.line(
+            f"The ledger's time runs {found.ahead / DAY:,.1f} days ahead of the clock, as its "
+            "owner has set it: so are the dates of its entries. Windows have their full length."
+        )
+    else:
+        report.line("The ledger's time is the clock's.")
+
+
+def _text(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _anchor_named(option: str, file: Path | None, command: str | None) -> Anchor | None:
+    """Return the anchor that options name."""
+    with usage(option):
+        words = None if command is None else shlex.split(command)
+        return anchor_of(None if file is None else file.absolute(), words)

@@ -6,29 +6,55 @@ the brackets of an interval for markup.
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import MappingProxyType
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from flower_ldp import __version__
-from flower_ldp.cli import app as bundles
-from flower_ldp.cli import (
-    audit,
-    config,
-    data,
-    doctor,
-    explain,
-    extension,
-    ledger,
-    new,
-    plan,
-    policy,
-    simulate,
+from flower_ldp.cli import audit, doctor, new, simulate
+from flower_ldp.cli.output import Command, command, epilog
+
+#: The groups; the module of one, named as it, is imported when the group is asked for.
+GROUPS = MappingProxyType(
+    {
+        "plan": "Say what a run costs and what it can learn, before it starts.",
+        "explain": "Say what a present setting of other software gives.",
+        "ledger": "Make, read, export and check the ledger of privacy that was spent.",
+        "policy": "Start and check the data owner's policy.",
+        "config": "Check a configuration.",
+        "data": "Look at the data owner's own table, offline.",
+        "app": "Digests of apps and of this environment, for a guarded node's policy.",
+        "extension": "Mechanisms from elsewhere: what a policy has to say to allow one.",
+    }
 )
-from flower_ldp.cli.output import Command, epilog
+
+
+class _Commands(TyperGroup):
+    """The groups, beside commands that import what they need when they run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*GROUPS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in GROUPS:
+            module = import_module(f"flower_ldp.cli.{cmd_name}")
+            return typer.main.get_command(module.app)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = formatter.width
+        others = ((name, one.get_short_help_str(width)) for name, one in self.commands.items())
+        with formatter.section("Commands"):
+            formatter.write_dl([*GROUPS.items(), *others])
+
 
 app = typer.Typer(
     name="flower-ldp",
+    cls=_Commands,
     help="Plan, limit and check what clients release under local differential privacy.",
     epilog=epilog(
         "flower-ldp plan --params 61706 --epsilon 8 --rounds 80 --clients 100",
@@ -40,16 +66,8 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
 )
-app.add_typer(plan.app, name="plan")
-app.add_typer(explain.app, name="explain")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(policy.app, name="policy")
-app.add_typer(config.app, name="config")
-app.add_typer(data.app, name="data")
-app.add_typer(bundles.app, name="app")
-app.add_typer(extension.app, name="extension")
-app.command("audit", cls=Command, epilog=audit.EPILOG)(audit.audit)
-app.command("doctor", cls=Command, epilog=doctor.EPILOG)(doctor.doctor)
+command(app, "audit", audit.EXAMPLE)(audit.audit)
+command(app, "doctor", *doctor.EXAMPLES)(doctor.doctor)
 app.command("new", cls=Command, epilog=new.EPILOG)(new.new)
 app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.simulate)
 

@@ -1,18 +1,21 @@
 """What all commands share: how they answer, how they fail, and which exit codes they have.
 
-A command fills a :class:`Report` while it works. Without ``--json`` each line and table is
-printed as it comes, warnings and problems on stderr. With it, stdout gets one JSON object at
-the end, whatever the outcome, and stderr the same plain lines. Wrong usage is typer's own
-affair: exit code 2, and nothing on stdout.
+A command fills a :class:`Report` with facts while it works. Without ``--json`` each fact is printed
+as it comes, warnings and problems on stderr. With it, stdout gets one JSON object at the end,
+whatever the outcome, and stderr the same plain lines. Wrong usage is typer's own affair: exit code
+2, and nothing on stdout.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 import click
 import typer
@@ -31,6 +34,10 @@ EXIT_CODES = (
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout (docs/cli.md has its keys).")
 ]
+#: A row of a table in JSON; a column of the table: a key, or what stands above with key or text.
+Row: TypeAlias = dict[str, Any]
+Column: TypeAlias = str | tuple[str, str | Callable[[Row], str]]
+Answering = TypeVar("Answering", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
@@ -60,6 +67,133 @@ def epilog(*examples: str) -> str:
     return f"\b\n{title}\n{lines}\n\n{EXIT_CODES}"
 
 
+def group(help: str, *examples: str, cls: type[typer.core.TyperGroup] | None = None) -> typer.Typer:
+    """Return a group for commands, with plain help."""
+    return typer.Typer(
+        cls=cls,
+        help=help,
+        epilog=epilog(*examples),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        callback=lambda: None,  # a group with one command is a group
+    )
+
+
+def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering], Answering]:
+    """Make a command of a function or class; its parameters are the options, beside ``--json``.
+
+    A function gets the :class:`Report` as ``report``. A class is one of options, whose method
+    ``answer`` gets it.
+    """
+
+    def register(answering: Answering) -> Answering:
+        hints = get_type_hints(answering, include_extras=True)
+        options = [
+            one.replace(annotation=hints[one.name])
+            for one in inspect.signature(answering).parameters.values()
+            if one.name != "report"
+        ]
+        as_json = inspect.Parameter(
+            "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption
+        )
+
+        def run(as_json: bool, **given: Any) -> None:
+            with reporting(as_json) as report:
+                if isinstance(answering, type):
+                    answering(**given).answer(report)
+                else:
+                    answering(report=report, **given)
+
+        run.__signature__ = inspect.Signature([*options, as_json])  # type: ignore[attr-defined]
+        run.__doc__ = answering.__doc__
+        app.command(name, cls=Command, epilog=epilog(*examples))(run)
+        return answering
+
+    return register
+
+
+def wrong(option: str, what: str) -> typer.BadParameter:
+    """Return the error of an option that is used wrongly: exit code 2."""
+    return typer.BadParameter(what, param_hint=option)
+
+
+@contextmanager
+def usage(option: str = "", **renamed: str) -> Iterator[None]:
+    """Turn a ValueError into wrong usage of an option.
+
+    Without an option of the one that the error's text begins with, or of what that is called here.
+    """
+    try:
+        yield
+    except ValueError as error:
+        name, _, rest = str(error).partition(" ")
+        if option:
+            raise wrong(option, str(error)) from error
+        raise wrong("--" + renamed.get(name, name).replace("_", "-"), rest) from error
+
+
+class _Within(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases alone
+    """A number in an interval, such as ``(0, 1]``."""
+
+    def __init__(self, interval: str, kind: Any) -> None:
+        self.name, self._interval, self._kind = kind.name, interval, kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; wrong usage if it is outside."""
+        found = self._kind.convert(value, param, ctx)
+        low, high = (float(end) for end in self._interval[1:-1].split(","))
+        above = low <= found if self._interval[0] == "[" else low < found
+        below = found <= high if self._interval[-1] == "]" else found < high
+        if not (above and below):
+            self.fail(f"must be in {self._interval}, got {found}", param, ctx)
+        return found
+
+
+def whole(help: str, interval: str) -> Any:
+    """Return an option for a whole number in an interval, which its help tells."""
+    return typer.Option(help=f"{help} In {interval}.", click_type=_Within(interval, click.INT))
+
+
+def real(help: str, interval: str) -> Any:
+    """Return an option for a number in an interval, which its help tells."""
+    return typer.Option(help=f"{help} In {interval}.", click_type=_Within(interval, click.FLOAT))
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A part of an answer, for programs and for people.
+
+    Parameters
+    ----------
+    key : str
+        In JSON; ``bytes_up.total`` is ``total`` in the object ``bytes_up``. Without one people
+        alone are told.
+    value : object
+        In JSON. None, under a key, is no fact to people.
+    label : str
+        What people read before it; without one it is for programs alone.
+    more : str
+        What people read after the value.
+    text : str
+        What people read in place of the value.
+    """
+
+    key: str
+    value: Any
+    label: str = ""
+    more: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        value = number(self.value) if isinstance(self.value, float) else shown(self.value)
+        return (self.text or value) + self.more
+
+
+def note(label: str, text: str) -> Fact:
+    """Return what people alone are told."""
+    return Fact("", None, label, text=text)
+
+
 class Report:
     """The answer of one command.
 
@@ -70,52 +204,73 @@ class Report:
 
     Attributes
     ----------
+    as_json : bool
+        As given.
     facts : dict
         What the JSON object holds besides ``ok``, ``problems`` and ``warnings``.
     """
 
     def __init__(self, as_json: bool) -> None:
         self.facts: dict[str, Any] = {}
-        self._as_json = as_json
+        self.as_json = as_json
         self._ended_blank = True
         self._warnings: list[str] = []
         self._problems: list[str] = []
 
     def line(self, text: str = "") -> None:
         """Print a line of text, as it is and unbroken."""
-        if not self._as_json:
+        if not self.as_json:
             typer.echo(text)
             self._ended_blank = not text
 
-    def pairs(self, rows: Iterable[tuple[str, str]]) -> None:
-        """Print lines of a name and a value, the values one beneath the other."""
-        rows = list(rows)
-        width = max(len(name) for name, _ in rows)
-        for name, value in rows:
-            self.line(f"{name:<{width}}  {value}")
+    def _begin(self) -> None:
+        """Print a blank line, unless there is one or nothing was printed."""
+        if not self._ended_blank:
+            self.line()
+
+    def tell(self, *facts: Fact) -> None:
+        """Add facts; print those with a label, the values one beneath the other."""
+        for fact in facts:
+            *outer, last = fact.key.split(".")
+            place = self.facts
+            for name in outer:
+                place = place.setdefault(name, {})
+            if last:
+                place[last] = fact.value
+        told = [one for one in facts if one.label and not (one.key and one.value is None)]
+        if told:
+            self._begin()
+            width = max(len(fact.label) for fact in told)
+            for fact in told:
+                self.line(f"{fact.label:<{width}}  {fact}")
 
     def table(
         self,
+        key: str,
         title: str,
-        columns: Sequence[str],
-        rows: Iterable[Sequence[str]],
-        *,
+        rows: Sequence[Row],
+        *columns: Column,
         numbers: Collection[str] = (),
     ) -> None:
-        """Print a table; its cells are broken into lines rather than cut off.
+        """Add rows; print them as a table, whose cells are broken into lines and not cut off.
 
         Parameters
         ----------
+        key : str
+            Of the rows in JSON; without one they are for people alone.
         title : str
-            Printed above it.
-        columns : sequence of str
-            Their names.
-        rows : iterable of sequences of str
-            With a cell for each column.
+            Printed above the table; without rows nothing is printed.
+        rows : sequence of dict
+            In JSON.
+        *columns : str or tuple
+            A key of the rows, which stands above its column; or what stands there, with the key or
+            with what makes a row's cell.
         numbers : collection of str
             Names of columns whose cells stand to the right.
         """
-        if self._as_json:
+        if key:
+            self.facts[key] = rows
+        if self.as_json or not rows:
             return
         from rich import box
         from rich.console import Console
@@ -123,19 +278,20 @@ class Report:
         from rich.text import Text
 
         drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for column in columns:
-            side: JustifyMethod = "right" if column in numbers else "left"
-            drawn.add_column(column, justify=side, overflow="fold")
+        named = [(one, one) if isinstance(one, str) else one for one in columns]
+        for name, _ in named:
+            side: JustifyMethod = "right" if name in numbers else "left"
+            drawn.add_column(name, justify=side, overflow="fold")
         for row in rows:
+            cells = (shown(row[of]) if isinstance(of, str) else of(row) for _, of in named)
             # As Text: names of the user's must not be read as markup.
-            drawn.add_row(*(Text(cell) for cell in row))
+            drawn.add_row(*(Text(cell) for cell in cells))
         # Outside of a terminal rich assumes 80 columns and would break names that are searched for.
         terminal = sys.stdout.isatty()
         console = Console(width=None if terminal else 160, force_terminal=terminal, highlight=False)
         with console.capture() as captured:
             console.print(drawn)
-        if not self._ended_blank:
-            self.line()
+        self._begin()
         self.line(title)
         for line in captured.get().splitlines():
             self.line(line.rstrip())
@@ -145,6 +301,17 @@ class Report:
         """State what is no error but should be known."""
         self._warnings.append(text)
         typer.echo(f"warning: {text}", err=True)
+
+    @contextmanager
+    def warnings_of(self, category: type[Warning]) -> Iterator[None]:
+        """State the warnings that the body gives, each once."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", category)
+            try:
+                yield
+            finally:
+                for text in dict.fromkeys(str(warning.message) for warning in caught):
+                    self.warn(text)
 
     def caveat(self, text: str) -> None:
         """State what is true of every such answer: a line of it, and one of JSON's warnings."""
@@ -165,7 +332,7 @@ class Report:
         typer.Exit
             With code 1, if there is a problem.
         """
-        if self._as_json:
+        if self.as_json:
             answer = {
                 "ok": not self._problems,
                 "problems": self._problems,
@@ -211,5 +378,16 @@ def working(text: str) -> Iterator[None]:
 
 
 def number(value: float) -> str:
-    """Return a number for reading: seven digits, no trailing zeros."""
+    """Return a computed number for reading: seven digits, no trailing zeros."""
     return f"{value:,.7g}" if 1e-4 <= abs(value) < 1e9 or value == 0 else f"{value:.4g}"
+
+
+def shown(value: object) -> str:
+    """Return a value for reading, no digit of it left out."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(shown, value)) or "-"
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.15g}" if isinstance(value, float) else str(value)

@@ -2,52 +2,303 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from flower_ldp.cli.output import Command, JsonOption, epilog, reporting
+from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.dpsgd import check_noise
+from flower_ldp.accounting.ledger import Ledger, Limit
+from flower_ldp.accounting.ledger.anchor import anchor_of
+from flower_ldp.accounting.ledger.charges import NO_RUN
+from flower_ldp.cli.output import Report, command, group, shown
+from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.policy import Policy, load_own_policy
+from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
-app = typer.Typer(
-    help="Start and check the data owner's policy.",
-    epilog=epilog(
-        "flower-ldp policy sample > client_policy.yaml",
-        "flower-ldp policy check client_policy.yaml",
-    ),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+_SAMPLE = "flower-ldp policy sample > client_policy.yaml"
+_CHECK = "flower-ldp policy check client_policy.yaml"
+app = group("Start and check the data owner's policy.", _SAMPLE, _CHECK)
 
 
-@app.command(cls=Command, epilog=epilog("flower-ldp policy check client_policy.yaml"))
+@command(app, "sample", _SAMPLE)
+def sample(
+    report: Report,
+    simulation: Annotated[
+        bool, typer.Option("--simulation", help="For simulated clients, whose data is not real.")
+    ] = False,
+) -> None:
+    """Print a commented policy to start from."""
+    name = "simulation_policy.yaml" if simulation else "client_policy.yaml"
+    text = files("flower_ldp.cli").joinpath("samples", name).read_text(encoding="utf-8")
+    report.facts.update(name=name, text=text)
+    report.line(text.rstrip("\n"))
+
+
+@command(app, "check", _CHECK)
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy.")],
-    as_json: JsonOption = False,
+    report: Report, file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy.")]
 ) -> None:
     """Say what a policy allows, and whether its ledger can be used.
 
     Run it as the user that the client runs as: rights on files are part of the check.
     """
-    from flower_ldp.cli.policy_answers import answer
+    report.facts["file"] = str(file)
+    policy, doubts = load_own_policy(file)
+    for doubt in doubts:
+        report.warn(doubt)
+    report.facts.update(
+        data_id=policy.data_id, mode=policy.mode, unlisted_messages=policy.unlisted_messages
+    )
+    report.line(f"{file}: a policy for {policy.data_id}, mode {policy.mode}")
+    _messages(policy, report)
+    _budgets(policy, report)
+    _numbers(policy, report)
+    ledger_of(policy, report)
 
-    with reporting(as_json) as report:
-        report.facts["file"] = str(file)
-        answer(file, report)
+
+def _messages(policy: Policy, report: Report) -> None:
+    rows = [
+        {
+            "message": message,
+            "mechanism": mechanism,
+            "epsilon": allowance.epsilon,
+            "delta": allowance.delta,
+            "unit": allowance.unit,
+            "post_processing": list(allowance.post_processing),
+        }
+        for message, allowances in policy.messages.items()
+        for mechanism, allowance in allowances.items()
+    ]
+    report.table(
+        "allowed",
+        "The most that one release may cost",
+        rows,
+        *("message", "mechanism", "epsilon", "delta", "unit"),
+        ("post-processing for", "post_processing"),
+    )
+    for name, entry in policy.extensions.items():
+        report.warn(
+            f"{name} is an extension, from {entry.distribution} {entry.version}: its guarantee is "
+            "a claim of its author's"
+        )
+    for message, allowances in policy.messages.items():
+        if not allowances:
+            report.line(f"{message}: no mechanism may answer.")
+    if policy.unlisted_messages == "answer":
+        text = "messages that are not listed may be answered by any mechanism at any cost"
+        if policy.is_simulation:
+            report.line(f"{text}: this is a simulation.")
+        else:
+            report.warn(text)
+    else:
+        report.line("Messages that are not listed are refused.")
+        if not rows:
+            report.warn("nothing is allowed: each message is refused")
 
 
-@app.command(cls=Command, epilog=epilog("flower-ldp policy sample > client_policy.yaml"))
-def sample(
-    simulation: Annotated[
-        bool, typer.Option("--simulation", help="For simulated clients, whose data is not real.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Print a commented policy to start from."""
-    from importlib.resources import files
+def _budgets(policy: Policy, report: Report) -> None:
+    rows: list[dict[str, Any]] = []
+    for limit in policy.limits():
+        fits = {message: _fits(policy, message, limit, Amount()) for message in policy.messages}
+        rows.append(
+            {
+                "unit": limit.unit.value,
+                "scope": limit.scope,
+                "days": None if limit.window_seconds is None else limit.window_seconds / 86_400,
+                "epsilon": limit.epsilon,
+                "delta": limit.delta,
+                "full_releases": {name: n for name, n in fits.items() if n is not None},
+            }
+        )
+    report.table(
+        "budgets",
+        "The most that all releases may cost together",
+        rows,
+        "unit",
+        ("for", lambda row: row["scope"] if row["days"] is None else f"{row['days']:g} days"),
+        *("epsilon", "delta"),
+        (
+            "full releases that fit",
+            lambda row: shown([f"{n:,} {name}" for name, n in row["full_releases"].items()]),
+        ),
+    )
+    for row in rows:
+        for name, n in row["full_releases"].items():
+            if n == 0:
+                report.warn(
+                    f"one {name} release at its largest cost exceeds the budget per {row['unit']} "
+                    f"and {row['scope']}"
+                )
+    worth = {
+        name: meaning(PrivacySpent(Unit(name), budget.life.epsilon, budget.life.delta))
+        for name, budget in policy.budgets.items()
+    }
+    report.facts["meaning"] = worth
+    for name, words in worth.items():
+        report.line(f"The budget per {name} for life: {words}")
 
-    name = "simulation_policy.yaml" if simulation else "client_policy.yaml"
-    text = files("flower_ldp.cli").joinpath("samples", name).read_text(encoding="utf-8")
-    with reporting(as_json) as report:
-        report.facts.update(name=name, text=text)
-        report.line(text.rstrip("\n"))
+
+def _numbers(policy: Policy, report: Report) -> None:
+    """Say the least price, the largest numbers, when answers leave, and where the anchor is."""
+    limits = [str(limit) for limit in policy.numbers()]
+    moments = {name: float(seconds) for name, seconds in policy.answer_after.items()}
+    anchor = policy.anchor
+    report.facts.update(
+        least_epsilon=policy.least_epsilon,
+        releases=policy.releases.model_dump(),
+        repeats=policy.repeats,
+        answer_after=moments,
+        anchor=None if anchor is None else anchor.model_dump(mode="json"),
+    )
+    report.line(
+        f"A release costs an epsilon of at least {shown(policy.least_epsilon)}; at most "
+        f"{' and '.join(limits)}, and {policy.repeats:,} answers that are none."
+    )
+    _examples(policy, report)
+    for name, seconds in moments.items():
+        report.line(f"{name}: answers leave after {seconds:g} s.")
+    if anchor is not None:
+        place = anchor.file if anchor.command is None else shlex.join(anchor.command)
+        report.line(f"The ledger's mark is kept by {place}.")
+    for message, allowances in policy.messages.items():
+        total = dict.fromkeys(policy.budgets, 0.0)
+        for allowance in allowances.values():
+            total[allowance.unit] += allowance.epsilon
+        for unit, epsilon in total.items():
+            if 0.0 < epsilon < policy.least_epsilon:
+                report.warn(
+                    f"no {message} release per {unit} is allowed: its largest cost {epsilon:g} is "
+                    f"below least_epsilon {policy.least_epsilon:g}"
+                )
+
+
+def _examples(policy: Policy, report: Report) -> None:
+    """Say what an example is, how many there are and where, and what plans are set."""
+    plans: list[dict[str, Any]] = []
+    counts: list[dict[str, Any]] = []
+    report.facts.update(
+        example=policy.example, examples=policy.examples, plans=plans, counts=counts
+    )
+    if policy.example != "row" or policy.examples is not None:
+        number = (
+            "" if policy.examples is None else f"; there are {policy.examples:,}, a public number"
+        )
+        report.line(f"An example is a {policy.example}{number}.")
+    for message, allowances in policy.messages.items():
+        for mechanism, allowance in allowances.items():
+            about = {"message": message, "mechanism": mechanism}
+            if allowance.plan is not None:
+                numbers = allowance.plan.model_dump()
+                plans.append({**about, **numbers})
+                text = ", ".join(f"{name} {value}" for name, value in numbers.items())
+                report.line(f"{message}: the plan of {mechanism} is {text}.")
+                _plan(policy, message, report)
+            if allowance.examples is not None:
+                counts.append({**about, "examples": allowance.examples})
+                report.line(f"{message}: {mechanism} is about {allowance.examples:,} examples.")
+
+
+def _plan(policy: Policy, message: str, report: Report) -> None:
+    try:
+        check_noise(policy.plan(message, None))
+    except (RefusalError, ValueError) as error:
+        why = error.detail if isinstance(error, RefusalError) else error
+        report.problem(f"{message}: no round would be granted: {why}")
+    except ModuleNotFoundError as error:
+        report.warn(f"{message}: the plan's noise cannot be checked: {error}")
+
+
+def _fits(policy: Policy, message: str, limit: Limit, spent: Amount) -> int | None:
+    """Return how many releases at the largest cost fit what is left; None if none touches it."""
+    costs = [
+        Amount.cost(allowance.epsilon, allowance.delta)
+        for allowance in policy.messages[message].values()
+        if limit.unit in Unit(allowance.unit).within
+        if not any(limit.unit in Unit(unit).within for unit in allowance.post_processing)
+    ]
+    if not costs:
+        return None
+    left = left_of(limit.allowed, spent)
+    epsilon, delta = sum(c.epsilon for c in costs), sum(c.delta for c in costs)
+    fits = left.epsilon // epsilon
+    return min(fits, left.delta // delta) if delta else fits
+
+
+def ledger_of(policy: Policy, report: Report) -> None:
+    """Say whether the ledger that a policy names can be used here, as a client opens it."""
+    path = policy.ledger
+    facts: dict[str, Any] = {"file": str(path), "entries": None}
+    report.facts["ledger"] = facts
+    if not path.exists() and policy.is_simulation:
+        if os.access(path.absolute().parent, os.W_OK):
+            report.line(f"Ledger {path}: not there yet; a simulation makes it.")
+        else:
+            report.problem(f"ledger {path} cannot be made: its folder cannot be written")
+        return
+    try:
+        # As a client opens it: owner, rights, version and content are checked.
+        place = policy.anchor
+        anchor = None if place is None else anchor_of(place.file, place.command)
+        with Ledger.open(path, anchor=anchor) as ledger:
+            mark = ledger.mark()
+            _limits(ledger, policy, report)
+    except LedgerError as error:
+        report.problem(str(error))
+        return
+    facts["entries"] = mark.entries
+    report.line(f"Ledger {path}: usable, {mark.entries:,} entries.")
+
+
+def _limits(ledger: Ledger, policy: Policy, report: Report) -> None:
+    """Warn of each limit that is exceeded or reached: a lowered one, or after units were nested."""
+    for data_id in accounts_of(ledger, policy):
+        for limit in policy.limits():
+            # A limit for a run binds the run that is to come: what belongs to no run counts.
+            spent = ledger.spent(data_id, NO_RUN, limit)
+            found = over(data_id, limit, spent)
+            if found is not None:
+                report.warn(found)
+            elif not policy.is_simulation:
+                _reached(policy, limit, spent, report)
+        for number in policy.numbers():
+            if not policy.is_simulation and 0 < number.most <= ledger.number(data_id, number):
+                report.warn(f"{data_id}: {number} are there: a further one is refused")
+
+
+def _reached(policy: Policy, limit: Limit, spent: Amount, report: Report) -> None:
+    """Warn of each message whose release may fit the limit, but not what is left of it."""
+    for message in policy.messages:
+        if _fits(policy, message, limit, Amount()) and _fits(policy, message, limit, spent) == 0:
+            report.warn(
+                f"{policy.data_id}: {spent} of {limit} was spent: a further {message} release at "
+                "its largest cost is refused, unless it was paid for"
+            )
+
+
+def over(data_id: str, limit: Limit, spent: Amount) -> str | None:
+    """Say that more was spent than a limit allows, with the figures; None if it was not."""
+    allowed = limit.allowed
+    if spent.epsilon <= allowed.epsilon and spent.delta <= allowed.delta:
+        return None
+    return (
+        f"{data_id}: {spent} was spent in all, over the limit of {limit}: what counts towards "
+        "it is refused"
+    )
+
+
+def left_of(allowed: Amount, spent: Amount) -> Amount:
+    """Return what is left of a limit, nothing where more was spent."""
+    # A budget that was lowered since may be below what was spent: then nothing is left.
+    return Amount(max(allowed.epsilon - spent.epsilon, 0), max(allowed.delta - spent.delta, 0))
+
+
+def accounts_of(ledger: Ledger, policy: Policy) -> list[str]:
+    """Return the names under which a policy's data is charged."""
+    if not policy.is_simulation:
+        return [policy.data_id]
+    return [name for name in ledger.accounts() if name.startswith(f"{policy.data_id}/")]

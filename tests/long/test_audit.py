@@ -39,6 +39,7 @@ from flower_ldp.audit.events import Event, best_event
 from flower_ldp.audit.long_cases import LONG, mass_at_probes, probed_positions, ranks
 from flower_ldp.audit.reuse import report_key, reuse_draws
 from flower_ldp.audit_paths import PATHS
+from flower_ldp.cli.output import command as registered
 from flower_ldp.mechanisms import (
     BoundedMean,
     CodebookEmbedding,
@@ -55,7 +56,7 @@ from flower_ldp.privacy import Unit, compose
 from tests.broken import argmax_of_noisy_label
 
 app = typer.Typer()
-app.command(epilog=command.EPILOG)(command.audit)
+registered(app, "audit", command.EXAMPLE)(command.audit)
 
 
 def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:

@@ -25,6 +25,7 @@ import typer
 
 import flower_ldp
 from flower_ldp.cli.main import app
+from tests.cli import commands_of
 from tests.unit.test_docs_form import PAGES, ROOT, named
 from tests.unit.test_doctests import PAGES as TRIED
 from tests.unit.test_doctests import PROMPT, is_whole, skip_without_extra, unbound
@@ -154,9 +155,9 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def unknown(words: list[str]) -> list[str]:
     """Return what of a call the command line does not know."""
     command: Any = typer.main.get_command(app)
-    while words and words[0] in getattr(command, "commands", {}):
-        command, words = command.commands[words[0]], words[1:]
-    several = getattr(command, "commands", {})
+    while words and words[0] in (several := commands_of(command)):
+        command, words = several[words[0]], words[1:]
+    several = commands_of(command)
     if several and not (words and words[0].startswith("--")):
         return words[:1]
     # A group that takes options without a command's name hands them to one of its commands.

@@ -19,7 +19,7 @@ import pytest
 from flower_ldp.audit import BUILDERS
 from flower_ldp.audit_paths import PATHS
 from flower_ldp.cli import plan
-from flower_ldp.cli.config_answers import ANSWERS, answer
+from flower_ldp.cli.config import ANSWERS, check
 from flower_ldp.cli.output import Report
 from flower_ldp.clients import RELEASES, UpdateRelease
 from flower_ldp.clients.release import OpenRelease
@@ -318,7 +318,7 @@ def test_a_sample_loads_and_is_explained(sample: str) -> None:
     (section,) = [name for name in SECTIONS if name in section_names(path)]
     assert SECTIONS[section](path)
     report = Report(as_json=True)
-    answer(path, report)
+    check(report, path)
     assert report.facts["kind"] == section
     assert "epsilon" in json.dumps(report.facts, default=str)
 

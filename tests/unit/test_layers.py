@@ -97,7 +97,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "node": frozenset({"flwr"}),
     "simulation": frozenset({"flwr"}),
     "config": frozenset({"pydantic", "pydantic_core"}),
-    "cli": frozenset({"typer", "click", "rich"}),
+    "cli": frozenset({"typer", "click", "rich", "packaging"}),
     "__main__": frozenset(),
 }
 #: What single modules may import beyond that.
@@ -118,6 +118,8 @@ OTHER_RANDOMNESS = ("random", "secrets", "numpy.random")
 NUMPY_NAMES = ("np", "numpy")
 #: It seeds the generators that apps use, and draws nothing from them.
 SEEDS_GENERATORS = f"{PACKAGE}.isolation"
+#: It imports the command line's groups, modules beside it, by their names.
+LOADS_ITS_FOLDER = f"{PACKAGE}.cli.main"
 
 
 def layer_of(module: str) -> str:
@@ -172,7 +174,10 @@ def complaints(source: str, module: str, *, is_package: bool = False) -> list[st
             of_numpy = isinstance(node.value, ast.Name) and node.value.id in NUMPY_NAMES
             if of_numpy and module != SEEDS_GENERATORS:
                 found.append(f"uses np.random in line {node.lineno}")
-        elif getattr(node, "id", getattr(node, "attr", "")) in ("__import__", "import_module"):
+        elif (
+            getattr(node, "id", getattr(node, "attr", "")) in ("__import__", "import_module")
+            and module != LOADS_ITS_FOLDER
+        ):
             found.append("imports by a computed name")
     return found
 

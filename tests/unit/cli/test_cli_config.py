@@ -24,7 +24,8 @@ def test_evaluation() -> None:
     assert evaluation["noise"]["scale"] == 0.25
     assert "no protection in training" in found["warnings"][0]
     words = flower_ldp("config", "check", CONFIGS / "laplace_eval.yaml").out
-    assert "8 per client, pure; published as 4, which names half" in words
+    assert "8 per client, pure" in words
+    assert "4 (scale = 1 / epsilon, which names half)" in words
     assert "epsilon 1, clipped to [0.0, 2.3]" in words
 
 
@@ -35,8 +36,8 @@ def test_the_published_evaluation_is_warned_of(tmp_path: Path) -> None:
     assert done.code == 0
     (warning,) = done.err.splitlines()
     assert "true epsilon of 460,520 per row and client, and protects nothing" in warning
-    assert "epsilon a round   100 per client" in done.out
-    assert "epsilon a row           460,520 per client" in done.out
+    assert "epsilon a round  100 per client" in done.out
+    assert "epsilon a row              460,520 per client" in done.out
 
 
 def test_dp_encrypt() -> None:
@@ -54,7 +55,7 @@ def test_dpsgd() -> None:
     assert found["meaning"]["training"] == meaning(PrivacySpent(Unit.EXAMPLE, 1.0, 1e-5))
     words = flower_ldp("config", "check", CONFIGS / "dpsgd.yaml").out
     assert "Probabilities of what an example's data may show" in words
-    assert "A client's data as a whole is not protected" in words
+    assert "not protected   a client's data as a whole" in words
 
 
 def test_label_dp() -> None:
@@ -85,7 +86,7 @@ def test_embedding_dp() -> None:
     assert "gradients of true labels" in warning
     words = flower_ldp("config", "check", CONFIGS / "embedding_dp.yaml").out
     assert "320 per record and party, pure" in words
-    assert "A party's data as a whole is not protected" in words
+    assert "not protected          a party's data as a whole" in words
 
 
 @pytest.mark.parametrize(

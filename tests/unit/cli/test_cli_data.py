@@ -169,7 +169,7 @@ def test_the_noise_that_is_printed_is_enough(epsilon: float, rate: float, steps:
 
     ask = ("--epsilon", epsilon, "--delta", 1e-5, "--rounds", 2, "--steps", steps)
     out = flower_ldp("plan", "dpsgd", *ask, "--rate", rate, "--examples", 900).out
-    (policy,) = re.findall("In the policy: plan: (.*)", out)
+    (policy,) = re.findall("in the policy  plan: (.*)", out)
     copied = TrainingPlan(epsilon=epsilon, delta=1e-5, **yaml.safe_load(policy))
     check_noise(copied)
     assert re.search(rf"noise multiplier +{copied.noise},", out)

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 
 import flower_ldp as package
-from flower_ldp.cli import doctor_answers
-from flower_ldp.cli.requirements import Requirement, requirements
+from flower_ldp.cli import doctor
 from tests.cli import flower_ldp
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ importlib.metadata.version = version
 @pytest.fixture(autouse=True)
 def _declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the checkout's own requirements: what is installed may be older than they are."""
-    monkeypatch.setattr(doctor_answers.metadata, "requires", lambda _: PROJECT["dependencies"])
+    monkeypatch.setattr(doctor.metadata, "requires", lambda _: PROJECT["dependencies"])
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
 
 
@@ -96,9 +96,9 @@ def test_what_is_too_old_or_missing_is_named_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     versions = {"flwr": "1.31.9", "numpy": None}
-    monkeypatch.setattr(doctor_answers, "_version_of", lambda name: versions.get(name, "99"))
+    monkeypatch.setattr(doctor, "_version_of", lambda name: versions.get(name, "99"))
     monkeypatch.setattr(
-        doctor_answers.metadata, "requires", lambda _: ["flwr<2,>=1.32", "numpy>=1.26", "typer"]
+        doctor.metadata, "requires", lambda _: ["flwr<2,>=1.32", "numpy>=1.26", "typer"]
     )
     assert flower_ldp("doctor", "--json").json["problems"] == [
         "flwr 1.31.9 is not >=1.32,<2: pip install 'flwr>=1.32,<2'",
@@ -128,8 +128,8 @@ def test_an_extra_in_a_version_that_it_does_not_ask_for_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = ["numpy>=1.26", "torch>=2.4; extra == 'torch'", "torch>=2.4; extra == 'dpsgd'"]
-    monkeypatch.setattr(doctor_answers.metadata, "requires", lambda _: lines)
-    monkeypatch.setattr(doctor_answers, "_version_of", lambda _: "2.1.0")
+    monkeypatch.setattr(doctor.metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(doctor, "_version_of", lambda _: "2.1.0")
     done = flower_ldp("doctor", "--json")
     assert {row["name"]: row["unfit"] for row in done.json["extras"] if row["unfit"]} == {
         "torch": ["torch 2.1.0 is not >=2.4"],
@@ -143,15 +143,15 @@ def test_what_is_not_installed_is_not_judged(monkeypatch: pytest.MonkeyPatch) ->
     def missing(name: str) -> None:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(doctor_answers.metadata, "requires", missing)
+    monkeypatch.setattr(doctor.metadata, "requires", missing)
     done = flower_ldp("doctor", "--json")
     assert (done.code, done.json["installed"]) == (0, None)
     assert "versions are not checked" in done.json["warnings"][0]
 
 
 def test_extras_that_are_missing_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_answers, "find_spec", lambda _: None)
-    monkeypatch.setattr(doctor_answers.shutil, "which", lambda _: None)
+    monkeypatch.setattr(doctor, "find_spec", lambda _: None)
+    monkeypatch.setattr(doctor.shutil, "which", lambda _: None)
     done = flower_ldp("doctor")
     assert done.code == 0
     assert "torch, dp_accounting" in done.out
@@ -159,10 +159,10 @@ def test_extras_that_are_missing_are_no_error(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_answers.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/bin/{name}")
     for version, words in ((None, "no nodes without Ray"), ("2.55", "with Ray 2.55")):
         found = dict.fromkeys(["ray"], version)
-        monkeypatch.setattr(doctor_answers, "_version_of", lambda name, f=found: f.get(name, "99"))
+        monkeypatch.setattr(doctor, "_version_of", lambda name, f=found: f.get(name, "99"))
         assert words in flower_ldp("doctor").out
 
 
@@ -181,7 +181,7 @@ def test_a_generator_that_is_not_seeded_is_a_problem(monkeypatch: pytest.MonkeyP
         raise BlockingIOError
 
     other = SimpleNamespace(getrandom=wait, GRND_NONBLOCK=os.GRND_NONBLOCK)
-    monkeypatch.setattr(doctor_answers, "os", other)
+    monkeypatch.setattr(doctor, "os", other)
     done = flower_ldp("doctor", "--json")
     assert done.json["problems"] == [
         "the system's generator is not seeded yet: a client waits until it is"
@@ -190,26 +190,28 @@ def test_a_generator_that_is_not_seeded_is_a_problem(monkeypatch: pytest.MonkeyP
 
 def test_the_extras_are_those_that_are_declared() -> None:
     declared = PROJECT["optional-dependencies"]
-    assert [one.name for one in doctor_answers.EXTRAS] == [n for n in declared if n not in SUMS]
-    for extra in doctor_answers.EXTRAS:
-        names = {_distribution(line) for line in declared[extra.name]}
+    assert list(doctor.EXTRAS) == [n for n in declared if n not in SUMS]
+    for extra, (modules, _) in doctor.EXTRAS.items():
+        names = {_distribution(line) for line in declared[extra]}
         for inner in [name for name in names if name.startswith("flower-ldp[")]:
             names.remove(inner)
             for part in inner[len("flower-ldp[") : -1].split(","):
                 names |= {_distribution(line) for line in declared[part]}
-        assert {MODULES.get(name, name) for name in names} == set(extra.modules)
+        assert {MODULES.get(name, name) for name in names} == set(modules)
 
 
 def _distribution(line: str) -> str:
     return line.partition(">=")[0]
 
 
-def test_the_declared_requirements_are_read_in_full() -> None:
-    found = [str(one) for one in requirements(PROJECT["dependencies"])]
-    assert found == PROJECT["dependencies"]
-    assert [str(one) for one in requirements(["ray==2.55; extra == 'x'", "a<2,>=1.5"])] == [
-        "a>=1.5,<2"
-    ]
+def test_the_declared_requirements_are_those_without_an_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = [*PROJECT["dependencies"], "ray==2.55; extra == 'x'", "a<2,>=1.5"]
+    monkeypatch.setattr(doctor.metadata, "requires", lambda _: lines)
+    found = [one.name + doctor.versions_of(one) for one in doctor.requirements()]
+    assert found == [*PROJECT["dependencies"], "a>=1.5,<2"]
+    assert [str(one.specifier) for one in doctor.requirements("x")] == ["==2.55"]
 
 
 @pytest.mark.parametrize(
@@ -223,8 +225,9 @@ def test_the_declared_requirements_are_read_in_full() -> None:
         ("1.99+cpu", True),
         ("2.0.0", False),
         ("2", False),
+        ("of-its-own", False),
     ],
 )
 def test_versions_are_compared_by_their_numbers(version: str, admitted: bool) -> None:
-    assert Requirement("flwr", ">=1.32,<2").admits(version) is admitted
-    assert Requirement("flwr", "").admits(version)
+    assert doctor.admits(Requirement("flwr>=1.32,<2"), version) is admitted
+    assert doctor.admits(Requirement("flwr"), version)

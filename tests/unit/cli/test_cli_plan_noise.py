@@ -116,6 +116,10 @@ def test_labels_are_compared_with_sets_of_them(epsilon: float, classes: int, siz
     assert ("sets of one label are best" in words) == (size == 1)
 
 
+def test_an_epsilon_of_next_to_nothing_is_planned() -> None:
+    assert flower_ldp("plan", "labels", "--classes", 10, "--epsilon", 1e-30).code == 0
+
+
 def test_a_plan_of_more_labels_than_a_set_may_be_of_says_nothing_of_sets() -> None:
     ask = ("plan", "labels", "--classes", 63, "--epsilon", 1)
     assert "subset_selection" not in flower_ldp(*ask, "--json").json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.cli.config_answers import answer
+from flower_ldp.cli.config import check
 from flower_ldp.cli.output import Report
 from flower_ldp.config import parse_config
 from flower_ldp.errors import ConfigError
@@ -86,13 +86,13 @@ def test_config_check_says_which_part(
     file = tmp_path / "part.yaml"
     file.write_text(text(kind, "trainable: head.*, subspace: {dimension: 2000, seed: 3}"))
     report = Report(as_json=True)
-    answer(file, report)
+    check(report, file)
     parameters = json.loads(json.dumps(report.facts, default=str))["parameters"]
     assert parameters["trainable"] == ["head.*"]
     assert parameters["subspace"] == {"dimension": 2000, "seed": 3}
     if kind == "CODEWORD":
         assert list(report.facts["reports"]) == ["2000"]  # type: ignore[call-overload]
-    answer(file, Report(as_json=False))
+    check(Report(as_json=False), file)
     said = " ".join(capsys.readouterr().out.split())
     assert "2,000 public dimensions, seed 3; reports are about these numbers" in said
     assert "arrays head.*" in said.replace(":", "")

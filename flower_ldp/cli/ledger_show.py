@@ -1,0 +1,314 @@
+"""``flower-ldp ledger show``: what was spent, and what is left; nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flower_ldp.accounting.books import Place
+from flower_ldp.accounting.composition import Totals
+from flower_ldp.accounting.composition import totals as composed
+from flower_ldp.accounting.ledger import Ledger, Mark, NumberLimit
+from flower_ldp.accounting.ledger.anchor import Anchor
+from flower_ldp.accounting.ledger.charges import NO_RUN, check_run
+from flower_ldp.accounting.ledger.file import undo
+from flower_ldp.accounting.ledger.releases import releases_by_account
+from flower_ldp.accounting.ledger.spending import UnitSpending
+from flower_ldp.accounting.ledger.types import Kind
+from flower_ldp.cli.output import Report, real, usage, whole, working
+from flower_ldp.cli.policy import accounts_of, left_of, over
+from flower_ldp.errors import LedgerError
+from flower_ldp.policy import Policy, load_policy
+from flower_ldp.privacy import Unit, at_least, meaning
+
+LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger.")]
+
+NO_PROMISE = "no promise"
+# The newest run of an account is looked for in so many entries.
+_TAIL = 500
+#: What each count means to the owner.
+_MEANINGS: dict[Kind, str] = {
+    "again": "{} stored reports were sent again, at no charge",
+    "acknowledged": "{} messages were acknowledged, with nothing in the answer and at no charge",
+    "failed": (
+        "{} times the app failed or was too late after a charge, and a report without information "
+        "left in its place; the client's log has the causes"
+    ),
+}
+
+
+def look_into(file: Path, anchor: Anchor | None = None) -> Ledger:
+    """Open a ledger without changing it, unless a crash left a transaction to be undone.
+
+    Parameters
+    ----------
+    file : Path
+        The ledger.
+    anchor : Anchor, optional
+        What must lie in its history.
+
+    Raises
+    ------
+    LedgerError
+        If it cannot be opened.
+    """
+    try:
+        return Ledger.open(file, read_only=True, anchor=anchor)
+    except LedgerError as error:
+        # A process that was killed while it charged leaves a journal.
+        if not (isinstance(error.__cause__, sqlite3.Error) and "readonly" in str(error.__cause__)):
+            raise
+    undo(file)
+    return Ledger.open(file, read_only=True, anchor=anchor)
+
+
+def mark_facts(mark: Mark) -> dict[str, Any]:
+    """Return the end of a chain for JSON."""
+    return {"ledger": mark.ledger, "entries": mark.entries, "chain": mark.chain}
+
+
+def show(
+    report: Report,
+    file: LedgerFile,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Policy: say what is left of each of its budgets."),
+    ] = None,
+    run: Annotated[
+        int | None,
+        typer.Option(help="The run of which budgets per run speak; else the data's newest one."),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        real(
+            "Add the bound by privacy loss distributions at this delta, which reads all entries.",
+            "(0, 1)",
+        ),
+    ] = None,
+    last: Annotated[int, whole("Entries to show, the newest.", "[0, inf)")] = 10,
+) -> None:
+    """Show what was spent, per data and unit, and the last entries; change nothing."""
+    if run is not None:
+        with usage("--run"):
+            check_run(run)
+    rules = None if policy is None else load_policy(policy)
+    with look_into(file) as ledger:
+        _totals(ledger, report)
+        if delta is not None:
+            with working("adding up all entries"):
+                _bounds(ledger, delta, report)
+        if rules is not None:
+            _budgets(ledger, file, rules, run, report)
+        _numbers(ledger, report)
+        _last_entries(ledger, last, report)
+
+
+def _totals(ledger: Ledger, report: Report) -> None:
+    """State what was spent over all runs, directly and in all, and what is not bounded."""
+    mark = ledger.mark()
+    accounts = ledger.accounts()
+    found = [(data_id, row) for data_id in accounts for row in ledger.spending(data_id)]
+    report.facts["mark"] = mark_facts(mark)
+    report.line(f"Ledger {mark.ledger}, {mark.entries:,} entries")
+    if not found:
+        report.line("Nothing was spent.")
+    rows = [
+        {"data_id": data_id, "parts": accounts[data_id], **_fact(row)} for data_id, row in found
+    ]
+    report.table(
+        "totals",
+        "Spent over all runs, pure: in all, and the part of it that was about the very unit",
+        rows,
+        *(("data", "data_id"), "unit"),
+        ("epsilon in all", lambda row: row["epsilon"] or NO_PROMISE),
+        ("delta in all", lambda row: row["delta"] or ""),
+        ("epsilon directly", lambda row: row["direct_epsilon"] if row["epsilon"] else ""),
+        ("delta directly", lambda row: row["direct_delta"] if row["epsilon"] else ""),
+    )
+    report.table(
+        "",
+        "Under a condition only, in all, and in no total above",
+        [
+            {"data": row["data_id"], "unit": row["unit"], **claim}
+            for row in rows
+            for claim in row["conditional"]
+        ],
+        *("data", "unit", ("claim", "mechanism"), "epsilon", "delta"),
+    )
+    for data_id, row in found:
+        for sentence in _notes(row):
+            report.line(f"{data_id} per {row.unit.value}: {sentence}.")
+    promised = [(data_id, row) for data_id, row in found if row.promised]
+    if promised:
+        data_id, row = max(promised, key=lambda one: one[1].in_all.epsilon)
+        spent = row.in_all.spent(row.unit)
+        report.line(f"The largest, {data_id} per {row.unit.value}: {meaning(spent)}")
+
+
+def _fact(row: UnitSpending) -> dict[str, Any]:
+    """Return a total for JSON; a unit for which nothing was promised has none."""
+    promised = row.promised
+    return {
+        "unit": row.unit.value,
+        "epsilon": row.in_all.epsilon_text if promised else None,
+        "delta": row.in_all.delta_text if promised else None,
+        "direct_epsilon": row.direct.epsilon_text,
+        "direct_delta": row.direct.delta_text,
+        "counted_epsilon": row.counted.epsilon_text,
+        "counted_delta": row.counted.delta_text,
+        "releases_without_promise": row.beyond.silent,
+        "releases_conditional": row.beyond.conditional,
+        "releases_post_processing": row.waived,
+        "conditional": [
+            {"mechanism": name, "epsilon": amount.epsilon_text, "delta": amount.delta_text}
+            for name, amount in row.under.items()
+        ],
+        "meaning": meaning(row.in_all.spent(row.unit)) if promised else NO_PROMISE,
+    }
+
+
+def _notes(row: UnitSpending) -> Iterator[str]:
+    """Yield what must be known beside a total."""
+    if row.beyond:
+        end = ": the total does not bound them" if row.promised else ""
+        yield f"{row.beyond}{end}"
+    if row.waived:
+        yield (
+            f"{row.waived:,} released as post-processing of what was paid, which the owner declares"
+        )
+
+
+def _bounds(ledger: Ledger, delta: float, report: Report) -> None:
+    """State the smaller of the pure sum and the bound by privacy loss distributions."""
+    rows: list[dict[str, Any]] = []
+    for data_id, releases in releases_by_account(ledger).items():
+        sums = {row.unit: row for row in ledger.spending(data_id)}
+        for unit in Unit:
+            events = releases.towards(unit)
+            if not events:
+                continue
+            # Of parts the sum is the largest one's, which is below that of all that may be.
+            pure = sums[unit].in_all.spent(unit)
+            both = Totals(pure, composed(events, delta=delta)[unit].approximate)
+            rows.append(
+                {
+                    "data_id": data_id,
+                    "unit": unit.value,
+                    "pure": both.pure.epsilon,
+                    "pld": None if both.approximate is None else both.approximate.epsilon,
+                    "delta": delta,
+                    "smaller": both.smaller.epsilon,
+                    "smaller_delta": both.smaller.delta,
+                }
+            )
+    report.table(
+        "bounds",
+        f"By privacy loss distributions at delta {delta:g} (valid if the epsilons and the number "
+        "of releases did not depend on reports)",
+        rows,
+        *(("data", "data_id"), "unit"),
+        ("epsilon", lambda row: "none" if row["pld"] is None else at_least(row["pld"])),
+        (
+            "the smaller bound",
+            lambda row: f"{at_least(row['smaller'])} at delta {at_least(row['smaller_delta'])}",
+        ),
+    )
+
+
+def _budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report: Report) -> None:
+    """State what is left of each budget of a policy."""
+    if not (policy.ledger.exists() and os.path.samefile(policy.ledger, file)):
+        report.warn(f"the policy names another ledger, {policy.ledger}")
+    if policy.is_simulation:
+        report.warn("the policy is for simulation: neither data nor budgets are real")
+    rows: list[dict[str, Any]] = []
+    newest = _newest_runs(ledger)
+    for data_id in accounts_of(ledger, policy):
+        chosen = newest.get(data_id) if run is None else run
+        for limit in policy.limits():
+            # A run that is still to come is bound by what belongs to no run.
+            spent = ledger.spent(data_id, NO_RUN if chosen is None else chosen, limit)
+            allowed, left = limit.allowed, left_of(limit.allowed, spent)
+            exceeded = over(data_id, limit, spent)
+            if exceeded:
+                report.warn(exceeded)
+            rows.append(
+                {
+                    "data_id": data_id,
+                    "unit": limit.unit.value,
+                    "scope": limit.scope,
+                    "run_id": str(chosen) if limit.scope == "run" and chosen is not None else None,
+                    "window_seconds": limit.window_seconds,
+                    "epsilon": allowed.epsilon_text,
+                    "delta": allowed.delta_text,
+                    "epsilon_left": left.epsilon_text,
+                    "delta_left": left.delta_text,
+                    "over": exceeded,
+                }
+            )
+    report.table(
+        "budgets",
+        "Left of the budgets",
+        rows,
+        *(("data", "data_id"), "unit", ("for", _scope)),
+        *(("epsilon left", "epsilon_left"), ("of", "epsilon")),
+        *(("delta left", "delta_left"), ("of", "delta")),
+    )
+
+
+def _scope(row: dict[str, Any]) -> str:
+    if row["scope"] == "run":
+        return "a new run" if row["run_id"] is None else f"run {row['run_id']}"
+    if row["scope"] == "window":
+        return f"the last {row['window_seconds'] / 86_400:g} days"
+    return "life"
+
+
+def _newest_runs(ledger: Ledger) -> dict[str, int]:
+    """Return the newest run of each account; kept reports are of none."""
+    first = max(1, ledger.mark().entries - _TAIL + 1)
+    return {
+        Place.of(entry.data_id).account: entry.run_id
+        for entry in ledger.entries(first)
+        if entry.run_id != NO_RUN
+    }
+
+
+def _numbers(ledger: Ledger, report: Report) -> None:
+    """State the releases of each account, and what was answered or failed beside them."""
+    found = ledger.counted()
+    report.facts["numbers"] = [
+        {
+            "data_id": name,
+            "releases": ledger.number(name, NumberLimit(0)),
+            **{kind: found.get(name, {}).get(kind, 0) for kind in _MEANINGS},
+        }
+        for name in sorted({*found, *ledger.accounts()})
+    ]
+    for name, counts in found.items():
+        for kind, sentence in _MEANINGS.items():
+            if counts[kind]:
+                report.line(f"{name}: {sentence.format(f'{counts[kind]:,}')}.")
+
+
+def _last_entries(ledger: Ledger, last: int, report: Report) -> None:
+    """Show the newest entries."""
+    first = max(1, ledger.mark().entries - last + 1)
+    report.table(
+        "entries",
+        "The last entries" if first > 1 else "Entries",
+        [row for entry in ledger.entries(first) for row in entry.rows()] if last else [],
+        ("entry", lambda row: str(row["entry"])),
+        ("at", lambda row: row["at"][:19]),
+        *(("data", "data_id"), ("run", "run_id"), ("type", "message_type"), "mechanism", "unit"),
+        (
+            "epsilon",
+            lambda row: row["epsilon"] + (f" x {row['count']}" if row["count"] != 1 else ""),
+        ),
+        *("waived", "sealed"),
+    )

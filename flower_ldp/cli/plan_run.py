@@ -1,0 +1,179 @@
+"""``flower-ldp plan advice`` and ``dpsgd``: how to train, and what a private training needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import typer
+
+from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
+from flower_ldp.advice import Advice, advise
+from flower_ldp.advice.efficiency import Kind
+from flower_ldp.cli.output import Fact, Report, note, real, usage, whole, wrong
+from flower_ldp.mechanisms.codeword import Codeword
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
+from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
+
+
+class Mechanism(str, Enum):
+    """What ``plan advice --mechanism`` takes."""
+
+    signds = "signds"
+    codeword = "codeword"
+
+
+_KINDS: Mapping[str, Kind] = MappingProxyType({"signds": SignDS, "codeword": Codeword})
+
+
+@dataclass(frozen=True)
+class AdviceAsked:
+    """Say how to train with a total for each client, what comes of it, and what would help.
+
+    Each client is asked once, or a few times, over the whole run. The verdict is that of clients
+    that agree: those that differ learn less.
+    """
+
+    clients: Annotated[int, typer.Option(help="Clients that there are.")]
+    params: Annotated[int, whole("Number of weights of the model, d.", "[2, 4294967295]")]
+    total_epsilon: Annotated[
+        float, typer.Option(help="What a client may spend in the whole run, pure.")
+    ]
+    answers_per_client: Annotated[
+        int | None, typer.Option(help="How often a client is asked; without it what is worth most.")
+    ] = None
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds; without it 40, or as many as have 5 reports each.")
+    ] = None
+    mechanism: Annotated[
+        Mechanism | None, typer.Option(help="Without it the one whose answers are worth more.")
+    ] = None
+
+    def answer(self, report: Report) -> None:
+        """Answer all that was asked."""
+        with usage(weights="params"):
+            advice = advise(
+                clients=self.clients,
+                weights=self.params,
+                total_epsilon=self.total_epsilon,
+                answers_per_client=self.answers_per_client,
+                rounds=self.rounds,
+                mechanism=None if self.mechanism is None else _KINDS[self.mechanism.value],
+            )
+        outlook = advice.outlook
+        report.tell(
+            Fact("mechanism", "codeword" if isinstance(advice.mechanism, Codeword) else "signds"),
+            Fact("parameters", asdict(self)),
+            Fact(
+                "advice",
+                {
+                    "epsilon_answer": advice.mechanism.epsilon,
+                    "answers_per_client": advice.answers_per_client,
+                    "rounds": outlook.rounds,
+                    "clients_per_round": outlook.clients_per_round,
+                    "efficiency": advice.plan.efficiency,
+                },
+            ),
+            Fact("selection", _sizes(advice)),
+            Fact("outlook", outlook.facts()),
+            *(note(*row) for row in advice.rows()),
+            Fact("bytes_up.per_round", advice.bytes_up),
+            Fact("bytes_up.total", advice.bytes_up * advice.answers_per_client),
+            Fact("bytes_up.dense_float32_per_round", 4 * self.params),
+        )
+        total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)
+        report.tell(Fact("meaning.total", meaning(total), "in all"))
+
+
+def _sizes(advice: Advice) -> dict[str, Any]:
+    plan = advice.plan
+    if isinstance(plan, CodewordPlan):
+        return {"favoured": plan.favoured, "rotations": plan.rotations, "n": plan.order}
+    return {"top_size": plan.top_size, "h": plan.dim_out, "v_th": plan.threshold}
+
+
+@dataclass(frozen=True)
+class PrivateTraining:
+    """Plan rounds of private training: the noise, and the policy's line for it.
+
+    One example is replaced by any other; all models of all rounds are covered together.
+    """
+
+    epsilon: Annotated[float, typer.Option(help="Of the whole plan, per example: [0.01, 30].")]
+    delta: Annotated[
+        float, typer.Option(help="Of the whole plan, in [1e-10, 0.5]; below 1 / examples.")
+    ]
+    rounds: Annotated[int, whole("Models that leave a site.", f"[1, {MOST_ROUNDS}]")]
+    steps: Annotated[int, whole("Noisy steps of a round.", f"[1, {MOST_STEPS}]")]
+    rate: Annotated[float, real("Probability that an example takes part in a step.", "[1e-9, 1]")]
+    examples: Annotated[int, whole("Rows or patients of a site; public.", "[1, 1000000000000]")]
+    clip: Annotated[float, typer.Option(help="Length to which gradients are clipped.")] = 1.0
+
+    def answer(self, report: Report) -> None:
+        """Answer all that was asked."""
+        plan = self._plan()
+        if self.delta * self.examples >= 1:
+            report.warn(
+                f"delta {self.delta:g} is not below 1 / examples: a policy refuses the plan"
+            )
+        size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
+        numbers = f"rounds: {plan.rounds}, steps: {plan.steps}, rate: {_yaml(plan.rate)}"
+        section = f"{{{numbers}, noise: {_yaml(plan.noise)}, clip: {_yaml(plan.clip)}}}"
+        words = meaning(PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta))
+        report.tell(
+            Fact("mechanism", "dpsgd"),
+            Fact("parameters", asdict(self)),
+            Fact(
+                "noise_multiplier",
+                plan.noise,
+                "noise multiplier",
+                ", the noise over the clipping length",
+            ),
+            Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
+            Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
+            Fact("epsilon.unit", "example"),
+            Fact("epsilon.relation", Unit.EXAMPLE.relation),
+            Fact(
+                "epsilon.plan",
+                plan.epsilon,
+                "epsilon of the plan",
+                text=f"{plan.epsilon:g}, delta {plan.delta:g}, per example, for all "
+                f"{plan.rounds * plan.steps:,} steps together",
+            ),
+            Fact("epsilon.delta", plan.delta),
+            Fact("meaning.plan", words, "all rounds"),
+        )
+        report.tell(Fact("policy", section, "in the policy", text=f"plan: {section}"))
+
+    def _plan(self) -> TrainingPlan:
+        """Return the plan, with noise rounded up to four digits, which is checked once more."""
+        try:
+            least = noise_multiplier(
+                self.epsilon, self.delta, sample_rate=self.rate, steps=self.rounds * self.steps
+            )
+            plan = TrainingPlan(
+                self.rounds,
+                self.steps,
+                self.rate,
+                rounded_up(least, 4),
+                self.clip,
+                self.epsilon,
+                self.delta,
+            )
+            check_noise(plan)
+        except ValueError as error:
+            named = str(error).split()[0]
+            raise wrong(f"--{named if named in asdict(self) else 'epsilon'}", str(error)) from error
+        return plan
+
+
+def _yaml(value: float) -> str:
+    text = repr(float(value))
+    if "e" in text and "." not in text.partition("e")[0]:
+        text = text.replace("e", ".0e")
+    return text
