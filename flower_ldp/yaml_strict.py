@@ -1,13 +1,12 @@
 """What YAML 1.1 reads otherwise than a person does: found in a text, to be refused.
 
-``1:30`` is 90, ``010`` is 8, a key may be given by a merge and again, and a line ends at
+``1:30`` is 90, ``010`` is 8, a merge brings fields that stand elsewhere, and a line ends at
 characters that editors show as nothing. Each is an error here instead.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import yaml
@@ -21,7 +20,18 @@ _UNBOUNDED = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
 # Line breaks of YAML 1.1 that are none to most editors, and what turns the order of letters.
 _HIDDEN = re.compile("\r(?!\n)|[\x85\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
+_WRITE_OUT = "write the fields where they belong"
+
 Found = tuple[int, str]
+
+
+class StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader without aliases, by which a short file could grow without bound."""
+
+    def fetch_alias(self) -> None:
+        """Refuse an alias where it stands, before anything is made of it."""
+        problem = f"aliases (*) are not read: {_WRITE_OUT}"
+        raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
 
 
 def hidden_characters(text: str) -> list[Found]:
@@ -48,12 +58,8 @@ def misread(root: yaml.Node | None, synonyms: Mapping[str, str]) -> list[Found]:
     """
     found: list[Found] = []
     waiting: list[tuple[str, yaml.Node]] = [] if root is None else [("the file", root)]
-    visited: set[int] = set()
     while waiting:
         name, node = waiting.pop()
-        if id(node) in visited:  # an alias may lead back to where it stands
-            continue
-        visited.add(id(node))
         found += ((node.start_mark.line + 1, f"{name} {what}") for what in _faults(node))
         if isinstance(node, yaml.SequenceNode):
             waiting += ((name, one) for one in node.value)
@@ -79,37 +85,13 @@ def _unbounded(text: str) -> bool:
 
 
 def _given_twice(node: yaml.MappingNode, synonyms: Mapping[str, str]) -> Iterator[Found]:
-    """Yield the keys given twice: YAML would keep the last, and one's own before a merged one."""
+    """Yield the keys given twice, of which YAML would keep the last, and merges."""
     names: set[str] = set()
     for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode):
+        if key.tag == _MERGE:
+            yield key.start_mark.line + 1, f"merges (<<) are not read: {_WRITE_OUT}"
+        elif isinstance(key, yaml.ScalarNode):
             name = synonyms.get(key.value, key.value)
             if name in names:
                 yield key.start_mark.line + 1, f"{key.value} is given twice"
             names.add(name)
-    merged = Counter(
-        synonyms.get(name, name)
-        for key, value in node.value
-        if key.tag == _MERGE
-        for name in _names(value, frozenset())
-    )
-    merges = [key.start_mark.line + 1 for key, _ in node.value if key.tag == _MERGE]
-    for name, number in merged.items():
-        if number > 1 or name in names:
-            yield merges[0], f"{name} is given twice: by a merge (<<) and again"
-
-
-def _names(node: yaml.Node, above: frozenset[int]) -> Iterator[str]:
-    """Yield the keys of what a merge names, its own merges included."""
-    if id(node) in above:  # a merge of itself
-        return
-    above |= {id(node)}
-    if isinstance(node, yaml.SequenceNode):
-        for one in node.value:
-            yield from _names(one, above)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.tag == _MERGE:
-                yield from _names(value, above)
-            elif isinstance(key, yaml.ScalarNode):
-                yield key.value
