@@ -36,6 +36,10 @@ NO_SECRET = (
     "without --superexec-auth-secret-file every program that reaches this node's runtime API, the "
     "apps among them, can take messages in the executor's place"
 )
+INSECURE = (
+    "--insecure: the connection to the SuperLink has no TLS. Whoever is on the way can read reports "
+    "and pose as the SuperLink; the policy still bounds what leaves. Give --root-certificates"
+)
 INSTALLS = (
     "--allow-runtime-dependency-installation: an app would choose what is installed here, which no "
     "digest of it tells; install what the listed apps need beforehand"
@@ -128,6 +132,8 @@ def main() -> None:
         arguments = flower_arguments()
         if arguments.runtime_dependency_install:
             _stop(INSTALLS)
+        if arguments.insecure:
+            _log.warning(INSECURE)
         apps = _apps(options, arguments)
         if options.check:
             _check_only(options, apps, given_config(arguments), arguments)
