@@ -37,7 +37,7 @@ NO_SECRET = (
     "apps among them, can take messages in the executor's place"
 )
 INSECURE = (
-    "--insecure: the connection to the SuperLink has no TLS. Whoever is on the way can read reports "
+    "--insecure: no TLS to the SuperLink. Whoever is on the way can read this node's reports "
     "and pose as the SuperLink; the policy still bounds what leaves. Give --root-certificates"
 )
 INSTALLS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from flwr.app import Message, Metadata, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
+from flower_ldp.errors import ConfigError
+from flower_ldp.refusals import is_code
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering
 from flower_ldp.simulation.expiry import Expiry
@@ -53,6 +56,10 @@ class InProcessGrid(Grid):
         which is what makes a run in one thread happen in one order.
     watcher : Watcher, optional
         Is told of messages that are sent, and of replies.
+    nodes : int, optional
+        How many nodes there can ever be. By default nobody knows.
+    outcomes : Counter of str, optional
+        Counts replies: gates' refusals by their code, and all others under "".
     """
 
     #: That send_and_receive returns at its time limit, whatever is on its way: strategies need no
@@ -68,7 +75,11 @@ class InProcessGrid(Grid):
         seal: bool = True,
         pull_seconds: float | None = None,
         watcher: Watcher | None = None,
+        nodes: float = math.inf,
+        outcomes: Counter[str] | None = None,
     ) -> None:
+        self._outcomes = Counter() if outcomes is None else outcomes
+        self._nodes = nodes
         self._answering = answering
         self._run = flower.make_run(run_id)
         self._link = link
@@ -117,7 +128,20 @@ class InProcessGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the identities of the nodes that are there."""
+        """Return the identities of the nodes that are there.
+
+        Raises
+        ------
+        ConfigError
+            If Flower's sampling waits for more nodes than there can ever be.
+        """
+        awaited = flower.awaited_nodes()
+        if awaited > self._nodes:
+            raise ConfigError(
+                f"the app waits for {awaited} nodes, and this run has {self._nodes} for good: run "
+                f"it with {awaited}, or lower min_train_nodes, min_evaluate_nodes and "
+                "min_available_nodes"
+            )
         return list(self._link.node_ids())
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -244,6 +268,8 @@ class InProcessGrid(Grid):
         name = reply.metadata.reply_to_message_id
         if self._open.pop(name, None) is None:
             return
+        reason = reply.error.reason if reply.has_error() else ""
+        self._outcomes[":".join(reason.split(":")[:3]) if is_code(reason) else ""] += 1
         flower.name_message(reply, f"{next(self._numbers):032x}")
         self._replies[name] = reply
         for pull in self._pulls:

@@ -36,12 +36,9 @@ _flwr_log = logging.getLogger("flwr")
 #: What may be wrong if every client answers with :data:`REFUSED_POLICY`.
 NO_POLICY_HINT = (
     f"clients refuse with {REFUSED_POLICY}: their policy does not allow this proposal, or none "
-    "is named. Each node's operator names one by --node-config 'ldp-policy=\"FILE\"' or the "
-    "variable FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
-    "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts ('flower-ldp "
-    "simulate' takes --policy): the one that "
-    "'flwr run' starts by itself stays up with the environment of its first start, until it is "
-    "ended (pkill -f 'flower-superlink.*3909[13]'). The client's log says which"
+    "is named. A client's log says which, and docs/policy.md how one is named: to 'flower-ldp "
+    "simulate' by --policy FILE (configs/simulation_policy.yaml), to the nodes of 'flwr run' and "
+    "of a deployment by their operators"
 )
 #: What replies that were rejected for a reason may mean, for who runs the server.
 HINTS: Mapping[str, str] = MappingProxyType(

@@ -64,8 +64,8 @@ class Listening:
         self.asked: list[tuple[str, list[int]]] = []
         self.replies: list[Message] = []
 
-    def nodes(self) -> list[int]:
-        return self.inner.nodes()
+    def nodes(self, least: int) -> list[int]:
+        return self.inner.nodes(least)
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
         self.asked.append((kind, list(contents)))

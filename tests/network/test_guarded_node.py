@@ -65,4 +65,4 @@ def test_the_node_does_not_start_without_policy_and_ledger(tmp_path: Path) -> No
         assert "not started" in said
         assert complaint in said
         refused_before = complaint == "an app would"
-        assert said.count("--insecure: the connection") == (not refused_before)
+        assert said.count("--insecure: no TLS") == (not refused_before)

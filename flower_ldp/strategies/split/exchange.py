@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from flwr.app import Context, Message, Metadata, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from flower_ldp.errors import LdpError, WireError
 from flower_ldp.refusals import (
@@ -77,8 +78,8 @@ def _explained(reason: str) -> str:
 class Exchange(Protocol):
     """A way to ask parties."""
 
-    def nodes(self) -> list[int]:
-        """Return the nodes of all parties that can be asked now."""
+    def nodes(self, least: int) -> list[int]:
+        """Return the nodes of all parties, once so many can be asked."""
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
         """Send each node its content and return what came back, by node."""
@@ -101,9 +102,9 @@ class GridExchange:
         self._grid = patient_grid(grid)
         self._timeout = timeout
 
-    def nodes(self) -> list[int]:
-        """Return the nodes that are connected."""
-        return sorted(self._grid.get_node_ids())
+    def nodes(self, least: int) -> list[int]:
+        """Return the nodes that are connected, once there are so many."""
+        return sorted(sample_nodes(self._grid, least, 0)[1])
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
         """Send the messages and wait."""
@@ -137,8 +138,9 @@ class LocalExchange:
         self._run_id = run_id
         self._asked = 0
 
-    def nodes(self) -> list[int]:
-        """Return all nodes."""
+    def nodes(self, least: int) -> list[int]:
+        """Return all nodes: no more can come."""
+        del least
         return sorted(self._apps)
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:

@@ -54,7 +54,7 @@ class Spoiled:
         sides = {n: Side(s, self.folder, claim, 8) for n, s in zip(NODES, NAMES, strict=True)}
         self._inner = local(sides, Everything())
 
-    def nodes(self) -> list[int]:
+    def nodes(self, least: int) -> list[int]:
         return list(NODES)
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
