@@ -213,6 +213,11 @@ app.command(
     ),
 )(care.make_anchor)
 app.command(
+    "forget",
+    cls=Command,
+    epilog=epilog("flower-ldp ledger forget simulation_policy.yaml"),
+)(care.forget)
+app.command(
     "clock",
     cls=Command,
     epilog=epilog("flower-ldp ledger clock privacy-ledger.sqlite --accept"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -65,6 +66,51 @@ def make_anchor(
         report.line(f"{anchor}: holds entry {mark.entries:,} of ledger {mark.ledger}")
         if target is not None and target.stat().st_dev == file.stat().st_dev:
             report.warn("anchor and ledger are on one file system: a snapshot sets both back")
+
+
+def forget(
+    policy: Annotated[
+        Path, typer.Argument(metavar="POLICY", help="A policy with mode: simulation.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a simulation's ledger and what is kept beside it, so that the next run begins anew.
+
+    Every account in it must be a simulated client's of the policy's data: what was spent of real
+    data is never forgotten.
+    """
+    from flower_ldp.accounting.ledger import Ledger
+    from flower_ldp.clients.dpsgd.ends import ENDED_SUFFIX
+    from flower_ldp.clients.dpsgd.models import FOLDER_SUFFIX, KEY_SUFFIX
+    from flower_ldp.errors import ConfigError, LedgerError, quoted
+    from flower_ldp.node.marks import KEY_SUFFIX as MARK_KEY_SUFFIX
+    from flower_ldp.policy import load_policy
+
+    with reporting(as_json) as report:
+        rules = load_policy(policy)
+        if not rules.is_simulation:
+            raise ConfigError(f"{policy}: its mode is deployment, and what was spent there stays")
+        file = Path(rules.ledger)
+        with Ledger.open(file, durable=False) as ledger:
+            for account in ledger.accounts():
+                if not account.startswith(f"{rules.data_id}/"):
+                    raise LedgerError(
+                        f"{file} has the account {quoted(account)}, which is no simulated client's "
+                        f"of {quoted(rules.data_id)}: nothing was removed"
+                    )
+        beside = [file.with_name(file.name + end) for end in ("-journal", KEY_SUFFIX)]
+        beside += [file.with_name(file.name + MARK_KEY_SUFFIX)]
+        beside += [
+            one for one in file.parent.iterdir() if one.name.startswith(file.name + ENDED_SUFFIX)
+        ]
+        if rules.anchor is not None and rules.anchor.file is not None:
+            beside.append(rules.anchor.file)
+        models = file.with_name(file.name + FOLDER_SUFFIX)
+        removed = [one for one in (models, *beside, file) if one.exists()]
+        for one in removed:  # the ledger at last: a command that is interrupted can be repeated
+            shutil.rmtree(one) if one == models else one.unlink()
+        report.facts.update(file=str(file), removed=[str(one) for one in removed])
+        report.line(f"{file}: forgotten, with {len(removed) - 1} files and folders beside it")
 
 
 def clock(

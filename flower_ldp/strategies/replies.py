@@ -36,9 +36,9 @@ _flwr_log = logging.getLogger("flwr")
 #: What may be wrong if every client answers with :data:`REFUSED_POLICY`.
 NO_POLICY_HINT = (
     f"clients refuse with {REFUSED_POLICY}: their policy does not allow this proposal, or none "
-    "is named. A client's log says which, and docs/policy.md how one is named: to 'flower-ldp "
-    "simulate' by --policy FILE (configs/simulation_policy.yaml), to the nodes of 'flwr run' and "
-    "of a deployment by their operators"
+    "is named. A client's log says which. 'flower-ldp simulate' takes --policy FILE, as "
+    "configs/simulation_policy.yaml; 'flwr run' the variable FLOWER_LDP_POLICY, and when "
+    "docs/policy.md says; a node --node-config 'ldp-policy=\"FILE\"'"
 )
 #: What replies that were rejected for a reason may mean, for who runs the server.
 HINTS: Mapping[str, str] = MappingProxyType(
