@@ -171,6 +171,12 @@ def decoded(content: bytes, path: Path) -> str:
         raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
 
 
+def in_one_line(value: object) -> str:
+    """Return a value as YAML writes it in one line."""
+    line: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**30)
+    return line.strip()
+
+
 def _nodes(text: str, source: str) -> tuple[object, yaml.Node | None]:
     """Return what a text says, and where it says it."""
     hidden = hidden_characters(text)

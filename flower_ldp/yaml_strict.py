@@ -20,18 +20,32 @@ _UNBOUNDED = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
 # Line breaks of YAML 1.1 that are none to most editors, and what turns the order of letters.
 _HIDDEN = re.compile("\r(?!\n)|[\x85\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
-_WRITE_OUT = "write the fields where they belong"
+#: How many aliases (``*name``) a file may have.
+MOST_ALIASES = 16
 
 Found = tuple[int, str]
 
 
 class StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader without aliases, by which a short file could grow without bound."""
+    """PyYAML's safe loader without what lets a short file grow: merges, and aliases without end."""
+
+    _aliases = 0
 
     def fetch_alias(self) -> None:
-        """Refuse an alias where it stands, before anything is made of it."""
-        problem = f"aliases (*) are not read: {_WRITE_OUT}"
-        raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
+        """Count an alias before it is read."""
+        self._aliases += 1
+        if self._aliases > MOST_ALIASES:
+            problem = f"it has more than {MOST_ALIASES} aliases (*): write the fields out"
+            raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
+        super().fetch_alias()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Refuse merges, before any of them is carried out."""
+        for key, _ in node.value:
+            if key.tag == _MERGE:
+                problem = "merges (<<) are not read: write the fields out"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        super().flatten_mapping(node)
 
 
 def hidden_characters(text: str) -> list[Found]:
@@ -58,8 +72,12 @@ def misread(root: yaml.Node | None, synonyms: Mapping[str, str]) -> list[Found]:
     """
     found: list[Found] = []
     waiting: list[tuple[str, yaml.Node]] = [] if root is None else [("the file", root)]
+    visited: set[int] = set()
     while waiting:
         name, node = waiting.pop()
+        if id(node) in visited:  # an alias may lead back to where it stands
+            continue
+        visited.add(id(node))
         found += ((node.start_mark.line + 1, f"{name} {what}") for what in _faults(node))
         if isinstance(node, yaml.SequenceNode):
             waiting += ((name, one) for one in node.value)
@@ -85,12 +103,10 @@ def _unbounded(text: str) -> bool:
 
 
 def _given_twice(node: yaml.MappingNode, synonyms: Mapping[str, str]) -> Iterator[Found]:
-    """Yield the keys given twice, of which YAML would keep the last, and merges."""
+    """Yield the keys given twice, of which YAML would keep the last."""
     names: set[str] = set()
     for key, _ in node.value:
-        if key.tag == _MERGE:
-            yield key.start_mark.line + 1, f"merges (<<) are not read: {_WRITE_OUT}"
-        elif isinstance(key, yaml.ScalarNode):
+        if isinstance(key, yaml.ScalarNode):
             name = synonyms.get(key.value, key.value)
             if name in names:
                 yield key.start_mark.line + 1, f"{key.value} is given twice"

@@ -228,7 +228,7 @@ def _private_report(opened: OpenRelease, permit: Handling, ask: Callable[[], Mes
     except IncompleteError as error:
         if permit.is_simulation:
             raise
-        say(_log, logging.ERROR, "the app failed in a part\n%s", cause_of(error))
+        say(_log, logging.ERROR, "the app failed in a part: %s", cause_of(error))
         permit.failed()
         content = error.content
     # What the app told numpy to do about floating-point errors must not decide what leaves.

@@ -57,7 +57,7 @@ class OwnerHandling:
             say(
                 _log,
                 logging.ERROR,
-                "a failure of the app could not be counted\n%s",
+                "a failure of the app could not be counted: %s",
                 cause_of(error),
             )
 

@@ -268,7 +268,7 @@ class InProcessGrid(Grid):
         name = reply.metadata.reply_to_message_id
         if self._open.pop(name, None) is None:
             return
-        reason = reply.error.reason if reply.has_error() else ""
+        reason = (reply.error.reason or "") if reply.has_error() else ""
         self._outcomes[":".join(reason.split(":")[:3]) if is_code(reason) else ""] += 1
         flower.name_message(reply, f"{next(self._numbers):032x}")
         self._replies[name] = reply

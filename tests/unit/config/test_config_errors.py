@@ -124,7 +124,8 @@ SHAPES = [
     (HEAD + "  encrypt_type: SIGNDS\n", 3, "encrypt_type is given twice"),
     (HEAD + "encrypt: {}\n", 3, "encrypt is given twice"),
     (HEAD + "  x: [{a: 1, a: 2}]\n", 3, "a is given twice"),
-    ("encrypt: &a [*a]\n", 1, "not valid YAML: aliases (*) are not read"),
+    ("encrypt: &a [*a]\n", 1, "encrypt must be a section of fields, got &a [*a]"),
+    ("encrypt: *x\n", 1, "not valid YAML: found undefined alias 'x'"),
     ("!!omap [[a, b]: c]\n", 1, "the file must be a section of fields, got !!omap [[a, b]: c]"),
     ("encrypt:\n  - [\n", 3, "not valid YAML: expected the node content, but found"),
     ("encrypt:\n\tsignds: 1\n", 2, "not valid YAML: found character '\\t'"),
@@ -156,6 +157,10 @@ def test_malformed_files_are_refused_with_the_line(text: str, line: int, complai
 )
 def test_whatever_the_parser_raises_is_a_config_error(text: str) -> None:
     assert refusal(text).startswith("site.yaml: not valid YAML: ")
+
+
+def test_an_alias_to_itself_is_refused() -> None:
+    assert "encrypt.x is not a known field" in refusal("encrypt: &a\n  x: *a\n")
 
 
 def test_keys_that_are_no_text_are_refused() -> None:
