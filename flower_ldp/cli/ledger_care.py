@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,17 +99,14 @@ def forget(
                         f"{file} has the account {quoted(account)}, which is no simulated client's "
                         f"of {quoted(rules.data_id)}: nothing was removed"
                     )
-        beside = [file.with_name(file.name + end) for end in ("-journal", KEY_SUFFIX)]
-        beside += [file.with_name(file.name + MARK_KEY_SUFFIX)]
-        beside += [
-            one for one in file.parent.iterdir() if one.name.startswith(file.name + ENDED_SUFFIX)
-        ]
+        ends = ("-journal", MARK_KEY_SUFFIX, KEY_SUFFIX, FOLDER_SUFFIX)
+        beside = [file.with_name(file.name + end) for end in ends]
+        beside += file.parent.glob(f"{escape(file.name)}{ENDED_SUFFIX}*")
         if rules.anchor is not None and rules.anchor.file is not None:
             beside.append(rules.anchor.file)
-        models = file.with_name(file.name + FOLDER_SUFFIX)
-        removed = [one for one in (models, *beside, file) if one.exists()]
+        removed = [one for one in (*beside, file) if one.exists()]
         for one in removed:  # the ledger at last: a command that is interrupted can be repeated
-            shutil.rmtree(one) if one == models else one.unlink()
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
         report.facts.update(file=str(file), removed=[str(one) for one in removed])
         report.line(f"{file}: forgotten, with {len(removed) - 1} files and folders beside it")
 

@@ -83,8 +83,8 @@ def _check_trainable(
     if own != asked:
         raise WireError(
             "trainable",
-            f"arrays that trainable names and the server does not: {quoted(sorted(own - asked))}; "
-            f"that the server names alone: {quoted(sorted(asked - own))}",
+            f"arrays of trainable alone: {quoted(sorted(own - asked))}, "
+            f"of the server alone: {quoted(sorted(asked - own))}",
         )
 
 

@@ -113,7 +113,10 @@ def main() -> None:
     except (FlowerChanged, NoLinux) as error:
         _stop(str(error))
     if options.ldp_policy is not None:
-        _name_policy(options.ldp_policy)
+        from flower_ldp.policy import ENVIRONMENT_VARIABLE
+
+        # Another that the process was started with is found, and refused, where the policy is.
+        os.environ[ENVIRONMENT_VARIABLE] = os.path.abspath(options.ldp_policy)
 
     from flower_ldp.node.calls import AppCalls
     from flower_ldp.node.channel import (
@@ -314,16 +317,6 @@ def named_gate(name: str) -> Mod:
     if not callable(gate):
         raise TypeError(f"--ldp-gate {name} is no mod")
     return gate
-
-
-def _name_policy(path: str) -> None:
-    from flower_ldp.policy import ENVIRONMENT_VARIABLE
-
-    path = os.path.abspath(path)
-    before = os.environ.get(ENVIRONMENT_VARIABLE)
-    if before is not None and os.path.realpath(before) != os.path.realpath(path):
-        _stop(f"two policies: --ldp-policy names {path}, {ENVIRONMENT_VARIABLE} names {before}")
-    os.environ[ENVIRONMENT_VARIABLE] = path
 
 
 def _seconds(text: str) -> float:

@@ -183,10 +183,9 @@ class Policy(Section):
 
     def waived(self, message_type: str) -> dict[str, tuple[Unit, ...]]:
         """Return, by mechanism, the units for which it is declared post-processing."""
-        listed = next((had for name, had in self.messages.items() if name == message_type), {})
         return {
             mechanism: tuple(Unit(unit) for unit in allowance.post_processing)
-            for mechanism, allowance in listed.items()
+            for mechanism, allowance in self.messages.get(message_type, {}).items()
             if allowance.post_processing
         }
 
@@ -242,8 +241,7 @@ class Policy(Section):
                 yield message_type, mechanism, allowance
 
     def _allowance(self, message_type: str, mechanism: str) -> Allowance | None:
-        listed = next((had for name, had in self.messages.items() if name == message_type), {})
-        return next((had for name, had in listed.items() if name == mechanism), None)
+        return self.messages.get(message_type, {}).get(mechanism)
 
     def check(
         self,
@@ -279,7 +277,7 @@ class Policy(Section):
         if not own:
             raise _refusal("the release states no cost, so nothing allows it")
         events = (*own, *basis)
-        listed = next((had for name, had in self.messages.items() if name == message_type), None)
+        listed = self.messages.get(message_type)
         if listed is None and self.unlisted_messages == "refuse":
             raise _refusal(
                 f"no mechanism may answer a {message_type!r} message. "

@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from flwr.app import Message, Metadata, RecordDict
@@ -48,6 +48,10 @@ class InProcessGrid(Grid):
         Of the run.
     link : Link
         Who is there, and the clock by which time limits and times to live pass.
+    nodes : int
+        How many nodes there can ever be.
+    outcomes : Counter of str, optional
+        Counts replies: gates' refusals by their code, and all others under "".
     seal : bool
         Whether contents go into protobuf when they are sent, once where messages share them. So
         what the server app does to a record afterwards changes no message.
@@ -56,10 +60,6 @@ class InProcessGrid(Grid):
         which is what makes a run in one thread happen in one order.
     watcher : Watcher, optional
         Is told of messages that are sent, and of replies.
-    nodes : int, optional
-        How many nodes there can ever be. By default nobody knows.
-    outcomes : Counter of str, optional
-        Counts replies: gates' refusals by their code, and all others under "".
     """
 
     #: That send_and_receive returns at its time limit, whatever is on its way: strategies need no
@@ -71,12 +71,12 @@ class InProcessGrid(Grid):
         answering: Answering,
         run_id: int,
         link: Link,
+        nodes: int,
+        outcomes: Counter[str] | None = None,
         *,
         seal: bool = True,
         pull_seconds: float | None = None,
         watcher: Watcher | None = None,
-        nodes: float = math.inf,
-        outcomes: Counter[str] | None = None,
     ) -> None:
         self._outcomes = Counter() if outcomes is None else outcomes
         self._nodes = nodes
@@ -168,7 +168,10 @@ class InProcessGrid(Grid):
             for message in messages
         ]
         if letters:
-            self._begin_push(messages)
+            self._link.begin_push()
+            if self._watcher is not None:
+                with self._lock:
+                    self._watcher.sent(messages)
         for letter in letters:
             self._send(letter)
         return [letter.metadata.message_id for letter in letters]
@@ -180,12 +183,6 @@ class InProcessGrid(Grid):
             left = self._link.seconds_left(where)
             self._expiry.add(where.message_id, self._link.now() + left)
             self._answering.submit(letter)
-
-    def _begin_push(self, messages: Sequence[Message]) -> None:
-        self._link.begin_push()
-        if self._watcher is not None:
-            with self._lock:
-                self._watcher.sent(messages)
 
     def _parts(self, message: Message, sealed: dict[int, flower.Parts]) -> flower.Parts | None:
         if self._sealer is None:

@@ -143,14 +143,7 @@ def run_in_process(
         asked, link, look = _link(answering, plan, faults, workers)
         seal = strict or workers > 1
         grid = InProcessGrid(
-            asked,
-            run_id,
-            link,
-            seal=seal,
-            pull_seconds=look,
-            watcher=watcher,
-            nodes=num_nodes,
-            outcomes=outcomes,
+            asked, run_id, link, num_nodes, outcomes, seal=seal, pull_seconds=look, watcher=watcher
         )
         server_app(grid, context)
     return context

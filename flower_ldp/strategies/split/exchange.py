@@ -17,36 +17,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from flower_ldp.errors import LdpError, WireError
-from flower_ldp.refusals import (
-    FAILED,
-    REFUSED_APP,
-    REFUSED_BUDGET,
-    REFUSED_LEDGER,
-    REFUSED_MESSAGE,
-    REFUSED_POLICY,
-    REFUSED_PROPOSAL,
-    REFUSED_RECORDS,
-    REFUSED_REPEAT,
-    REFUSED_STEP,
-)
+from flower_ldp.refusals import MEANINGS, REFUSED_MESSAGE
 from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.patience import patient_grid
 from flower_ldp.strategies.replies import is_raw, payload_of
-
-_MEANINGS = {
-    REFUSED_RECORDS: "its records are not the server's: the ids of each table must be the "
-    "same everywhere, in any order, and so must the size of blocks; its log says what differs",
-    REFUSED_APP: "its guarded node's owner does not list this app, or not with this configuration",
-    REFUSED_POLICY: "its policy does not allow this release",
-    REFUSED_BUDGET: "its budget is spent",
-    REFUSED_LEDGER: "its ledger cannot be used",
-    REFUSED_MESSAGE: "its bottom is frozen and takes no gradients",
-    REFUSED_STEP: "its bottom is at another step than this run: it was restored from a file, "
-    "or another run moved it; begin again from the checkpoints",
-    REFUSED_PROPOSAL: "it does not understand the proposal",
-    REFUSED_REPEAT: "it was asked before and has no report to give again",
-    FAILED: "its app failed; its log says why",
-}
 
 
 class PartyError(LdpError):
@@ -70,8 +44,10 @@ class PartyError(LdpError):
 
 
 def _explained(reason: str) -> str:
-    meaning = _MEANINGS.get(reason)
-    return "" if meaning is None else f" ({meaning})"
+    if reason == REFUSED_MESSAGE:
+        return " (its bottom is frozen and takes no gradients)"
+    known = MEANINGS.get(reason)
+    return "" if known is None else f" ({known.meaning}: {known.remedy})"
 
 
 @runtime_checkable

@@ -109,7 +109,7 @@ def test_where_all_parties_refuse_or_fail_the_error_names_all(kind: str, tmp_pat
         run(Spoiled(tmp_path, kind, replies))
     text = str(failed.value)
     assert failed.value.reason == "ldp:refused:budget"
-    for words in ("its budget is spent", "ldp:failed", "its log says why"):
+    for words in ("a budget would be exceeded", "ldp:failed", "what its log says"):
         assert words in text
 
 
