@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 from torch import nn
 
-from flower_ldp.clients import ReleaseRequest, split_client_app
+from flower_ldp.clients import Handling, Permit, ReleaseRequest, split_client_app
 from flower_ldp.labels import RandomizedLabels
 from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse, RandomSource
 from flower_ldp.privacy import Unit
@@ -164,23 +164,10 @@ def exchange(parties: list[TorchParty]) -> LocalExchange:
 class Uncounted:
     """Admits everything and keeps nothing: what is measured has no ledger in it."""
 
-    stored: None = None
-    is_simulation: bool = True
-    answer_after: None = None
-
-    def admit(self, request: ReleaseRequest, context: Context) -> Uncounted:
+    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         """Admit."""
-        return self
+        return Permit(Handling(is_simulation=True), lambda report, last: None)
 
-    def acknowledge(self, message_type: str, context: Context) -> Uncounted:
+    def acknowledge(self, message_type: str, context: Context) -> Handling:
         """Admit."""
-        return self
-
-    def failed(self) -> None:
-        """Count nothing."""
-
-    def seal(self, report: bytes) -> None:
-        """Keep nothing."""
-
-    def close(self) -> None:
-        """Hold nothing."""
+        return Handling(is_simulation=True)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from flower_ldp.errors import ConfigError
-from flower_ldp.yaml_strict import hidden_characters, misread
+from flower_ldp.yaml_strict import StrictLoader, hidden_characters, misread
 
 _KEY = "[key]"  # pydantic's last step to the key, not the value, of a mapping
 
@@ -171,13 +171,19 @@ def decoded(content: bytes, path: Path) -> str:
         raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
 
 
+def in_one_line(value: object) -> str:
+    """Return a value as YAML writes it in one line."""
+    line: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**30)
+    return line.strip()
+
+
 def _nodes(text: str, source: str) -> tuple[object, yaml.Node | None]:
     """Return what a text says, and where it says it."""
     hidden = hidden_characters(text)
     if hidden:
         raise ConfigError("\n".join(f"{source}, line {line}: {what}" for line, what in hidden))
     try:
-        return yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+        return yaml.load(text, StrictLoader), yaml.compose(text, Loader=StrictLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""

@@ -1,13 +1,12 @@
 """What YAML 1.1 reads otherwise than a person does: found in a text, to be refused.
 
-``1:30`` is 90, ``010`` is 8, a key may be given by a merge and again, and a line ends at
+``1:30`` is 90, ``010`` is 8, a merge brings fields that stand elsewhere, and a line ends at
 characters that editors show as nothing. Each is an error here instead.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import yaml
@@ -21,7 +20,32 @@ _UNBOUNDED = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
 # Line breaks of YAML 1.1 that are none to most editors, and what turns the order of letters.
 _HIDDEN = re.compile("\r(?!\n)|[\x85\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
+#: How many aliases (``*name``) a file may have.
+MOST_ALIASES = 16
+
 Found = tuple[int, str]
+
+
+class StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader without what lets a short file grow: merges, and aliases without end."""
+
+    _aliases = 0
+
+    def fetch_alias(self) -> None:
+        """Count an alias before it is read."""
+        self._aliases += 1
+        if self._aliases > MOST_ALIASES:
+            problem = f"it has more than {MOST_ALIASES} aliases (*): write the fields out"
+            raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
+        super().fetch_alias()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Refuse merges, before any of them is carried out."""
+        for key, _ in node.value:
+            if key.tag == _MERGE:
+                problem = "merges (<<) are not read: write the fields out"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        super().flatten_mapping(node)
 
 
 def hidden_characters(text: str) -> list[Found]:
@@ -79,7 +103,7 @@ def _unbounded(text: str) -> bool:
 
 
 def _given_twice(node: yaml.MappingNode, synonyms: Mapping[str, str]) -> Iterator[Found]:
-    """Yield the keys given twice: YAML would keep the last, and one's own before a merged one."""
+    """Yield the keys given twice, of which YAML would keep the last."""
     names: set[str] = set()
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode):
@@ -87,29 +111,3 @@ def _given_twice(node: yaml.MappingNode, synonyms: Mapping[str, str]) -> Iterato
             if name in names:
                 yield key.start_mark.line + 1, f"{key.value} is given twice"
             names.add(name)
-    merged = Counter(
-        synonyms.get(name, name)
-        for key, value in node.value
-        if key.tag == _MERGE
-        for name in _names(value, frozenset())
-    )
-    merges = [key.start_mark.line + 1 for key, _ in node.value if key.tag == _MERGE]
-    for name, number in merged.items():
-        if number > 1 or name in names:
-            yield merges[0], f"{name} is given twice: by a merge (<<) and again"
-
-
-def _names(node: yaml.Node, above: frozenset[int]) -> Iterator[str]:
-    """Yield the keys of what a merge names, its own merges included."""
-    if id(node) in above:  # a merge of itself
-        return
-    above |= {id(node)}
-    if isinstance(node, yaml.SequenceNode):
-        for one in node.value:
-            yield from _names(one, above)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.tag == _MERGE:
-                yield from _names(value, above)
-            elif isinstance(key, yaml.ScalarNode):
-                yield key.value

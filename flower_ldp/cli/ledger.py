@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from datetime import UTC, datetime
 from enum import Enum
+from glob import escape
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +18,7 @@ from flower_ldp.accounting.ledger.time import DAY, MOST_JUMP
 from flower_ldp.cli import ledger_export as exports
 from flower_ldp.cli.ledger_show import LedgerFile, look_into, mark_facts, show
 from flower_ldp.cli.output import Fact, Report, command, group, note, usage, working
-from flower_ldp.errors import LedgerError
+from flower_ldp.errors import ConfigError, LedgerError, quoted
 
 app = group(
     "Make, read, export and check the ledger of privacy that was spent.",
@@ -174,6 +176,47 @@ def make_anchor(
     report.line(f"{anchor}: holds entry {mark.entries:,} of ledger {mark.ledger}")
     if target is not None and target.stat().st_dev == file.stat().st_dev:
         report.warn("anchor and ledger are on one file system: a snapshot sets both back")
+
+
+@command(app, "forget", "flower-ldp ledger forget simulation_policy.yaml")
+def forget(
+    report: Report,
+    policy: Annotated[
+        Path, typer.Argument(metavar="POLICY", help="A policy with mode: simulation.")
+    ],
+) -> None:
+    """Remove a simulation's ledger and what is kept beside it, so that the next run begins anew.
+
+    Every account in it must be a simulated client's of the policy's data: what was spent of real
+    data is never forgotten.
+    """
+    # These load what no other command of the group needs.
+    from flower_ldp.clients.dpsgd.ends import ENDED_SUFFIX
+    from flower_ldp.clients.dpsgd.models import FOLDER_SUFFIX, KEY_SUFFIX
+    from flower_ldp.node.marks import KEY_SUFFIX as MARK_KEY_SUFFIX
+    from flower_ldp.policy import load_policy
+
+    rules = load_policy(policy)
+    if not rules.is_simulation:
+        raise ConfigError(f"{policy}: its mode is deployment, and what was spent there stays")
+    file = Path(rules.ledger)
+    with Ledger.open(file, durable=False) as ledger:
+        for account in ledger.accounts():
+            if not account.startswith(f"{rules.data_id}/"):
+                raise LedgerError(
+                    f"{file} has the account {quoted(account)}, which is no simulated client's "
+                    f"of {quoted(rules.data_id)}: nothing was removed"
+                )
+    ends = ("-journal", MARK_KEY_SUFFIX, KEY_SUFFIX, FOLDER_SUFFIX)
+    beside = [file.with_name(file.name + end) for end in ends]
+    beside += file.parent.glob(f"{escape(file.name)}{ENDED_SUFFIX}*")
+    if rules.anchor is not None and rules.anchor.file is not None:
+        beside.append(rules.anchor.file)
+    removed = [one for one in (*beside, file) if one.exists()]
+    for one in removed:  # the ledger at last: a command that is interrupted can be repeated
+        shutil.rmtree(one) if one.is_dir() else one.unlink()
+    report.facts.update(file=str(file), removed=[str(one) for one in removed])
+    report.line(f"{file}: forgotten, with {len(removed) - 1} files and folders beside it")
 
 
 @command(app, "clock", "flower-ldp ledger clock privacy-ledger.sqlite --accept")

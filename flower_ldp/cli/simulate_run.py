@@ -8,15 +8,16 @@ import os
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from flower_ldp.cli.output import Report
-from flower_ldp.errors import ConfigError
+from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.policy import load_policy
-from flower_ldp.policy.files import ENVIRONMENT_VARIABLE
+from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, no_environment
 from flower_ldp.simulation import (
     Faults,
     Federation,
@@ -26,6 +27,8 @@ from flower_ldp.simulation import (
     run_in_process,
 )
 from flower_ldp.simulation.contexts import Keeping
+from flower_ldp.strategies import RunStopped
+from flower_ldp.strategies.replies import HINTS
 
 Settings = Mapping[str, bool | float | int | str]
 
@@ -74,6 +77,7 @@ def run(asked: Asked, report: Report, *, as_json: bool) -> None:
             workers=asked.workers,
         )
         begun = time.monotonic()
+        outcomes: Counter[str] = Counter()
         with _ending(report):
             run_in_process(
                 app.server,
@@ -85,7 +89,13 @@ def run(asked: Asked, report: Report, *, as_json: bool) -> None:
                 contexts=asked.contexts,
                 workers=asked.workers,
                 faults=faults,
+                outcomes=outcomes,
             )
+            if outcomes and not outcomes[""]:
+                codes = [code for code, _ in outcomes.most_common()]
+                counts = ", ".join(f"{code} {outcomes[code]:,} times" for code in codes)
+                hints = (f". {HINTS[code]}" for code in codes if code in HINTS)
+                report.problem(f"every reply was a refusal: {counts}{''.join(hints)}")
         seconds = time.monotonic() - begun
     report.facts["seconds"] = round(seconds, 3)
     report.line(f"ran {seconds:.1f} s, {federation.nodes:,} nodes ({federation.source})")
@@ -99,6 +109,8 @@ def _ending(report: Report) -> Iterator[None]:
     except SystemExit as error:
         if error.code:
             report.problem(f"the app ended the run: {error.code}")
+    except (LdpError, RunStopped) as error:
+        report.problem(str(error))
     except Exception as error:
         _failed("the server app failed", error, report)
 
@@ -143,14 +155,12 @@ def _obeying(policy: Path | None, report: Report) -> Iterator[None]:
         return
     if not load_policy(policy).is_simulation:
         report.warn(f"{policy}: its mode is deployment: all nodes are one owner, with one budget")
-    before = os.environ.get(ENVIRONMENT_VARIABLE)
-    os.environ[ENVIRONMENT_VARIABLE] = str(policy.resolve())
-    try:
-        yield
-    finally:
-        del os.environ[ENVIRONMENT_VARIABLE]
-        if before is not None:
-            os.environ[ENVIRONMENT_VARIABLE] = before
+    with no_environment():
+        os.environ[ENVIRONMENT_VARIABLE] = str(policy.resolve())
+        try:
+            yield
+        finally:
+            del os.environ[ENVIRONMENT_VARIABLE]
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ def constant(reason: str, message: Message) -> Message:
 
 def failed(message: Message, error: BaseException, what: str = "") -> Message:
     """Log why no report leaves, and return the reply that tells the server none of it."""
-    say(_log, logging.ERROR, "no report leaves%s\n%s", what and f": {what}", cause_of(error))
+    say(_log, logging.ERROR, "no report leaves%s: %s", what and f" ({what})", cause_of(error))
     return constant(FAILED, message)
 
 

@@ -96,7 +96,7 @@ def read_update(
     try:
         return layout.difference(trained_model(reply, layout), sent)
     except Exception as error:
-        text = "the app's reply holds no model like the one sent\n%s"
+        text = "the app's reply holds no model like the one sent: %s"
         say(_log, logging.WARNING, text, cause_of(error))
         return None
 
@@ -109,7 +109,7 @@ def read_array(reply: RecordDict) -> NDArray[Any] | None:
     try:
         return only_array(reply)[1]
     except Exception as error:
-        say(_log, logging.WARNING, "the app's reply does not hold one array\n%s", cause_of(error))
+        say(_log, logging.WARNING, "the app's reply does not hold one array: %s", cause_of(error))
         return None
 
 

@@ -31,7 +31,7 @@ from typing import Generic, TypeVar
 
 from flower_ldp.clients.misplaced import hint_of
 from flower_ldp.clients.permit import Handling
-from flower_ldp.errors import ReleaseError
+from flower_ldp.errors import LdpError, ReleaseError
 from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")
@@ -130,12 +130,12 @@ class AppCall:
 
     def _failed(self, cause: str) -> None:
         if self.handling.is_simulation:
-            say(_log, logging.ERROR, "simulation: no report leaves, the app failed\n%s", cause)
+            say(_log, logging.ERROR, "simulation: no report leaves, the app failed: %s", cause)
             raise AppFailedError("the app failed in a simulation")
         say(
             _log,
             logging.ERROR,
-            "the app failed; what leaves has the form of any answer\n%s",
+            "the app failed; what leaves has the form of any answer: %s",
             cause,
         )
         self.handling.failed()
@@ -198,9 +198,15 @@ def _spare_files() -> Iterator[None]:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the traceback and the text of an error, cut, and what to do if that is known."""
+    """Return the sentence of an error, what to do if that is known, and below it the traceback.
+
+    An error of this package says all in its sentence: its traceback is there at the debug level.
+    """
     try:
-        return cut_middle("".join(traceback.format_exception(error))) + hint_of(error)
+        said = cut_middle("".join(traceback.format_exception_only(error)).strip()) + hint_of(error)
+        if isinstance(error, LdpError) and not _log.isEnabledFor(logging.DEBUG):
+            return said
+        return f"{said}\n{cut_middle(''.join(traceback.format_exception(error)))}"
     except BaseException:  # the error's own text is the app's code too
         return cut_middle(f"{type(error).__name__}, which cannot be shown")
 

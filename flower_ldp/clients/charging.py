@@ -113,7 +113,7 @@ def handling_of(policy: Policy, account: str, message_type: str) -> Handling:
             with ledger_of(policy) as ledger:
                 ledger.count(account, "failed")
         except Exception as error:
-            text = "a failure of the app could not be counted\n%s"
+            text = "a failure of the app could not be counted: %s"
             say(_log, logging.ERROR, text, cause_of(error))
 
     return Handling(policy.is_simulation, policy.answer_after.get(message_type), failed)

@@ -235,7 +235,7 @@ def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], M
     except IncompleteError as error:
         if handling.is_simulation:
             raise
-        say(_log, logging.ERROR, "the app failed in a part\n%s", cause_of(error))
+        say(_log, logging.ERROR, "the app failed in a part: %s", cause_of(error))
         handling.failed()
         content = error.content
     # What the app told numpy to do about floating-point errors must not decide what leaves.

@@ -11,9 +11,6 @@ from flower_ldp.errors import ConfigError, RefusalError
 from flower_ldp.policy import Policy, find_policy
 from flower_ldp.refusals import REFUSED_POLICY
 
-#: Ends the SuperLink that ``flwr run`` starts by itself and leaves running.
-END_SUPERLINK = "pkill -f 'flower-superlink.*3909[13]'"
-
 
 def ledger_of(policy: Policy) -> Ledger:
     """Open the policy's ledger: on disk at every step, unless nothing of it is real.
@@ -52,10 +49,9 @@ def policy_of(context: Context, names: FirstNames | None = None) -> Policy:
     if policy is None:
         raise RefusalError(
             REFUSED_POLICY,
-            "no policy is named: start the node with --node-config 'ldp-policy=\"FILE\"' or set "
-            "FLOWER_LDP_POLICY=FILE. A process keeps the environment that it was started with: the "
-            "SuperLink that 'flwr run' starts for simulations stays up, and one that is older than "
-            f"the variable does not know it. End that one ({END_SUPERLINK}), and run again",
+            "no policy is named: by --policy FILE of 'flower-ldp simulate', by a node's "
+            "--node-config 'ldp-policy=\"FILE\"', or by FLOWER_LDP_POLICY=FILE before the process "
+            "starts ('flwr run': docs/policy.md says which process)",
         )
     return policy
 

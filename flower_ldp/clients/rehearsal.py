@@ -144,7 +144,7 @@ def _failure(
     except _AnsweredError as error:
         return _public(str(error))
     except BaseException as error:
-        _log.warning("the app failed its rehearsal on public sample data\n%s", cause_of(error))
+        _log.warning("the app failed its rehearsal on public sample data: %s", cause_of(error))
         return _public(f"{type(error).__name__}: {_said(error)}")
 
 

@@ -81,9 +81,14 @@ def _check_trainable(
     """Refuse a proposal about other arrays than the app trains: public facts, before the charge."""
     if patterns is None:
         return
-    odd = set(named_by(patterns, sent)) ^ {spec.name for spec in layout.updated if spec.size}
-    if odd:
-        raise WireError("trainable", f"arrays of one side only: {quoted(sorted(odd))}")
+    own = set(named_by(patterns, sent))
+    asked = {spec.name for spec in layout.updated if spec.size}
+    if own != asked:
+        raise WireError(
+            "trainable",
+            f"arrays of trainable alone: {quoted(sorted(own - asked))}, "
+            f"of the server alone: {quoted(sorted(asked - own))}",
+        )
 
 
 @dataclass(frozen=True)

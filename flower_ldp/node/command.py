@@ -37,6 +37,10 @@ NO_SECRET = (
     "without --superexec-auth-secret-file every program that reaches this node's runtime API, the "
     "apps among them, can take messages in the executor's place"
 )
+INSECURE = (
+    "--insecure: no TLS to the SuperLink. Whoever is on the way can read this node's reports "
+    "and pose as the SuperLink; the policy still bounds what leaves. Give --root-certificates"
+)
 INSTALLS = (
     "--allow-runtime-dependency-installation: an app would choose what is installed here, which no "
     "digest of it tells; install what the listed apps need beforehand"
@@ -110,7 +114,10 @@ def main() -> None:
     except (FlowerChanged, NoLinux) as error:
         _stop(str(error))
     if options.ldp_policy is not None:
-        _name_policy(options.ldp_policy)
+        from flower_ldp.policy import ENVIRONMENT_VARIABLE
+
+        # Another that the process was started with is found, and refused, where the policy is.
+        os.environ[ENVIRONMENT_VARIABLE] = os.path.abspath(options.ldp_policy)
 
     from flower_ldp.node.calls import AppCalls
     from flower_ldp.node.channel import (
@@ -129,6 +136,8 @@ def main() -> None:
         arguments = flower_arguments()
         if arguments.runtime_dependency_install:
             _stop(INSTALLS)
+        if arguments.insecure:
+            _log.warning(INSECURE)
         apps = _apps(options, arguments)
         if options.check:
             _check_only(options, apps, given_config(arguments), arguments)
@@ -312,16 +321,6 @@ def named_gate(name: str) -> Mod:
     if not callable(gate):
         raise TypeError(f"--ldp-gate {name} is no mod")
     return gate
-
-
-def _name_policy(path: str) -> None:
-    from flower_ldp.policy import ENVIRONMENT_VARIABLE
-
-    path = os.path.abspath(path)
-    before = os.environ.get(ENVIRONMENT_VARIABLE)
-    if before is not None and os.path.realpath(before) != os.path.realpath(path):
-        _stop(f"two policies: --ldp-policy names {path}, {ENVIRONMENT_VARIABLE} names {before}")
-    os.environ[ENVIRONMENT_VARIABLE] = path
 
 
 def _seconds(text: str) -> float:

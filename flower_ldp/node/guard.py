@@ -262,7 +262,7 @@ def _readable(outgoing: _Outgoing) -> Message | None:
     try:
         return unpack(outgoing.tree, outgoing.contents)
     except Exception as error:
-        _log.error("the app's reply cannot be read\n%s", cause_of(error))
+        _log.error("the app's reply cannot be read: %s", cause_of(error))
         return None
 
 

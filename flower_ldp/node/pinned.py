@@ -189,7 +189,7 @@ def _as_replied(
         payload = report_of(reply.content)
         _check_form(kind, payload, proposal)
     except Exception as error:
-        _log.error("the app gave no answer to %s\n%s", kind, cause_of(error))
+        _log.error("the app gave no answer to %s: %s", kind, cause_of(error))
         if kind == ALIGN:
             return failed(message, error)
         payload = b"" if proposal is None else _neutral(proposal)

@@ -113,7 +113,7 @@ def _replied(message: Message, context: Context, call_next: ClientAppCallable) -
             raise ReleaseError(f"the app answered with an error: {found.error.reason}")
         return found.content
     except Exception as error:
-        _log.warning("the app gave no report\n%s", cause_of(error))
+        _log.warning("the app gave no report: %s", cause_of(error))
         return None
 
 

@@ -33,7 +33,7 @@ from flower_ldp.policy.sections import (
 )
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY
-from flower_ldp.yaml_source import Section
+from flower_ldp.yaml_source import Section, in_one_line
 
 _SECONDS_PER_DAY = 86_400.0
 #: The mechanism that an owner may set a plan for, and all that divide by a number of examples.
@@ -183,10 +183,9 @@ class Policy(Section):
 
     def waived(self, message_type: str) -> dict[str, tuple[Unit, ...]]:
         """Return, by mechanism, the units for which it is declared post-processing."""
-        listed = next((had for name, had in self.messages.items() if name == message_type), {})
         return {
             mechanism: tuple(Unit(unit) for unit in allowance.post_processing)
-            for mechanism, allowance in listed.items()
+            for mechanism, allowance in self.messages.get(message_type, {}).items()
             if allowance.post_processing
         }
 
@@ -242,8 +241,7 @@ class Policy(Section):
                 yield message_type, mechanism, allowance
 
     def _allowance(self, message_type: str, mechanism: str) -> Allowance | None:
-        listed = next((had for name, had in self.messages.items() if name == message_type), {})
-        return next((had for name, had in listed.items() if name == mechanism), None)
+        return self.messages.get(message_type, {}).get(mechanism)
 
     def check(
         self,
@@ -276,12 +274,15 @@ class Policy(Section):
             delta is not allowed, no cost is stated, or less than the least.
         """
         own = tuple(events)
-        events = (*own, *basis)
-        listed = next((had for name, had in self.messages.items() if name == message_type), None)
-        if listed is None and self.unlisted_messages == "refuse":
-            raise _refusal(f"no mechanism may answer a {message_type!r} message")
         if not own:
             raise _refusal("the release states no cost, so nothing allows it")
+        events = (*own, *basis)
+        listed = self.messages.get(message_type)
+        if listed is None and self.unlisted_messages == "refuse":
+            raise _refusal(
+                f"no mechanism may answer a {message_type!r} message. "
+                + _allowing(message_type, events)
+            )
         if example != self.example and any(event.unit is Unit.EXAMPLE for event in events):
             raise _refusal(f"it is private per {example}, and an example is a {self.example} here")
         for event in events:
@@ -292,7 +293,9 @@ class Policy(Section):
         if listed is not None:
             for mechanism in dict.fromkeys(event.mechanism for event in events):
                 costs = [event for event in events if event.mechanism == mechanism]
-                _check_costs(message_type, mechanism, listed.get(mechanism), costs)
+                fault = _fault(message_type, mechanism, listed.get(mechanism), costs)
+                if fault is not None:
+                    raise _refusal(f"{fault}. {_allowing(message_type, events)}")
         if whole:
             _check_price(self.least_epsilon, own)
 
@@ -314,32 +317,47 @@ def _check_by_name(event: PrivacyEvent) -> None:
         )
 
 
-def _check_costs(
+def _fault(
     message_type: str, mechanism: str, allowance: Allowance | None, costs: list[PrivacyEvent]
-) -> None:
-    """Raise RefusalError unless one mechanism's costs are within its allowance."""
+) -> str | None:
+    """Return why one mechanism's costs are not within its allowance; None if they are."""
     if allowance is None:
-        raise _refusal(f"{mechanism} may not answer a {message_type!r} message")
+        return f"{mechanism} may not answer a {message_type!r} message"
     units = {event.unit.value for event in costs}
     if units != {allowance.unit}:
         asked = ", ".join(sorted(units))
-        raise _refusal(f"{mechanism} is allowed per {allowance.unit}, asked for per {asked}")
+        return f"{mechanism} is allowed per {allowance.unit}, asked for per {asked}"
     for name in ("epsilon", "delta"):
         # In the decimals that people write: three times 0.1 is 0.3, not more.
-        asked_for = sum(as_fraction(getattr(event, name)) * event.count for event in costs)
-        allowed = getattr(allowance, name)
+        asked_for, allowed = _sum(costs, name), getattr(allowance, name)
         if asked_for > as_fraction(allowed):
-            raise _refusal(
+            return (
                 f"{mechanism} in a {message_type!r} message: {name} {float(asked_for):g} per "
                 f"{allowance.unit} asked for, at most {allowed:g} allowed"
             )
+    return None
+
+
+def _sum(costs: Iterable[PrivacyEvent], name: str) -> Fraction:
+    return sum((as_fraction(getattr(one, name)) * one.count for one in costs), Fraction())
+
+
+def _allowing(message_type: str, events: Iterable[PrivacyEvent]) -> str:
+    """Return, for the owner's log, the line of a policy that would allow these costs."""
+    listed: dict[str, dict[str, object]] = {}
+    for mechanism, unit in dict.fromkeys((event.mechanism, event.unit.value) for event in events):
+        costs = [event for event in events if event.mechanism == mechanism]
+        sums = {name: float(_sum(costs, name)) for name in ("epsilon", "delta")}
+        listed[mechanism] = {name: value for name, value in sums.items() if value}
+        if unit != Unit.CLIENT.value:
+            listed[mechanism]["unit"] = unit
+    return f"To allow it: messages: {in_one_line({message_type: listed})}"
 
 
 def _check_price(least: float, events: tuple[PrivacyEvent, ...]) -> None:
     """Raise RefusalError if a release costs a unit that it is about less than the least."""
     for unit in dict.fromkeys(event.unit for event in events):
-        costs = (as_fraction(e.epsilon) * e.count for e in events if e.unit is unit)
-        asked_for = sum(costs, Fraction())
+        asked_for = _sum((event for event in events if event.unit is unit), "epsilon")
         if asked_for < as_fraction(least):
             raise _refusal(
                 f"a release must cost an epsilon of at least {least:g} per {unit.value}, this one "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ from flwr.common.serde import (
 )
 from flwr.proto.message_pb2 import Context as ContextProto
 from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.serverapp.strategy.strategy_utils import sample_nodes
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
@@ -67,6 +69,19 @@ _MODELS = 4
 
 #: A content's records: the name, Flower's field for its kind, and the record in protobuf.
 Parts = tuple[tuple[str, str, Any], ...]
+
+
+def awaited_nodes() -> int:
+    """Return how many nodes Flower's sampling waits for, if it is what calls; else 0.
+
+    Its loop asks for the nodes once a second and says to nobody how many it wants.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code is sample_nodes.__code__:
+            return int(frame.f_locals["min_available_nodes"])
+    return 0
 
 
 def make_run(run_id: int) -> Run:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from flwr.app import Message, Metadata, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
+from flower_ldp.errors import ConfigError
+from flower_ldp.refusals import is_code
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.answering import Answering
 from flower_ldp.simulation.expiry import Expiry
@@ -45,6 +48,10 @@ class InProcessGrid(Grid):
         Of the run.
     link : Link
         Who is there, and the clock by which time limits and times to live pass.
+    nodes : int
+        How many nodes there can ever be.
+    outcomes : Counter of str, optional
+        Counts replies: gates' refusals by their code, and all others under "".
     seal : bool
         Whether contents go into protobuf when they are sent, once where messages share them. So
         what the server app does to a record afterwards changes no message.
@@ -64,11 +71,15 @@ class InProcessGrid(Grid):
         answering: Answering,
         run_id: int,
         link: Link,
+        nodes: int,
+        outcomes: Counter[str] | None = None,
         *,
         seal: bool = True,
         pull_seconds: float | None = None,
         watcher: Watcher | None = None,
     ) -> None:
+        self._outcomes = Counter() if outcomes is None else outcomes
+        self._nodes = nodes
         self._answering = answering
         self._run = flower.make_run(run_id)
         self._link = link
@@ -117,7 +128,20 @@ class InProcessGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the identities of the nodes that are there."""
+        """Return the identities of the nodes that are there.
+
+        Raises
+        ------
+        ConfigError
+            If Flower's sampling waits for more nodes than there can ever be.
+        """
+        awaited = flower.awaited_nodes()
+        if awaited > self._nodes:
+            raise ConfigError(
+                f"the app waits for {awaited} nodes, and this run has {self._nodes} for good: run "
+                f"it with {awaited}, or lower min_train_nodes, min_evaluate_nodes and "
+                "min_available_nodes"
+            )
         return list(self._link.node_ids())
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -144,7 +168,10 @@ class InProcessGrid(Grid):
             for message in messages
         ]
         if letters:
-            self._begin_push(messages)
+            self._link.begin_push()
+            if self._watcher is not None:
+                with self._lock:
+                    self._watcher.sent(messages)
         for letter in letters:
             self._send(letter)
         return [letter.metadata.message_id for letter in letters]
@@ -156,12 +183,6 @@ class InProcessGrid(Grid):
             left = self._link.seconds_left(where)
             self._expiry.add(where.message_id, self._link.now() + left)
             self._answering.submit(letter)
-
-    def _begin_push(self, messages: Sequence[Message]) -> None:
-        self._link.begin_push()
-        if self._watcher is not None:
-            with self._lock:
-                self._watcher.sent(messages)
 
     def _parts(self, message: Message, sealed: dict[int, flower.Parts]) -> flower.Parts | None:
         if self._sealer is None:
@@ -244,6 +265,8 @@ class InProcessGrid(Grid):
         name = reply.metadata.reply_to_message_id
         if self._open.pop(name, None) is None:
             return
+        reason = (reply.error.reason or "") if reply.has_error() else ""
+        self._outcomes[":".join(reason.split(":")[:3]) if is_code(reason) else ""] += 1
         flower.name_message(reply, f"{next(self._numbers):032x}")
         self._replies[name] = reply
         for pull in self._pulls:

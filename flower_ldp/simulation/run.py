@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections import Counter
 
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
@@ -39,6 +40,7 @@ def run_in_process(
     start: Start | None = None,
     faults: Faults | None = None,
     progress: bool | Watcher | None = None,
+    outcomes: Counter[str] | None = None,
 ) -> Context:
     """Run an unmodified Flower app without an engine: on this machine, in this process.
 
@@ -83,6 +85,8 @@ def run_in_process(
         Whether a bar shows rounds, clients that have answered and the seconds left: by default if
         the error output is a terminal. True prints lines where it is none. Or somebody else to be
         told of messages and replies.
+    outcomes : Counter of str, optional
+        Counts replies: gates' refusals by their code, and all others under "".
 
     Returns
     -------
@@ -93,6 +97,8 @@ def run_in_process(
     ------
     TypeError, ValueError
         If an app is none, there is no node or no worker, or no such choice.
+    ConfigError
+        If Flower's sampling waits for more nodes than there are.
     RuntimeError
         If a worker does not begin.
     Exception
@@ -136,7 +142,9 @@ def run_in_process(
         watcher = stack.enter_context(watching(progress, _rounds(config)))
         asked, link, look = _link(answering, plan, faults, workers)
         seal = strict or workers > 1
-        grid = InProcessGrid(asked, run_id, link, seal=seal, pull_seconds=look, watcher=watcher)
+        grid = InProcessGrid(
+            asked, run_id, link, num_nodes, outcomes, seal=seal, pull_seconds=look, watcher=watcher
+        )
         server_app(grid, context)
     return context
 

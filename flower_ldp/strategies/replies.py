@@ -37,13 +37,10 @@ _flwr_log = logging.getLogger("flwr")
 HINTS: Mapping[str, str] = MappingProxyType(
     {
         REFUSED_POLICY: (
-            "the clients' policy does not allow this proposal, or none is named. Each node's "
-            "operator names one by --node-config 'ldp-policy=\"FILE\"' or the variable "
-            "FLOWER_LDP_POLICY; for a simulation, set that variable to a policy with "
-            "'mode: simulation' (configs/simulation_policy.yaml) before the SuperLink starts "
-            "('flower-ldp simulate' takes --policy): the one that 'flwr run' starts by itself "
-            "stays up with the environment of its first start, until it is ended (pkill -f "
-            "'flower-superlink.*3909[13]'). The client's log says which"
+            "the clients' policy does not allow this proposal, or none is named. A client's log "
+            "says which. 'flower-ldp simulate' takes --policy FILE, as "
+            "configs/simulation_policy.yaml; 'flwr run' the variable FLOWER_LDP_POLICY, and when "
+            "docs/policy.md says; a node --node-config 'ldp-policy=\"FILE\"'"
         ),
         REFUSED_BUDGET: (
             "what the clients' owners allow in all is spent, or the round costs more than is left "

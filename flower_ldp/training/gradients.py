@@ -107,7 +107,7 @@ class RowModel:
         except BaseException as error:  # a row that exits is a row that fails
             if self._rows.strict:
                 raise
-            say(_log, logging.WARNING, "a row counts as zero\n%s", cause_of(error))
+            say(_log, logging.WARNING, "a row counts as zero: %s", cause_of(error))
             return None
 
     def check(self, weights: Tensors) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.errors import quoted
+from flower_ldp.errors import WireError, quoted
 from flower_ldp.wire.part import WHOLE, Part
 
 _FLOATS = ("f2", "f4", "f8")
@@ -157,20 +157,23 @@ class ModelLayout:
 
         Raises
         ------
-        ValueError
+        WireError
             If ``new`` has other arrays, shapes or dtypes. The text names them.
         """
         names = {spec.name for spec in self.required}
-        odd = names - set(new) if self.is_partial else names ^ set(new)
-        if odd:
-            raise ValueError(f"arrays missing or added: {quoted(sorted(odd))}")
+        missing, added = names - set(new), set(new) - names
+        if missing or (added and not self.is_partial):
+            odd = {"missing": missing, "added": () if self.is_partial else added}
+            told = (f"{what} {quoted(sorted(which))}" for what, which in odd.items() if which)
+            raise WireError("layout", f"arrays {', '.join(told)}")
         for spec in self.required:
             got = new[spec.name]
             if got.shape != spec.shape or got.dtype != spec.dtype:
                 fewer = got.ndim == len(spec.shape) > 0 and len(got) < spec.shape[0]
-                raise ValueError(
+                raise WireError(
+                    "layout",
                     f"array {quoted(spec.name)} is {got.dtype}{got.shape}, "
-                    f"sent was {spec.dtype}{spec.shape}{FEWER_ROWS if fewer else ''}"
+                    f"sent was {spec.dtype}{spec.shape}{FEWER_ROWS if fewer else ''}",
                 )
         update = np.empty(self.dimension, dtype=np.float32)
         start = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -178,6 +179,17 @@ def test_pages_zeroed_swapped_or_set_back(folder: Path, whole: bytes) -> None:
         for content in (bytes(4096), pages[other], bytes(100) + pages[number][100:]):
             changed = [*pages[:number], content, *pages[number + 1 :]]
             assert interrogate(put(folder, b"".join(changed))) > 0
+
+
+def test_any_two_pages_swapped(folder: Path, whole: bytes) -> None:
+    """Opened and verified alone: a page read as another table's holds values of other types."""
+    pages = [whole[i : i + 4096] for i in range(0, len(whole), 4096)]
+    for one, other in combinations(range(len(pages)), 2):
+        changed = [*pages]
+        changed[one], changed[other] = pages[other], pages[one]
+        path = put(folder, b"".join(changed))
+        with pytest.raises(LedgerError), Ledger.open(path, timeout=0.0, durable=False) as ledger:
+            ledger.verify()
 
 
 def test_truncated_at_random_lengths(folder: Path, whole: bytes) -> None:

@@ -64,8 +64,8 @@ class Listening:
         self.asked: list[tuple[str, list[int]]] = []
         self.replies: list[Message] = []
 
-    def nodes(self) -> list[int]:
-        return self.inner.nodes()
+    def nodes(self, least: int) -> list[int]:
+        return self.inner.nodes(least)
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
         self.asked.append((kind, list(contents)))
@@ -120,7 +120,7 @@ def test_nothing_but_packed_bits_comes_back(tmp_path: Path) -> None:
     ("change", "text"),
     [
         ({"block": 100}, "size of blocks"),
-        ({"side": "other"}, "ids of each table must be the same"),
+        ({"side": "other"}, "bring the ids and the size of blocks"),
     ],
 )
 def test_other_records_are_a_clear_error_before_anything_is_released(

@@ -77,8 +77,8 @@ class Interrupted:
     def __init__(self, inner: LocalExchange, kind: str, after: int, do: object) -> None:
         self.inner, self.kind, self.left, self.do = inner, kind, after, do
 
-    def nodes(self) -> list[int]:
-        return self.inner.nodes()
+    def nodes(self, least: int) -> list[int]:
+        return self.inner.nodes(least)
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
         found: dict[int, Message] = {}

@@ -42,6 +42,7 @@ print(json.dumps(found))
 
 
 def test_the_node_does_not_start_without_policy_and_ledger(tmp_path: Path) -> None:
+    """And it warns of --insecure, once, where it gets that far."""
     (tmp_path / "policy.yaml").write_text(policy("ward-0"))
     (tmp_path / "other.yaml").write_text(policy("ward-0"))
     simulated = policy("ward-0").replace("mode: deployment", "mode: simulation")
@@ -63,3 +64,5 @@ def test_the_node_does_not_start_without_policy_and_ledger(tmp_path: Path) -> No
         said = (tmp_path / f"{number}.log").read_text()
         assert "not started" in said
         assert complaint in said
+        refused_before = complaint == "an app would"
+        assert said.count("--insecure: no TLS") == (not refused_before)

@@ -13,7 +13,6 @@ from flower_ldp.accounting.ledger.charges import Charge, ExactEvent
 from flower_ldp.accounting.ledger.rows import DamageError, Head, chain_at, digest
 from flower_ldp.accounting.ledger.sums import Snapshot, raise_all
 from flower_ldp.accounting.ledger.types import Entry
-from flower_ldp.privacy import Unit
 
 #: Entries read by one statement, so that a long listing does not hold off a charge.
 PAGE = 500
@@ -23,7 +22,6 @@ _COLUMNS = (
     " coalesce((SELECT number FROM releases WHERE releases.entry = entry.id), 1)"
 )
 _EVENTS = "SELECT entry, position, mechanism, unit, epsilon, delta, count FROM event"
-_UNITS = [unit.value for unit in Unit]
 _WAIVERS = "SELECT entry, position, unit FROM waiver"
 
 
@@ -150,13 +148,14 @@ def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, lis
     """Return the events of entries from ``start`` to before ``stop``, as they were chained."""
     between = (start, stop)
     waived: dict[tuple[int, int], list[str]] = {}
-    query = f"{_WAIVERS} WHERE entry >= ? AND entry < ?"
+    # Units in the order of their names, which is that of Unit and of what was chained.
+    query = f"{_WAIVERS} WHERE entry >= ? AND entry < ? ORDER BY entry, position, unit"
     for number, position, unit in db.execute(query, between):
         waived.setdefault((number, position), []).append(unit)
     events: dict[int, list[tuple[Any, ...]]] = {number: [] for number in range(*between)}
     query = f"{_EVENTS} WHERE entry >= ? AND entry < ? ORDER BY entry, position"
     for number, position, *event in db.execute(query, between):
-        units = sorted(waived.pop((number, position), ()), key=_UNITS.index)
+        units = waived.pop((number, position), None)
         events.setdefault(number, []).append((*event, units) if units else tuple(event))
     if waived:
         raise DamageError(f"there is a waiver for event {next(iter(waived))}, which is not there")

@@ -90,9 +90,11 @@ def read_head(db: sqlite3.Connection) -> Head:
 def check_beyond(db: sqlite3.Connection, head: Head) -> None:
     """Refuse what is said of entries that come after the last one."""
     for table in ("report", "event", "waiver", "releases"):
-        last = db.execute(f"SELECT entry FROM {table} ORDER BY entry DESC LIMIT 1").fetchone()
-        if last is not None and last[0] > head.entries:
-            raise DamageError(f"there is a {table} of entry {last[0]}, which is not there")
+        # SQLite compares, to which a text that damage put there is larger than any number.
+        query = f"SELECT entry FROM {table} WHERE entry > ? ORDER BY entry DESC LIMIT 1"
+        beyond = db.execute(query, (head.entries,)).fetchone()
+        if beyond is not None:
+            raise DamageError(f"there is a {table} of entry {beyond[0]}, which is not there")
 
 
 def chain_at(db: sqlite3.Connection, head: Head, entry: int | None = None) -> bytes:

@@ -164,7 +164,7 @@ class OpenAccuracy(OpenRelease):
         except BaseException as error:
             if handling.is_simulation or self._count.total is None:
                 raise
-            say(_log, logging.ERROR, "the app failed after its count\n%s", cause_of(error))
+            say(_log, logging.ERROR, "the app failed after its count: %s", cause_of(error))
         return RecordDict()
 
     def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenAccuracy]:

@@ -102,11 +102,11 @@ class PlanEnd:
             self.write()
         except Exception as error:
             _owed.add(self.file)
-            say(_log, logging.ERROR, "the plan's end is not in the ledger yet\n%s", cause_of(error))
+            say(_log, logging.ERROR, "the plan's end is not in the ledger yet: %s", cause_of(error))
             try:
                 make_whole(self.file, b"")
             except OSError as also:
-                say(_log, logging.ERROR, "nor in a file beside it\n%s", cause_of(also))
+                say(_log, logging.ERROR, "nor in a file beside it: %s", cause_of(also))
 
     @property
     def is_lost(self) -> bool:

@@ -192,7 +192,7 @@ class OpenDPSGD(OpenRelease):
         except BaseException as error:
             if handling.is_simulation or self._round.trained is None:
                 raise
-            text = "the app failed after its training; the trained model leaves all the same\n%s"
+            text = "the app failed after its training; the trained model leaves all the same: %s"
             say(_log, logging.ERROR, text, cause_of(error))
         return RecordDict()
 

@@ -88,7 +88,7 @@ def reach(party: Party, step: str) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        text = "the party cannot go on to step %s\n%s"
+        text = "the party cannot go on to step %s: %s"
         say(_log, logging.ERROR, text, step, cause_of(error))
 
 

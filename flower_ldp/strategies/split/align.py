@@ -7,8 +7,6 @@ cannot begin on rows that do not belong together. Ids are public among the parti
 from __future__ import annotations
 
 import json
-import logging
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,8 +18,6 @@ from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.strategies.split.exchange import Exchange, PartyError, payloads
 from flower_ldp.wire.embedding import ALIGN, TableTerms
 from flower_ldp.wire.fields import PROPOSAL_KEY
-
-_log = logging.getLogger("flwr")
 
 
 @dataclass(frozen=True)
@@ -65,9 +61,11 @@ def align(exchange: Exchange, tables: Iterable[TableTerms], parties: int) -> lis
     PartyError
         If a party's records are others, or two have the same name.
     ValueError
-        If there are more nodes than parties.
+        If there are more nodes than parties, or fewer and no more can come.
     """
-    nodes = _wait_for(exchange, parties)
+    nodes = exchange.nodes(parties)
+    if len(nodes) != parties:
+        raise ValueError(f"{len(nodes)} nodes are there and {parties} parties were expected")
     terms = {f"{PROPOSAL_KEY}.{one.table}": ConfigRecord({**one.to_fields()}) for one in tables}
     replies = exchange.ask(ALIGN, {node: RecordDict({**terms}) for node in nodes})
     found = payloads(replies, {node: f"at node {node}" for node in nodes})
@@ -76,18 +74,6 @@ def align(exchange: Exchange, tables: Iterable[TableTerms], parties: int) -> lis
         if one.name == other.name:
             raise PartyError(one.name, f"two nodes have this name: {one.node} and {other.node}")
     return aligned
-
-
-def _wait_for(exchange: Exchange, parties: int) -> list[int]:
-    waited = 0
-    while len(nodes := exchange.nodes()) < parties:
-        if waited % 30 == 0:
-            _log.info("waiting for feature parties: %d of %d are there", len(nodes), parties)
-        time.sleep(1)
-        waited += 1
-    if len(nodes) > parties:
-        raise ValueError(f"{len(nodes)} nodes are there and {parties} parties were expected")
-    return nodes
 
 
 def _party(node: int, payload: bytes) -> AlignedParty:

@@ -14,38 +14,13 @@ from typing import Any, Protocol, cast, runtime_checkable
 from flwr.app import Context, Message, Metadata, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from flower_ldp.errors import LdpError, WireError
-from flower_ldp.refusals import (
-    FAILED,
-    REFUSED_APP,
-    REFUSED_BUDGET,
-    REFUSED_LEDGER,
-    REFUSED_MESSAGE,
-    REFUSED_POLICY,
-    REFUSED_PROPOSAL,
-    REFUSED_RECORDS,
-    REFUSED_REPEAT,
-    REFUSED_STEP,
-)
+from flower_ldp.refusals import MEANINGS, REFUSED_MESSAGE
 from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.patience import patient_grid
 from flower_ldp.strategies.replies import is_raw, payload_of
-
-_MEANINGS = {
-    REFUSED_RECORDS: "its records are not the server's: the ids of each table must be the "
-    "same everywhere, in any order, and so must the size of blocks; its log says what differs",
-    REFUSED_APP: "its guarded node's owner does not list this app, or not with this configuration",
-    REFUSED_POLICY: "its policy does not allow this release",
-    REFUSED_BUDGET: "its budget is spent",
-    REFUSED_LEDGER: "its ledger cannot be used",
-    REFUSED_MESSAGE: "its bottom is frozen and takes no gradients",
-    REFUSED_STEP: "its bottom is at another step than this run: it was restored from a file, "
-    "or another run moved it; begin again from the checkpoints",
-    REFUSED_PROPOSAL: "it does not understand the proposal",
-    REFUSED_REPEAT: "it was asked before and has no report to give again",
-    FAILED: "its app failed; its log says why",
-}
 
 
 class PartyError(LdpError):
@@ -69,16 +44,18 @@ class PartyError(LdpError):
 
 
 def _explained(reason: str) -> str:
-    meaning = _MEANINGS.get(reason)
-    return "" if meaning is None else f" ({meaning})"
+    if reason == REFUSED_MESSAGE:
+        return " (its bottom is frozen and takes no gradients)"
+    known = MEANINGS.get(reason)
+    return "" if known is None else f" ({known.meaning}: {known.remedy})"
 
 
 @runtime_checkable
 class Exchange(Protocol):
     """A way to ask parties."""
 
-    def nodes(self) -> list[int]:
-        """Return the nodes of all parties that can be asked now."""
+    def nodes(self, least: int) -> list[int]:
+        """Return the nodes of all parties, once so many can be asked."""
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
         """Send each node its content and return what came back, by node."""
@@ -101,9 +78,9 @@ class GridExchange:
         self._grid = patient_grid(grid)
         self._timeout = timeout
 
-    def nodes(self) -> list[int]:
-        """Return the nodes that are connected."""
-        return sorted(self._grid.get_node_ids())
+    def nodes(self, least: int) -> list[int]:
+        """Return the nodes that are connected, once there are so many."""
+        return sorted(sample_nodes(self._grid, least, 0)[1])
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
         """Send the messages and wait."""
@@ -137,8 +114,9 @@ class LocalExchange:
         self._run_id = run_id
         self._asked = 0
 
-    def nodes(self) -> list[int]:
-        """Return all nodes."""
+    def nodes(self, least: int) -> list[int]:
+        """Return all nodes: no more can come."""
+        del least
         return sorted(self._apps)
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:

@@ -154,6 +154,8 @@ def test_changed_tables_are_refused(path: Path, statement: str) -> None:
         "INSERT INTO report VALUES (4, 0, x'00', x'00')",
         "INSERT INTO releases VALUES (4, 2)",
         "INSERT INTO waiver VALUES (9, 0, 'example')",
+        "INSERT INTO waiver VALUES ('x', 0, 'example')",
+        "UPDATE event SET entry = 'x' WHERE entry = 3",
     ],
 )
 def test_changed_rows_stop_the_next_charge(path: Path, statement: str) -> None:
@@ -177,6 +179,7 @@ def test_changed_rows_stop_the_next_charge(path: Path, statement: str) -> None:
         "DELETE FROM event WHERE entry = 1",
         "INSERT INTO waiver VALUES (1, 0, 'example')",
         "INSERT INTO waiver VALUES (1, 9, 'example')",
+        "INSERT INTO waiver VALUES (1, 0, 'x'), (1, 0, x'00')",
         "DELETE FROM entry WHERE id = 1",
         "UPDATE report SET report = 'text' WHERE entry = 1",
         "UPDATE report SET at = 0 WHERE entry = 1",

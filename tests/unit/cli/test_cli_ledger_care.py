@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,51 @@ def test_show_states_what_was_answered_and_failed(file: Path) -> None:
     assert "ward-7: 3 times the app failed or was too late after a charge" in words
     assert "ward-8: 1 messages were acknowledged" in words
     assert "sent again" not in words
+
+
+SIMULATED = """\
+data_id: ward-7
+ledger: ledger.sqlite
+mode: simulation
+messages: {}
+unlisted_messages: answer
+budgets: {client: {life: {epsilon: 9.0}}}
+anchor: {file: mark}
+"""
+
+
+def test_a_simulation_is_forgotten_with_all_that_is_beside_its_ledger(tmp_path: Path) -> None:
+    file, policy = tmp_path / "ledger.sqlite", tmp_path / "policy.yaml"
+    policy.write_text(SIMULATED)
+    with Ledger.open(file, create=True, durable=False) as ledger:
+        ledger.charge(replace(charge("0"), data_id="ward-7/0#cut/1"), LIFE)
+    for end in ("-models-key", "-mark-key", "-ended-0a"):
+        (tmp_path / f"ledger.sqlite{end}").touch()
+    (tmp_path / "mark").touch()
+    (tmp_path / "ledger.sqlite.models").mkdir()
+    (tmp_path / "ledger.sqlite.models" / "one").touch()
+    others = [tmp_path / name for name in ("ledger.sqlite.bak", "ledger.sqlite-copy")]
+    for one in others:
+        one.touch()
+    done = flower_ldp("ledger", "forget", policy, "--json")
+    assert len(done.json["removed"]) == 7
+    assert sorted(tmp_path.iterdir()) == sorted([policy, *others])
+    assert flower_ldp("ledger", "forget", policy).code == 1
+
+
+def test_a_deployments_ledger_is_never_forgotten(file: Path) -> None:
+    policy = file.with_name("policy.yaml")
+    for text, complaint in (
+        (SIMULATED.replace("simulation", "deployment"), "its mode is deployment"),
+        (SIMULATED, "'ward-7', which is no simulated client's"),
+        (SIMULATED.replace("ward-7", "ward"), "'ward-7', which is no simulated client's"),
+    ):
+        policy.write_text(text)
+        done = flower_ldp("ledger", "forget", policy)
+        assert done.code == 1
+        assert complaint in done.err
+    with Ledger.open(file) as ledger:
+        assert ledger.verify().entries == 1
 
 
 def test_an_anchor_is_made_compared_and_replaced(file: Path, tmp_path: Path) -> None:

@@ -191,6 +191,68 @@ def test_a_folder_without_an_app_is_named(app: Path) -> None:
     assert flower_ldp("simulate", app, "--nodes", 1).code == 1
 
 
+FEDAVG = """\
+import numpy as np
+from flwr.app import ArrayRecord, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flower_ldp.clients import LdpMod, SignDSRelease
+from flower_ldp.mechanisms import SignDS
+from flower_ldp.strategies import SignDSStrategy
+
+client, server = ClientApp(mods=[LdpMod(train=SignDSRelease())]), ServerApp()
+
+@client.train()
+def train(message, context):
+    return Message(message.content, reply_to=message)
+
+@server.main()
+def main(grid, context):
+    if context.run_config["target"] == "fedavg":
+        strategy = FedAvg(fraction_evaluate=0.0)
+    else:
+        strategy = SignDSStrategy(SignDS(epsilon=4.0), fraction_evaluate=0.0)
+    strategy.start(grid, ArrayRecord([np.zeros(2000, np.float32)]), num_rounds=1)
+"""
+
+
+def test_too_few_nodes_are_an_error_at_once(app: Path) -> None:
+    (app / "small_app.py").write_text(FEDAVG)
+    for target in ("fedavg", "signds"):
+        done = flower_ldp("simulate", app, "--nodes", 1, "-c", f"target='{target}'")
+        assert done.code == 1
+        (line,) = [line for line in done.err.splitlines() if line.startswith("error: ")]
+        assert line.startswith("error: the app waits for 2 nodes, and this run has 1 for good")
+
+
+@pytest.mark.parametrize(("target", "code"), [("fedavg", "proposal"), ("signds", "policy")])
+def test_a_run_of_refusals_is_one_line_that_names_the_option(
+    target: str, code: str, app: Path
+) -> None:
+    (app / "small_app.py").write_text(FEDAVG)
+    done = flower_ldp("simulate", app, "--nodes", 2, "-c", f"target='{target}'", "--json")
+    assert done.code == 1
+    (problem,) = done.json["problems"]
+    assert f"ldp:refused:{code} 2 times" in problem
+    assert ("--policy FILE" in problem) == (code == "policy")
+    assert "SuperLink" not in done.err
+    assert "Traceback" not in done.err
+
+
+def test_the_option_s_policy_takes_the_place_of_an_exported_one(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (app / "small_app.py").write_text(FEDAVG)
+    monkeypatch.setenv("FLOWER_LDP_POLICY", "/nowhere/policy.yaml")
+    monkeypatch.setattr("flower_ldp.policy.files._at_start", "/nowhere/policy.yaml")
+    owner = app.parent / "policy.yaml"
+    owner.write_text(flower_ldp("policy", "sample", "--simulation").out)
+    done = flower_ldp("simulate", app, "--nodes", 2, "--policy", owner, "--json")
+    assert done.json["problems"] == []
+    assert os.environ["FLOWER_LDP_POLICY"] == "/nowhere/policy.yaml"
+
+
 def test_what_the_server_app_raises_is_told_with_its_traceback(app: Path) -> None:
     words = ("--nodes", 1, "-c", "fails='server'", "--json")
     done = flower_ldp("simulate", app, *words, traceback=True)

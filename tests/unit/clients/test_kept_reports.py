@@ -96,7 +96,7 @@ def test_a_bottom_that_learns_pays_for_every_epoch(owner: Path) -> None:
     write(owner, conditional=BY_NAME)
     run(owner, "conditional", epochs=3)
     assert set(spent(owner).values()) == {(96, 0)}
-    with pytest.raises(PartyError, match="budget is spent"):
+    with pytest.raises(PartyError, match="a budget would be exceeded"):
         run(owner, "conditional", epochs=1)
     assert set(spent(owner).values()) == {(96, 0)}
     with Ledger.open(owner / "spent.sqlite") as ledger:
@@ -107,7 +107,7 @@ def test_a_bottom_that_learns_pays_for_every_epoch(owner: Path) -> None:
 
 
 def test_a_deployment_refuses_a_conditional_claim_that_it_does_not_name(owner: Path) -> None:
-    with pytest.raises(PartyError, match="policy does not allow"):
+    with pytest.raises(PartyError, match="it does not allow the release"):
         run(owner, "conditional", epochs=1)
     assert spent(owner) == {}
 
@@ -152,7 +152,7 @@ def test_records_in_other_blocks_pay_for_both(owner: Path) -> None:
     # 32 in one layout and 16 in the other: whichever blocks a record is in, it has paid both
     assert set(spent(owner).values()) == {(48, 0)}
     run(owner, "public", epochs=1, eps=1.5, block=500)
-    with pytest.raises(PartyError, match="budget is spent"):
+    with pytest.raises(PartyError, match="a budget would be exceeded"):
         run(owner, "public", epochs=1, eps=2.0, block=375)
     assert set(spent(owner).values()) == {(72, 0)}
 

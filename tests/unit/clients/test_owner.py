@@ -15,7 +15,6 @@ from flwr.app import Context, Message, RecordDict
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger.anchor import FileAnchor
 from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest, SignDSRelease
-from flower_ldp.clients.node_policy import END_SUPERLINK
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
@@ -258,7 +257,7 @@ def test_the_number_of_reports_given_again_is_limited(policy: Path) -> None:
     assert isinstance(payload(ask("m-2")), bytes)
 
 
-def test_a_refusal_without_a_policy_says_what_ends_an_old_superlink(
+def test_a_refusal_without_a_policy_names_the_option_and_the_page_that_ends_an_old_superlink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="flower_ldp")  # the first of a run is a warning
@@ -279,11 +278,13 @@ def test_a_refusal_without_a_policy_says_what_ends_an_old_superlink(
         local_superlink._start_local_superlink()
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
     ask("m-1", never)
-    found = re.search(r"pkill -f '(.*?)'", END_SUPERLINK)
+    page = Path(__file__).parents[3] / "docs" / "policy.md"
+    found = re.search(r"pkill -f '(.*?)'", page.read_text(encoding="utf-8"))
     assert found is not None
     assert re.search(found[1], " ".join(commands[0]))
     for text in (caplog.text, HINTS["ldp:refused:policy"]):
-        assert END_SUPERLINK in text
+        assert "--policy FILE" in text
+        assert "docs/policy.md" in text
 
 
 def test_a_ledger_that_was_set_back_behind_its_anchor_lets_nothing_leave(policy: Path) -> None:

@@ -125,11 +125,11 @@ SHAPES = [
     (HEAD + "encrypt: {}\n", 3, "encrypt is given twice"),
     (HEAD + "  x: [{a: 1, a: 2}]\n", 3, "a is given twice"),
     ("encrypt: &a [*a]\n", 1, "encrypt must be a section of fields, got &a [*a]"),
+    ("encrypt: *x\n", 1, "not valid YAML: found undefined alias 'x'"),
     ("!!omap [[a, b]: c]\n", 1, "the file must be a section of fields, got !!omap [[a, b]: c]"),
     ("encrypt:\n  - [\n", 3, "not valid YAML: expected the node content, but found"),
     ("encrypt:\n\tsignds: 1\n", 2, "not valid YAML: found character '\\t'"),
     ("a: 1\n---\nb: 1\n", 2, "not valid YAML: but found another document"),
-    ("encrypt: *x\n", 1, "not valid YAML: found undefined alias 'x'"),
     ("? [a, b]\n: c\n", 1, "not valid YAML: found unhashable key"),
     ("\nencrypt: !!python/object:os.system {}\n", 2, "not valid YAML: could not determine"),
 ]

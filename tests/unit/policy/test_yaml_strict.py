@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,50 +86,36 @@ def test_numbers_read_as_they_are_written(number: str) -> None:
         assert "_" not in number
 
 
-MERGED = """\
-budgets:
-  example: &big
-    life: {epsilon: 500.0}
-  client:
-    life: {epsilon: 1.0}
-    <<: *big
-"""
+START = TEXT[: TEXT.index("budgets")]
 
 
-def test_a_key_that_is_merged_and_given_again_is_refused() -> None:
-    start = TEXT[: TEXT.index("budgets")]
-    message = refusal(start + MERGED)
-    assert message == ("owner.yaml, line 11: life is given twice: by a merge (<<) and again")
-    # The text's order makes no difference to YAML, nor here.
-    moved = MERGED.replace(
-        "    life: {epsilon: 1.0}\n    <<: *big\n", "    <<: *big\n    life: {epsilon: 1.0}\n"
+@pytest.mark.parametrize("step", ["{{<<: [*a{0}, *a{0}]}}", "{{x: *a{0}, y: *a{0}}}"])
+@pytest.mark.parametrize("levels", [8, 25])
+def test_a_file_that_grows_when_it_is_read_is_refused(step: str, levels: int) -> None:
+    steps = "".join(f"a{n + 1}: &a{n + 1} {step.format(n)}\n" for n in range(levels))
+    bomb = "a0: &a0 {x: 1}\n" + steps
+    assert len(bomb) < 800
+    begun = time.process_time()
+    message = refusal(START + bomb)
+    assert time.process_time() - begun < 1
+    if levels == 25:
+        assert message == (
+            "owner.yaml, line 15: not valid YAML: it has more than 16 aliases (*): write the "
+            "fields out"
+        )
+
+
+@pytest.mark.parametrize("merged", ["<<: {life: {epsilon: 500.0}}", "!!merge x: {}"])
+def test_a_merge_is_refused(merged: str) -> None:
+    message = refusal(TEXT.replace(LIFE, f"    {merged}\n" + LIFE))
+    assert message == (
+        "owner.yaml, line 8: not valid YAML: merges (<<) are not read: write the fields out"
     )
-    assert "life is given twice" in refusal(start + moved)
 
 
-@pytest.mark.parametrize(
-    "merge",
-    [
-        "    <<: [*big, *big]\n",
-        "    <<: {<<: *big, life: {epsilon: 1.0}}\n",
-        "    <<: *big\n    <<: *big\n",
-        "    <<: [*big, {life: {epsilon: 1.0}}]\n",
-    ],
-)
-def test_a_key_that_is_merged_twice_is_refused(merge: str) -> None:
-    start = TEXT[: TEXT.index("budgets")] + MERGED[: MERGED.index("    life: {epsilon: 1.0}")]
-    assert "given twice" in refusal(start + merge)
-
-
-def test_a_merge_that_repeats_nothing_is_read() -> None:
-    text = TEXT[: TEXT.index("budgets")] + MERGED.replace("    life: {epsilon: 1.0}\n", "")
-    assert parse_policy(text).budgets["client"].life.epsilon == 500.0
-
-
-def test_a_merge_of_itself_ends() -> None:
-    assert "life is given twice" in refusal(
-        TEXT.replace("  client:\n", "  client: &me\n    <<: *me\n")
-    )
+def test_an_alias_is_read() -> None:
+    policy = parse_policy(TEXT.replace("client:\n", "client: &all\n") + "  example: *all\n")
+    assert policy.budgets["example"] == policy.budgets["client"]
 
 
 BREAKS = ["\r", "\x85", "\u2028", "\u2029"]

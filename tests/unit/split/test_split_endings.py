@@ -54,7 +54,7 @@ class Spoiled:
         sides = {n: Side(s, self.folder, claim, 8) for n, s in zip(NODES, NAMES, strict=True)}
         self._inner = local(sides, Everything())
 
-    def nodes(self) -> list[int]:
+    def nodes(self, least: int) -> list[int]:
         return list(NODES)
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
@@ -109,7 +109,7 @@ def test_where_all_parties_refuse_or_fail_the_error_names_all(kind: str, tmp_pat
         run(Spoiled(tmp_path, kind, replies))
     text = str(failed.value)
     assert failed.value.reason == "ldp:refused:budget"
-    for words in ("its budget is spent", "ldp:failed", "its log says why"):
+    for words in ("a budget would be exceeded", "ldp:failed", "what its log says"):
         assert words in text
 
 
