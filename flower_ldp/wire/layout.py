@@ -9,7 +9,7 @@ that a report is about is the projection of the update, of k entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -135,6 +135,16 @@ class ModelLayout:
         """Number of entries that a report is about: the subspace's k, or d without one."""
         return self.dimension if self.part.subspace is None else self.part.subspace.dimension
 
+    def check_names(self, found: Iterable[str]) -> None:
+        """Raise ValueError unless a trained model holds the arrays that it has to, and no other.
+
+        Where it may hold the arrays of the update alone, others are not looked at.
+        """
+        names = {spec.name for spec in self.required}
+        odd = names - set(found) if self.is_partial else names ^ set(found)
+        if odd:
+            raise ValueError(f"arrays missing or added: {quoted(sorted(odd))}")
+
     def difference(
         self, new: Mapping[str, NDArray[Any]], old: Mapping[str, NDArray[Any]]
     ) -> NDArray[np.float32]:
@@ -157,10 +167,7 @@ class ModelLayout:
         ValueError
             If ``new`` has other arrays, shapes or dtypes. The text names them.
         """
-        names = {spec.name for spec in self.required}
-        odd = names - set(new) if self.is_partial else names ^ set(new)
-        if odd:
-            raise ValueError(f"arrays missing or added: {quoted(sorted(odd))}")
+        self.check_names(new)
         for spec in self.required:
             got = new[spec.name]
             if got.shape != spec.shape or got.dtype != spec.dtype:
