@@ -12,6 +12,7 @@ objects that may be named very often, or be none. One that it should not build c
 
 from __future__ import annotations
 
+import math
 import queue
 import sys
 import threading
@@ -69,21 +70,25 @@ def send_and_receive(
     messages = list(messages)
     _count_replies(grid, max([_LEAST, *map(_bytes_of, messages)]))
     replies = _Replies(grid.pull_messages, grid.push_messages(messages))
-    deadline = _Deadline(timeout)
+    end = math.inf if timeout is None else time.monotonic() + timeout
+
+    def within(seconds: float) -> float:
+        return max(0.0, min(seconds, end - time.monotonic()))
+
     pause = FIRST_PAUSE_SECONDS
-    while not (replies.complete or deadline.passed):
+    while not replies.complete and within(1.0):
         before, begun = len(replies.received), time.monotonic()
         for group in replies.groups():
             replies.ask(group)
-            replies.take(deadline.within(GRACE_SECONDS))
-            if deadline.passed:
+            replies.take(within(GRACE_SECONDS))
+            if not within(1.0):
                 break
         if not replies.complete:
             came = len(replies.received) > before
             pause = FIRST_PAUSE_SECONDS if came else 2 * pause
             # Where asking takes long, for many clients, ask for a third of the time at most.
             pause = min(max(pause, 2 * (time.monotonic() - begun)), LONGEST_PAUSE_SECONDS)
-            replies.take(deadline.within(pause))
+            replies.take(within(pause))
     return replies.received
 
 
@@ -123,21 +128,6 @@ def _metadata(content: bytes) -> Metadata:
         return Message.inflate(content, dict.fromkeys(named(content), RecordDict())).metadata
     except Exception:
         return Metadata(0, "", 0, 0, "", "", 0.0, 0.0, "query")
-
-
-class _Deadline:
-    def __init__(self, timeout: float | None) -> None:
-        self._end = None if timeout is None else time.monotonic() + timeout
-
-    @property
-    def passed(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
-
-    def within(self, seconds: float) -> float:
-        """Return the seconds, or what is left if that is less."""
-        return (
-            seconds if self._end is None else max(0.0, min(seconds, self._end - time.monotonic()))
-        )
 
 
 @dataclass(frozen=True)
