@@ -58,7 +58,8 @@ class Site:
         self.link = Link()
         gate = LdpMod(train=SignDSRelease(), admission=OwnerAdmission())
         config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
-        self.guard = Guard(self.link.channel(), gate, config, hides=True)
+        self.calls = AppCalls()
+        self.guard = Guard(self.link.channel(), gate, config, hides=True, calls=self.calls)
         self.factory = NodeStateFactory(objectstore_factory=ObjectStoreFactory())
         self.state: Any = self.factory.state()
         self.state.store_fab(Fab(FAB, b"content", {}))
@@ -68,7 +69,6 @@ class Site:
                 series_id=RUN)
         )  # fmt: skip
         self.state.set_run_series_context(RUN, Context(RUN, 7, {}, RecordDict(), {}))
-        self.calls = AppCalls()
         plain = runtime_api(self.factory)
         self.api = self.calls.around(plain)
         self.client, self.plain = Client(self.api), Client(plain)
@@ -200,7 +200,7 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch, *, guarded: bool = True
 
     @contextmanager
     def plainly(*_: Any, **__: Any) -> Iterator[Any]:
-        yield tuple(channel._telling(site.guard.channel(), site.calls.opened))
+        yield tuple(site.guard.channel())
 
     def start() -> None:
         channel._command.start_client_internal(
@@ -214,7 +214,7 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch, *, guarded: bool = True
     def run() -> None:
         try:
             if guarded:
-                channel.run_supernode(prepare, stop, site.calls.opened)
+                channel.run_supernode(prepare, stop)
             else:
                 start()
         except Ended:

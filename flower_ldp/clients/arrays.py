@@ -39,12 +39,12 @@ def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[A
     ------
     WireError
         As :func:`single_model`, of the arrays that are opened.
+    ValueError
+        As :meth:`~flower_ldp.wire.layout.ModelLayout.check_names`, before one is opened.
     """
-    if not layout.is_partial:
-        return single_model(reply)
     found = _single_record(reply)
-    names = [spec.name for spec in layout.required if spec.name in found]
-    return {name: open_array(found[name]) for name in names}
+    layout.check_names(found)  # before one is opened: a record may name an array very many times
+    return {spec.name: open_array(found[spec.name]) for spec in layout.required}
 
 
 def _single_record(content: RecordDict) -> ArrayRecord:

@@ -10,10 +10,10 @@ call                           is let through
 ``acquire-task``               always: Flower asks for the executor's secret
 ``send-task-heartbeat``,       always
 ``pull-task-input``,
-``pull-object``,
-``push-object``
+``pull-object``
 ``pull-messages``              once with each token
 ``confirm-message-received``   of the message that the token was given
+``push-object``                of the reply, as its tree says, while its message is the open one
 ``push-messages``              one reply to that message, while it is the open one; its metadata
                                are made anew from the message's own, its tree is a sound one
 ``push-task-output``           after that reply
@@ -21,24 +21,31 @@ call                           is let through
 any other                      never
 header ``traceparent``         of the executor alone
 =============================  ===================================================================
+
+Every call is read here first, and none beyond a number of bytes that is known when the message
+came. All work on calls is done in one thread and, for each token, on two calls at a time. Where an
+answer leaves at a fixed moment, that thread stands still around it: whatever an app sends then, the
+node spends no time on it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import Message, Metadata
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.app import Message, MessageType, Metadata
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PushObjectRequest
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 
 from flower_ldp.node.app import GATE, PRIVATIZES
-from flower_ldp.node.trees import Below, below, is_sound
+from flower_ldp.node.trees import Below, below, sound
 
 _log = logging.getLogger("flower_ldp")
 
@@ -47,18 +54,22 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _PREFIX = "/v1/runtime/"
-_ACQUIRE = "acquire-task"
-_PLAIN = frozenset(
-    (_ACQUIRE, "send-task-heartbeat", "pull-task-input", "pull-object", "push-object")
-)
-_PULL, _CONFIRM, _PUSH = "pull-messages", "confirm-message-received", "push-messages"
-_OUTPUT = "push-task-output"
+_ACQUIRE, _PULL, _CONFIRM = "acquire-task", "pull-messages", "confirm-message-received"
+_PUSH, _OBJECT, _OUTPUT = "push-messages", "push-object", "push-task-output"
+_PLAIN = frozenset((_ACQUIRE, "send-task-heartbeat", "pull-task-input", "pull-object"))
 _HEALTH = "/health"
 #: Where tracing is on, the name of a trace leaves for wherever traces are collected.
 _TRACE = b"traceparent"
-#: Bytes of a call that is read here: the names of a reply's objects, some 120,000. Flower needs 0.1
-#: ms for each, in which the node does nothing else.
-_LONGEST = 8 << 20
+#: Bytes of a call that holds a few names, and of what is beside the names in an object's head.
+_SHORT, _HEAD = 1 << 14, 64
+#: Bytes of a reply beyond twice what the message has: of its objects' names (for each of which
+#: Flower needs 0.1 ms, in which the node does nothing else), of a model, and of other replies, such
+#: as an evaluation's rows.
+_NAMES, _MODEL, _ROWS = 1 << 18, 1 << 26, 1 << 28
+#: Bytes of one object, of which Flower's chunks of arrays have 5 MiB.
+LONGEST_OBJECT = 1 << 23
+#: Seconds before a fixed moment from which calls wait, and for which they wait at most.
+QUIET, _LONGEST_QUIET = 0.25, 10.0
 #: Tokens that are remembered: there is one for each message, and one message at a time.
 _REMEMBERED = 1024
 
@@ -67,35 +78,78 @@ class _NotPermitted(Exception):  # noqa: N818  # an answer
     """A call that no app has a use for."""
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """A message that the node hands to an app, and what a reply to it may have."""
+
+    message: Metadata
+    below: Below
+    most_names: int
+    most_bytes: int
+
+
 @dataclass
 class _Task:
-    """The message that a token was given, and the reply to it: a digest of its tree."""
+    """The message that a token was given, and the reply to it: its name and objects.
 
-    message: Metadata | None
-    reply: bytes = b""
+    Flower's client pushes two objects at a time.
+    """
+
+    opened: _Opened | None
+    reply: str = ""
+    below: Below = field(default_factory=dict)
+    pushed: int = 0
     noted: bool = False
+    turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 
 class AppCalls:
-    """A layer around the node's runtime API."""
+    """A layer around the node's runtime API.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    longest_object : int
+        Bytes of one object of a reply.
+    """
+
+    def __init__(self, longest_object: int = LONGEST_OBJECT) -> None:
+        self._longest_object = longest_object
+        self._open: _Opened | None = None
         #: Whether this node privatizes what an app replies.
         self.privatizes = False
-        self._open: Metadata | None = None
-        self._below: Below = {}
         self._tasks: OrderedDict[bytes, _Task] = OrderedDict()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def opened(self, message: Message, tree: Any) -> None:
-        """Take note of the message that the node hands to an app now, and of its objects."""
-        self._below = below(tree)
-        self._open = message.metadata
+    def opened(self, message: Message, tree: Any, size: int = 0) -> None:
+        """Take note of the message that the node hands to an app now.
+
+        Parameters
+        ----------
+        message : Message
+            As the app sees it.
+        tree : ObjectTree
+            Its objects.
+        size : int
+            Bytes that it takes.
+        """
+        more = _MODEL if message.metadata.message_type == MessageType.TRAIN else _ROWS
+        names = 2 * tree.ByteSize() + _NAMES
+        self._open = _Opened(message.metadata, below(tree), names, 2 * size + more)
+
+    def quiet(self, moment: float, sent: threading.Event) -> None:
+        """Let no call be worked on from shortly before a moment until the answer was sent."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            left = moment - QUIET - time.monotonic()
+            # It stands still there, with all that it would read.
+            loop.call_soon_threadsafe(lambda: loop.call_later(left, sent.wait, _LONGEST_QUIET))
 
     def around(self, app: Application) -> Application:
         """Return the API behind this layer."""
 
         async def layer(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "lifespan":
+                self._loop = asyncio.get_running_loop()
                 await app(scope, receive, send)
             elif scope["type"] == "http":
                 await self._call(app, scope, receive, send)
@@ -110,24 +164,27 @@ class AppCalls:
             await _answer(send, 200, PRIVATIZES, b"text/plain")
             return
         token = dict(scope["headers"]).get(TASK_TOKEN_HEADER.lower().encode(), b"")
+        task = self._tasks.get(token)
         try:
             name = _name(scope)
             if name != _ACQUIRE:
                 scope = {**scope, "headers": [one for one in scope["headers"] if one[0] != _TRACE]}
-            if name in (_CONFIRM, _PUSH):
-                body = self._read(name, token, await _body(receive))
-                scope, receive = _with_body(scope, receive, body)
-            elif name == _OUTPUT:
-                self._check_answered(token)
-            elif name == _PULL:
+            if name == _PULL:
                 await self._pull(app, scope, receive, send, token)
-                return
+            elif name in _PLAIN:
+                await app(*_with_body(scope, receive, await _body(receive, _SHORT)), send)
+            else:
+                if task is None or task.opened is None:
+                    raise _NotPermitted(f"{name} before a message was given")
+                async with task.turn:
+                    body = await self._read(name, task, task.opened, receive)
+                    await app(*_with_body(scope, receive, body), send)
         except _NotPermitted as error:
-            self._note(token, error)
+            if task is not None and not task.noted:  # once: an app cannot fill the log so
+                task.noted = True
+                _log.warning("a call of the app's was refused: %s", str(error)[:200])
             # As if there were no such call: at "forbidden" Flower's client ends its process.
             await _answer(send, 404, b'{"detail": "no such call"}', b"application/json")
-            return
-        await app(scope, receive, send)
 
     async def _pull(
         self, app: Application, scope: Any, receive: Any, send: Send, token: bytes
@@ -135,65 +192,64 @@ class AppCalls:
         """Give a token its message; Flower says whether it is one."""
         if token in self._tasks:
             raise _NotPermitted("a second message")
-        message = self._open
+        opened = self._open
 
         async def noting(event: dict[str, Any]) -> None:
             if event["type"] == "http.response.start" and event["status"] == 200:
                 # A call that came before another one ended must not begin the task anew.
-                self._tasks.setdefault(token, _Task(message))
+                self._tasks.setdefault(token, _Task(opened))
                 while len(self._tasks) > _REMEMBERED:
                     self._tasks.popitem(last=False)
             await send(event)
 
-        await app(scope, receive, noting)
+        await app(*_with_body(scope, receive, await _body(receive, _SHORT)), noting)
 
-    def _read(self, name: str, token: bytes, body: bytes) -> bytes:
+    async def _read(self, name: str, task: _Task, opened: _Opened, receive: Any) -> bytes:
         """Return the body of a call as the node may see it."""
-        task = self._tasks.get(token)
-        if task is None or task.message is None:
-            raise _NotPermitted(f"{name} before a message was given")
+        left = opened.most_bytes - task.pushed
+        most = {_CONFIRM: _SHORT, _PUSH: opened.most_names, _OUTPUT: left}
+        body = await _body(receive, most.get(name, min(left, self._longest_object + _SHORT)))
+        task.pushed += len(body)
         if name == _CONFIRM:
-            if (
-                _parsed(ConfirmMessageReceivedRequest, body).message_object_id
-                != task.message.message_id
-            ):
+            confirmed = _parsed(ConfirmMessageReceivedRequest, body).message_object_id
+            if confirmed != opened.message.message_id:
                 raise _NotPermitted("the confirmation of another message")
-            return body
-        if task.message is not self._open:
+        elif name == _OUTPUT:
+            if not task.reply:
+                # Flower would take the task for done, and wait for its reply for ever.
+                raise _NotPermitted("the end of a task before its reply")
+        elif opened is not self._open:
             raise _NotPermitted("a reply to a message that is closed")
-        return _own_reply(task, task.message, self._below, _parsed(PushAppMessagesRequest, body))
-
-    def _check_answered(self, token: bytes) -> None:
-        task = self._tasks.get(token)
-        if task is None or not task.reply:
-            # Flower would take the task for done, and wait for its reply for ever.
-            raise _NotPermitted("the end of a task before its reply")
-
-    def _note(self, token: bytes, error: Exception) -> None:
-        """Write down what an app tried, once for each app: it cannot fill the log so."""
-        task = self._tasks.get(token)
-        if task is not None and not task.noted:
-            task.noted = True
-            _log.warning("a call of the app's was refused: %s", str(error)[:200])
+        elif name == _PUSH:
+            return _own_reply(task, opened, _parsed(PushAppMessagesRequest, body))
+        else:
+            _check_object(task.below, _parsed(PushObjectRequest, body))
+        return body
 
 
-def _own_reply(
-    task: _Task, message: Metadata, known: Below, asked: PushAppMessagesRequest
-) -> bytes:
+def _check_object(known: Below, asked: PushObjectRequest) -> None:
+    """Refuse an object with another head than its tree has: Flower takes any head apart whole."""
+    content, below = asked.object_content, known.get(asked.object_id)
+    head = content[: max(0, content.find(b"\0", 0, _HEAD + 65 * len(below or ())))]
+    if below is None or head.split(b" ")[1:2] != [",".join(below).encode()]:
+        raise _NotPermitted("an object that is none of the reply's")
+
+
+def _own_reply(task: _Task, opened: _Opened, asked: PushAppMessagesRequest) -> bytes:
     """Return the one reply of a task, with the metadata that a reply to its message has."""
     if len(asked.messages_list) != 1 or len(asked.message_object_trees) != 1:
         raise _NotPermitted("other than one reply")
-    said = asked.messages_list[0].metadata
+    message, said = opened.message, asked.messages_list[0].metadata
     tree = asked.message_object_trees[0]
     if said.message_id != tree.object_id or said.run_id != message.run_id:
         raise _NotPermitted("a reply of another run or identity")
+    found = sound(tree, opened.below)
     # An object of the message's goes when the message does, which the app may bring about.
-    if tree.object_id in known or not is_sound(tree, known):
+    if tree.object_id in opened.below or found is None:
         raise _NotPermitted("a reply of objects that cannot be")
-    reply = sha256(tree.SerializeToString(deterministic=True)).digest()
-    if task.reply not in (b"", reply):
+    if task.reply and (task.reply, task.below) != (tree.object_id, found):
         raise _NotPermitted("a second reply")
-    task.reply = reply
+    task.reply, task.below = tree.object_id, found
     said.reply_to_message_id = message.message_id
     said.group_id = message.group_id
     said.message_type = message.message_type
@@ -214,13 +270,13 @@ def _parsed(kind: Any, body: bytes) -> Any:
 def _name(scope: Any) -> str:
     path = str(scope["path"])
     name = path.removeprefix(_PREFIX)
-    known = name in _PLAIN or name in (_PULL, _CONFIRM, _PUSH, _OUTPUT)
+    known = name in _PLAIN or name in (_PULL, _CONFIRM, _PUSH, _OBJECT, _OUTPUT)
     if scope["method"] != "POST" or name == path or not known:
         raise _NotPermitted("one that no app has a use for")
     return name
 
 
-async def _body(receive: Any) -> bytes:
+async def _body(receive: Any, most: int) -> bytes:
     parts: list[bytes] = []
     length, more = 0, True
     while more:
@@ -229,7 +285,7 @@ async def _body(receive: Any) -> bytes:
             raise _NotPermitted("one that ended early")
         parts.append(event.get("body", b""))
         length, more = length + len(parts[-1]), event.get("more_body", False)
-        if length > _LONGEST:
+        if length > most:
             raise _NotPermitted("one of too many bytes")
     return b"".join(parts)
 

@@ -107,7 +107,6 @@ class Setup:
 def run_supernode(
     prepare: Callable[[NodeConfig], Setup],
     stop: Callable[[str], NoReturn],
-    opened: Callable[[Message, Any], None],
 ) -> None:
     """Run Flower's SuperNode, with the arguments in ``sys.argv``, behind a guard.
 
@@ -117,8 +116,6 @@ def run_supernode(
         Is given the node's configuration when it is known, before anything is connected.
     stop : callable
         Ends the process at once, with a reason. An exception would not: Flower catches it.
-    opened : callable
-        Is given each message that the SuperNode is about to hand to an app, and its tree.
 
     Raises
     ------
@@ -142,12 +139,14 @@ def run_supernode(
                     stop(str(error))
                 guarded = setup.guard(channel)
 
-                def told(message: Message, tree: Any) -> None:
-                    opened(message, tree)
-                    seen = message.metadata.message_id
-                    factory.waiting.opened(message, lambda: guarded.is_open(seen))
+                def receive() -> tuple[Message, Any] | None:
+                    received = guarded.channel.receive()
+                    if received is not None:  # before the SuperNode has it
+                        seen = received[0].metadata.message_id
+                        factory.waiting.opened(received[0], lambda: guarded.is_open(seen))
+                    return received
 
-                yield _telling(guarded.channel, told)
+                yield guarded.channel._replace(receive=receive)
 
         worker._init_connection = guarded_connect
         start(node_config=setup.app_config, state_factory=factory, **rest)
@@ -162,18 +161,6 @@ def _fetch_name() -> str:
         if name in used:
             return name
     raise FlowerChanged("the SuperNode's loop asks for replies by another name")
-
-
-def _telling(channel: Channel, opened: Callable[[Message, Any], None]) -> Channel:
-    """Return a channel that tells of each message before the SuperNode has it."""
-
-    def receive() -> tuple[Message, Any] | None:
-        received = channel.receive()
-        if received is not None:
-            opened(*received)
-        return received
-
-    return channel._replace(receive=receive)
 
 
 def flower_arguments() -> argparse.Namespace:

@@ -119,7 +119,8 @@ def main() -> None:
         # Another that the process was started with is found, and refused, where the policy is.
         os.environ[ENVIRONMENT_VARIABLE] = os.path.abspath(options.ldp_policy)
 
-    from flower_ldp.node.calls import AppCalls
+    from flower_ldp.accounting.ledger.charges import MOST_REPORT
+    from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls
     from flower_ldp.node.channel import (
         check_flower,
         flower_arguments,
@@ -130,7 +131,8 @@ def main() -> None:
     )
     from flower_ldp.node.peers import OwnUserWatch
 
-    calls = AppCalls()
+    # A report of an app's own gate is one object.
+    calls = AppCalls(MOST_REPORT if options.ldp_gate == "reports" else LONGEST_OBJECT)
     try:
         check_flower()
         arguments = flower_arguments()
@@ -149,9 +151,7 @@ def main() -> None:
             use_own_executor([sys.executable, "-m", "flower_ldp.node.apps"])
         else:
             wrap_runtime_api(lambda app: OwnUserWatch(app, _own_user))
-        run_supernode(
-            lambda config: _setup(config, options, arguments, apps, calls), _stop, calls.opened
-        )
+        run_supernode(lambda config: _setup(config, options, arguments, apps, calls), _stop)
     except (FlowerChanged, SandboxMissing) as error:
         _stop(str(error))
 
@@ -222,7 +222,7 @@ def _setup(
     from flower_ldp.extensions.loading import never_load
     from flower_ldp.node.channel import Guarded, Setup
     from flower_ldp.node.guard import Guard
-    from flower_ldp.node.pinned import PinnedGate, listed_apps
+    from flower_ldp.node.pinned import PinnedGate, fixed_moment, listed_apps
     from flower_ldp.node.received import ReceivedApps
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY
 
@@ -238,7 +238,8 @@ def _setup(
     calls.privatizes = options.ldp_gate == "privatize" or isinstance(gate, LdpMod)
     gate_config = {**node_config, NODE_CONFIG_KEY: str(policy.path)}
     app_config = dict(node_config)
-    if options.ldp_gate != "reports":
+    by_apps = options.ldp_gate == "reports"
+    if not by_apps:
         # The app needs neither policy nor ledger, so it is not told where they are.
         app_config.pop(NODE_CONFIG_KEY, None)
         os.environ.pop(ENVIRONMENT_VARIABLE, None)
@@ -251,13 +252,15 @@ def _setup(
             PinnedGate(
                 gate,
                 received.of,
-                by_apps=options.ldp_gate == "reports",
+                by_apps=by_apps,
                 # What a gate of the site's own releases, it alone knows.
                 releases={} if ":" in options.ldp_gate else RELEASES,
             ),
             gate_config,
             hold_seconds=options.ldp_hold_seconds,
             hides=options.ldp_gate == "privatize",
+            calls=calls,
+            answer_after=lambda kind: None if by_apps else fixed_moment(gate_config, kind),
         )
         return Guarded(found.channel(), found.is_open)
 

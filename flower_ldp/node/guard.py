@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from flwr.clientapp.typing import Mod
 
 from flower_ldp.clients.answers import ERROR_CODE, for_app
 from flower_ldp.clients.calling import cause_of
+from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import (
     Channel,
     NodeConfig,
@@ -36,8 +38,12 @@ from flower_ldp.node.channel import (
 )
 from flower_ldp.node.held import HeldMessage, failure
 from flower_ldp.refusals import is_code
+from flower_ldp.wire.objects import check_size
 
 _log = logging.getLogger("flower_ldp")
+
+#: Bytes that a message or a reply may take in any case, beside those that arrived.
+_LEAST = 1 << 25
 
 
 @dataclass
@@ -52,10 +58,12 @@ class _Outgoing:
 
 @dataclass(frozen=True)
 class _Open:
-    """A message that the app has, and when it came."""
+    """A message that the app has, when it came, and how many bytes it takes."""
 
     held: HeldMessage
     since: float
+    size: int
+    sent: threading.Event = field(default_factory=threading.Event)
 
 
 class Guard:
@@ -75,6 +83,10 @@ class Guard:
         came, so that the time of an answer tells less about the app's work.
     hides : bool
         Whether the records of the message that are the gate's are kept from the app.
+    calls : AppCalls, optional
+        Reads what apps ask of this node.
+    answer_after : callable
+        Returns the seconds after which the gate answers messages of a type, if that is fixed.
     """
 
     def __init__(
@@ -85,12 +97,16 @@ class Guard:
         *,
         hold_seconds: float = 0.0,
         hides: bool = False,
+        calls: AppCalls | None = None,
+        answer_after: Callable[[str], float | None] = lambda _: None,
     ) -> None:
         self._inner = inner
         self._gate = gate
         self._node_config = node_config
         self._hold_seconds = hold_seconds
         self._hides = hides
+        self._calls = AppCalls() if calls is None else calls
+        self._answer_after = answer_after
         self._lock = threading.Lock()
         # Answers leave one at a time: at a fixed moment it is the gate's thread that sends.
         self._sending = threading.Lock()
@@ -126,16 +142,23 @@ class Guard:
         since = time.monotonic()
         try:
             contents = pull_contents(self._inner, run_id, tree)
+            size = check_size(tree.object_id, contents, _LEAST)
             whole = unpack(tree, contents)
             _check_same(message, whole)
             held = self._hold(message_id, whole)
+            found = _Open(held, since, size)
             with self._lock:  # before the gate calls the app, since it may answer by itself then
-                self._open[message_id] = _Open(held, since)
+                self._open[message_id] = found
             answer = held.admit()
             if answer is None:
-                shown = self._without_ours(message, held.message) if self._hides else None
-                self._incoming.update(contents if shown is None else shown[2])
-                return received if shown is None else shown[:2]
+                if self._hides:
+                    message, tree, contents = self._without_ours(message, held.message)
+                self._incoming.update(contents)
+                self._calls.opened(message, tree, size)
+                kept = self._answer_after(message.metadata.message_type)
+                if kept is not None:
+                    self._calls.quiet(since + kept, found.sent)
+                return message, tree
             with self._lock:
                 self._open.pop(message_id, None)
             self._inner.confirm_message_received(run_id, message_id)
@@ -207,7 +230,7 @@ class Guard:
         if found is None:
             _log.warning("a reply to no open message was dropped")
             return
-        self._answer(found, _readable(outgoing))
+        self._answer(found, _readable(outgoing, found.size))
 
     def _fail_unanswered(self) -> None:
         """Answer the messages that the SuperNode is done with and that have no answer."""
@@ -227,6 +250,13 @@ class Guard:
             _log.exception("a message stays without an answer")
 
     def _answer(self, found: _Open, reply: Message | None) -> None:
+        try:
+            self._transmit(self._made(found, reply))
+        finally:
+            found.sent.set()
+
+    def _made(self, found: _Open, reply: Message | None) -> Message:
+        """Return the answer when it may leave."""
         answer = found.held.finish(reply)
         if reply is not None and _is_refusal(reply) and not answer.has_error():
             _log.warning(
@@ -235,12 +265,13 @@ class Guard:
             )
         wait = found.since + self._hold_seconds - time.monotonic()
         if wait > 0:
+            self._calls.quiet(time.monotonic() + wait, found.sent)
             time.sleep(wait)
         elif self._hold_seconds:
             _log.warning("an answer leaves %.1f s after the time it should be held to", -wait)
         if self._hold_seconds:  # its metadata holds the time at which it was made
             answer = _made_now(answer, found.held.message)
-        self._transmit(answer)
+        return answer
 
     def _transmit(self, answer: Message) -> None:
         with self._sending:
@@ -257,9 +288,10 @@ def _check_same(announced: Message, whole: Message) -> None:
             raise ValueError(f"a message that has another {name} than it was announced with")
 
 
-def _readable(outgoing: _Outgoing) -> Message | None:
-    """Return the app's reply, or None if its objects are no message."""
+def _readable(outgoing: _Outgoing, sent: int) -> Message | None:
+    """Return the app's reply, or None if its objects are no message, or one that takes too much."""
     try:
+        check_size(outgoing.tree.object_id, outgoing.contents, max(sent, _LEAST))
         return unpack(outgoing.tree, outgoing.contents)
     except Exception as error:
         _log.error("the app's reply cannot be read: %s", cause_of(error))

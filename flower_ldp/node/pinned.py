@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -49,6 +50,7 @@ from flower_ldp.wire.fields import PROPOSAL_KEY
 
 _log = logging.getLogger("flower_ldp")
 
+_NodeConfig = Mapping[str, bool | float | int | str]
 _EMBEDDED, _TAKEN_IN = (FORWARD, EVALUATE), (PREPARE, BACKWARD, REWIND)
 SPLIT = frozenset((ALIGN, *_EMBEDDED, *_TAKEN_IN))
 #: What a party says of itself; public, and short.
@@ -149,13 +151,22 @@ class PinnedGate:
         return _as_replied(message, context, call_next, proposal)
 
 
-def listed_apps(node_config: Mapping[str, bool | float | int | str]) -> frozenset[str]:
+def listed_apps(node_config: _NodeConfig) -> frozenset[str]:
     """Return the digests that the policy lists now; none where there is no policy to be read."""
-    try:
-        policy = find_policy(node_config)
-    except ConfigError:
-        return frozenset()  # each message is refused for it
+    policy = _readable(node_config)
     return frozenset() if policy is None else frozenset(policy.apps)
+
+
+def fixed_moment(node_config: _NodeConfig, kind: str) -> float | None:
+    """Return the seconds after which a type of message is answered, if the policy fixes them."""
+    policy = _readable(node_config)
+    return None if policy is None else policy.answer_after.get(kind)
+
+
+def _readable(node_config: _NodeConfig) -> Policy | None:
+    with suppress(ConfigError):  # each message is refused for it
+        return find_policy(node_config)
+    return None
 
 
 def _check_listed(app: App | None, mechanism: str) -> None:

@@ -28,8 +28,8 @@ def below(tree: Any) -> Below:
     return {one.object_id: _names(one) for one in iterate_object_tree(tree)}
 
 
-def is_sound(tree: Any, known: Below) -> bool:
-    """Return whether each object has a name, and the same below it wherever it stands.
+def sound(tree: Any, known: Below) -> Below | None:
+    """Return what is below each object; None if one has no name, or something else elsewhere.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def is_sound(tree: Any, known: Below) -> bool:
     for one in iterate_object_tree(tree):
         names = _names(one)
         if not _NAME.fullmatch(one.object_id) or found.setdefault(one.object_id, names) != names:
-            return False
-    return True
+            return None
+    return found
 
 
 def register_as_one(store: Any) -> None:

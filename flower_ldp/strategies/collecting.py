@@ -5,20 +5,35 @@ has *announced* is complete. A node that dies in between is waited for until the
 the reply up, three minutes later, whatever the round's timeout says. Here replies are asked for
 in groups, each in a thread of its own: a group that is not answered at once is left to its
 thread, and at the deadline whatever is missing is missing.
+
+Nor can a node's reply take more memory than its bytes say, or end the run: Flower builds it from
+objects that may be named very often, or be none. One that it should not build comes as an error.
 """
 
 from __future__ import annotations
 
+import math
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, cast
 
-from flwr.app import Message
+from flwr.app import Error, Message, Metadata, RecordDict
 from flwr.serverapp import Grid
 
+from flower_ldp.errors import WireError
+from flower_ldp.wire.objects import check_size, named
+
 __all__ = ["send_and_receive"]
+
+#: By what the modules of Flower's grids build a message from its objects.
+_INFLATE = "inflate_object_from_contents"
+#: Bytes that a reply may take in any case: of the names of some thousand arrays.
+_LEAST = 1 << 22
+_make = cast(Callable[..., Message], Message)  # of metadata that are complete
 
 #: Requests per look at what has come. In a round of at most so many clients no reply can hold up
 #: another; in a larger one, only those of its group.
@@ -52,38 +67,67 @@ def send_and_receive(
     if getattr(grid, "keeps_time_limits", False) is True:
         # Nothing arrives by halves there, and its clock need not be the machine's.
         return list(grid.send_and_receive(messages, timeout=timeout))
-    replies = _Replies(grid.pull_messages, grid.push_messages(list(messages)))
-    deadline = _Deadline(timeout)
+    messages = list(messages)
+    _count_replies(grid, max([_LEAST, *map(_bytes_of, messages)]))
+    replies = _Replies(grid.pull_messages, grid.push_messages(messages))
+    end = math.inf if timeout is None else time.monotonic() + timeout
+
+    def within(seconds: float) -> float:
+        return max(0.0, min(seconds, end - time.monotonic()))
+
     pause = FIRST_PAUSE_SECONDS
-    while not (replies.complete or deadline.passed):
+    while not replies.complete and within(1.0):
         before, begun = len(replies.received), time.monotonic()
         for group in replies.groups():
             replies.ask(group)
-            replies.take(deadline.within(GRACE_SECONDS))
-            if deadline.passed:
+            replies.take(within(GRACE_SECONDS))
+            if not within(1.0):
                 break
         if not replies.complete:
             came = len(replies.received) > before
             pause = FIRST_PAUSE_SECONDS if came else 2 * pause
             # Where asking takes long, for many clients, ask for a third of the time at most.
             pause = min(max(pause, 2 * (time.monotonic() - begun)), LONGEST_PAUSE_SECONDS)
-            replies.take(deadline.within(pause))
+            replies.take(within(pause))
     return replies.received
 
 
-class _Deadline:
-    def __init__(self, timeout: float | None) -> None:
-        self._end = None if timeout is None else time.monotonic() + timeout
+def _bytes_of(message: Message) -> int:
+    return sum(record.count_bytes() for record in message.content.values())
 
-    @property
-    def passed(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
 
-    def within(self, seconds: float) -> float:
-        """Return the seconds, or what is left if that is less."""
-        return (
-            seconds if self._end is None else max(0.0, min(seconds, self._end - time.monotonic()))
-        )
+def _count_replies(grid: Grid, sent: int) -> None:
+    """Have a grid of Flower's build no reply that takes much more than what was sent."""
+    for kind in type(grid).__mro__:
+        module = vars(sys.modules[kind.__module__])
+        found = module.get(_INFLATE)
+        if found is not None:
+            inflate = found.inflate if isinstance(found, _Counted) else found
+            module[_INFLATE] = _Counted(inflate, sent)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    inflate: Callable[..., Any]
+    sent: int
+
+    def __call__(self, name: str, contents: dict[str, bytes], **options: Any) -> Any:
+        own = contents[name]
+        try:
+            check_size(name, contents, self.sent)
+            return self.inflate(name, contents, **options)
+        except Exception as error:  # its text may be the client's
+            said = error if isinstance(error, WireError) else type(error).__name__
+            reason = Error(0, f"a reply that cannot be read: {said}")
+            return _make(metadata=_metadata(own), error=reason)
+
+
+def _metadata(content: bytes) -> Metadata:
+    """Return a message's metadata from its own object; nobody's if that is none."""
+    try:
+        return Message.inflate(content, dict.fromkeys(named(content), RecordDict())).metadata
+    except Exception:
+        return Metadata(0, "", 0, 0, "", "", 0.0, 0.0, "query")
 
 
 @dataclass(frozen=True)

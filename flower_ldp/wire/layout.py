@@ -10,7 +10,7 @@ entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -138,6 +138,17 @@ class ModelLayout:
         """Number of entries that a report is about: the subspace's k, or d without one."""
         return self.dimension if self.part.subspace is None else self.part.subspace.dimension
 
+    def check_names(self, found: Iterable[str]) -> None:
+        """Raise WireError unless a trained model holds the arrays that it has to, and no other.
+
+        Where it may hold the arrays of the update alone, others are not looked at.
+        """
+        names, has = {spec.name for spec in self.required}, set(found)
+        odd = {"missing": names - has, "added": set() if self.is_partial else has - names}
+        if any(odd.values()):
+            told = (f"{what} {quoted(sorted(which))}" for what, which in odd.items() if which)
+            raise WireError("layout", f"arrays {', '.join(told)}")
+
     def difference(
         self, new: Mapping[str, NDArray[Any]], old: Mapping[str, NDArray[Any]]
     ) -> NDArray[np.float32]:
@@ -160,12 +171,7 @@ class ModelLayout:
         WireError
             If ``new`` has other arrays, shapes or dtypes. The text names them.
         """
-        names = {spec.name for spec in self.required}
-        missing, added = names - set(new), set(new) - names
-        if missing or (added and not self.is_partial):
-            odd = {"missing": missing, "added": () if self.is_partial else added}
-            told = (f"{what} {quoted(sorted(which))}" for what, which in odd.items() if which)
-            raise WireError("layout", f"arrays {', '.join(told)}")
+        self.check_names(new)
         for spec in self.required:
             got = new[spec.name]
             if got.shape != spec.shape or got.dtype != spec.dtype:

@@ -19,6 +19,7 @@ from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.mechanisms.signds_round import report_length
+from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Channel, object_ids, unpack
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.held import HeldMessage
@@ -469,3 +470,27 @@ def test_the_gates_own_records_are_kept_from_the_app(tmp_path: Path) -> None:
     assert len(payload(sent)) == LENGTH
     assert sent.metadata.reply_to_message_id == one.metadata.message_id
     assert counted(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("after", "hold"), [(0.3, 0.0), (None, 0.3), (None, 0.0)])
+def test_calls_are_told_of_the_moment_and_when_the_answer_was_sent(
+    after: float | None, hold: float, tmp_path: Path
+) -> None:
+    """Under a fixed moment from when the message came; under a hold from when a reply is there."""
+    calls = AppCalls()
+    told: list[tuple[float, threading.Event]] = []
+    calls.quiet = lambda moment, sent: told.append((moment, sent))  # type: ignore[method-assign]
+    link, channel = node(
+        tmp_path, calls=calls, answer_after={"train": after}.get, hold_seconds=hold
+    )
+    link.waiting.append(ask())
+    begun = time.monotonic()
+    received = channel.receive()
+    assert received is not None
+    assert len(told) == (0 if after is None else 1)
+    assert not any(sent.is_set() for _, sent in told)
+    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
+    assert len(told) == (1 if after or hold else 0)
+    assert all(0.3 <= moment - begun < 10 for moment, _ in told)
+    assert all(sent.is_set() for _, sent in told)
+    assert len(link.sent) == 1

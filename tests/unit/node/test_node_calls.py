@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +32,7 @@ from flwr.supercore.run import Run, RunStatus
 from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeState, NodeStateFactory
 
+from flower_ldp.node import calls
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import object_ids
 from tests import messages
@@ -382,9 +385,82 @@ def test_an_object_that_belongs_to_no_reply_is_not_stored(node: Node) -> None:
     asked = message_pb2.PushObjectRequest(run_id=RUN, object_id=name, object_content=content)
     for session in ("", "made up"):
         asked.session_id = session
-        found = node.post("push-object", asked).content
-        assert not message_pb2.PushObjectResponse.FromString(found).stored
+        assert node.post("push-object", asked).status_code == 404
     assert node.state.object_store.get(name) is None
+
+
+def pushed(node: Node, name: str, content: bytes) -> int:
+    asked = message_pb2.PushObjectRequest(run_id=RUN, object_id=name, object_content=content)
+    return int(node.post("push-object", asked).status_code)
+
+
+def replied(node: Node) -> str:
+    """Say what a reply's objects are; return the name of one without others below it."""
+    node.receive()
+    node.pull()
+    assert node.push().is_success
+    assert node.reply is not None
+    (record,) = node.reply.content.values()
+    return str(record.object_id)
+
+
+def test_an_object_is_read_only_as_its_tree_says(node: Node) -> None:
+    """Flower takes a head of 7 MB apart into millions of texts; here no name of it is read."""
+    name = replied(node)
+    assert pushed(node, name, b"ConfigRecord  4\0data") == 200
+    for head in (
+        b"Array " + b"ab," * 100,
+        b"Array " + b"f" * 64 + b" 0",
+        b"ConfigRecord  " * 9,
+        b"",
+    ):
+        assert pushed(node, name, head + b"\0data") == 404
+        assert pushed(node, sha256(head + b"\0data").hexdigest(), head + b"\0data") == 404
+
+
+def test_no_more_bytes_are_read_than_a_reply_to_the_message_has(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_MODEL", 1_000_000)
+    name = replied(node)
+    content = b"ConfigRecord  0\0" + bytes(300_000)
+    found = [pushed(node, name, content) for _ in range(5)]
+    assert found == [200, 200, 200, 404, 404]
+    node.receive()  # of each message anew
+    assert pushed(node, replied(node), content) == 200
+
+
+@pytest.mark.parametrize("name", ["send-task-heartbeat", "pull-task-input", "pull-messages"])
+def test_a_call_without_content_has_none(name: str, node: Node) -> None:
+    node.receive()
+    headers = {TASK_TOKEN_HEADER: node.token, "content-type": "application/protobuf"}
+    path = f"/v1/runtime/{name}"
+    assert node.client.request("POST", path, headers, bytes(100_000)).status_code == 404
+
+
+def test_from_before_a_fixed_moment_until_the_answer_was_sent_no_call_is_worked_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "QUIET", 0.1)
+    layer, sent = AppCalls(), threading.Event()
+    seen: list[float] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(time.monotonic())
+
+    async def ask() -> None:
+        around = layer.around(app)
+        await around({"type": "lifespan"}, None, None)
+        layer.quiet(time.monotonic() + 0.15, sent)
+        threading.Timer(0.3, sent.set).start()
+        for _ in range(60):
+            await around({"type": "http", "method": "GET", "path": "/health"}, None, None)
+            await asyncio.sleep(0.01)
+
+    begun = time.monotonic()
+    asyncio.run(ask())
+    assert [one for one in seen if 0.15 < one - begun < 0.29] == []
+    assert max(seen) - begun > 0.3
 
 
 @pytest.mark.parametrize("name", ["confirm-message-received", "push-messages"])
