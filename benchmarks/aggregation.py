@@ -31,14 +31,19 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.selection import Selection, sum_of_signs
 from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.signds_round import decode_report, encode_report, report_length
+from flower_ldp.mechanisms.signds_round import (
+    SignDSRound,
+    decode_report,
+    encode_report,
+    report_length,
+)
 from flower_ldp.strategies.health import HealthWatch
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.signds import SignDSTally
 from flower_ldp.strategies.step_size import FixedStep, StepSize
 from flower_ldp.strategies.tally import read_reports
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
-from tests.proposals import signds_proposal
+from flower_ldp.wire.proposal import UpdateProposal
 
 ItemT = TypeVar("ItemT")
 _CHUNK = 2_000
@@ -127,7 +132,9 @@ def time_messages(reports: int, dimension: int, dim_out: int) -> tuple[float, ND
     """Return the seconds from Flower messages to the sum of signs, and the sum."""
     rng = np.random.default_rng(0)
     mechanism = SignDS(epsilon=100.0, k=0.2, dim_out=dim_out)
-    proposal = signds_proposal(mechanism, magnitude_epsilon=1.0, magnitude_threshold=1e-3)
+    proposal = UpdateProposal(
+        SignDSRound(mechanism, magnitude_epsilon=1.0, magnitude_threshold=1e-3)
+    )
     mechanism.plan(dimension)  # kept, and no part of the time
     watch = Stopwatch()
     tally = SignDSTally(proposal, dimension, StepSize(FixedStep(1.0)))

@@ -31,8 +31,6 @@ from typing import Any
 import numpy as np
 import uvicorn
 from _environment import write_report
-from flower_ldp.node.releases import node_releases
-from flower_ldp.wire.signds import SignDSProposal
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import message_pb2, runtime_pb2
@@ -44,14 +42,16 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LdpMod
+from flower_ldp.clients import RELEASES, LdpMod
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.node import calls as calls_module
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Channel, object_ids, pack
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.marks import MarkedAdmission
 from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.proposal import UpdateProposal
 
 RUN, NODE = 3, 7
 FAB = sha256(b"content").hexdigest()
@@ -237,7 +237,7 @@ class Node:
         multiprocessing.Process(target=far_end, args=(there,), daemon=True).start()
         self.link = Link(here)
         self.calls = AppCalls()
-        gate = LdpMod(train=node_releases()["train"], admission=MarkedAdmission())
+        gate = LdpMod(train=RELEASES["train"], admission=MarkedAdmission())
         config: Any = {"ldp-policy": str(folder / "policy.yaml")}
         self.channel = _guard(self, gate, config, after)
         api = create_app(factory, None)
@@ -291,7 +291,7 @@ def _guard(node: Node, gate: Any, config: Any, after: float) -> Channel:
 
 def _message(number: int) -> Message:
     model = ArrayRecord({"w": Array(np.zeros((100, 600), np.float32))})
-    fields = SignDSProposal(SignDS(epsilon=1.0, k=0.2), None, None).to_fields()
+    fields = UpdateProposal(SignDSRound(SignDS(epsilon=1.0, k=0.2), None, None)).to_fields()
     where = Metadata(RUN, "", 1, NODE, "", f"{number}", time.time(), 3600.0, "train")
     make: Any = Message
     content = RecordDict({"arrays": model, PROPOSAL_KEY: ConfigRecord({**fields})})

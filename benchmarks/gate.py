@@ -47,7 +47,6 @@ from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.policy import load_policy
 from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.proposal import UpdateProposal
-from tests.proposals import signds_proposal
 
 GOAL = 1.1
 ROOT = Path(__file__).resolve().parents[1]
@@ -152,7 +151,7 @@ def in_process(options: argparse.Namespace, data: str) -> dict[str, Any]:
         run_config=config,
     )
     arrays = ArrayRecord(model.build("lenet5", 28, 1).state_dict())
-    proposal = signds_proposal(SignDS(options.epsilon, 0.2), 1.0, 1e-3)
+    proposal = UpdateProposal(SignDSRound(SignDS(options.epsilon, 0.2), 1.0, 1e-3))
     seconds: dict[str, list[float]] = {name: [] for name in apps}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in apps}
     torch.set_num_threads(1)

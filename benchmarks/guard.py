@@ -33,11 +33,12 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.node.channel import Channel, object_ids
 from flower_ldp.node.command import named_gate
 from flower_ldp.node.guard import Guard
 from flower_ldp.wire.fields import PROPOSAL_KEY
-from tests.proposals import signds_proposal
+from flower_ldp.wire.proposal import UpdateProposal
 
 #: LeNet-5, as in the example.
 SHAPES = ((6, 1, 5, 5), (6,), (16, 6, 5, 5), (16,), (120, 400), (120,), (84, 120), (84,), (10, 84))
@@ -97,7 +98,7 @@ def model(rng: np.random.Generator) -> ArrayRecord:
 
 def train_message(number: int, arrays: ArrayRecord) -> Message:
     """Return what the SignDS strategy sends."""
-    proposal = signds_proposal(SignDS(100.0, 0.2), 1.0, 1e-3)
+    proposal = UpdateProposal(SignDSRound(SignDS(100.0, 0.2), 1.0, 1e-3))
     content = RecordDict({"arrays": arrays, PROPOSAL_KEY: ConfigRecord({**proposal.to_fields()})})
     message: Message = Message(  # type: ignore[call-overload]  # its overloads lack metadata
         content=content,

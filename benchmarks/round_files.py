@@ -66,7 +66,7 @@ def files() -> list[str]:
             strategy.start(grid, model, num_rounds=1)
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
 
     with tempfile.TemporaryDirectory() as folder:
         policy = Path(folder) / "policy.yaml"
