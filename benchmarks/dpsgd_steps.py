@@ -16,7 +16,7 @@ With ``max_rows`` 8 an example has 8 rows. Opacus then has 192 examples of one r
 another claim: it clips each row and protects a row, not a patient.
 
 Then each part of the own step by itself, and memory: in a fresh process, the highest resident
-memory of two steps above that just before them, a weight.
+memory of two steps above model and rows, a weight. The weights that an optimizer moves are in it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,14 @@ def descent(weights: list[nn.Parameter]) -> torch.optim.Optimizer:
 class Own:
     """Steps of this package, by its own loop over a round."""
 
-    def __init__(self, case: Case, examples: int, max_rows: int, steps: int = 1) -> None:
+    def __init__(
+        self,
+        case: Case,
+        examples: int,
+        max_rows: int,
+        steps: int = 1,
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
         rows = examples * max_rows
         features, targets = batch(case, rows)
         self.examples = [list(range(i, rows, examples)) for i in range(examples)]
@@ -127,6 +134,7 @@ class Own:
             list(zip(features, targets, strict=True)),
             (torch.zeros(case.shape), torch.tensor(0)),
         )
+        before()
         self.asked = RowModel(
             model, functional.cross_entropy, self.rows, self.training.fixed, self.training.learning
         )
@@ -135,7 +143,6 @@ class Own:
         self.rng = RandomSource.from_os()
         self.began: list[float] = []
         self.ended: list[float] = []
-        self.before: Callable[[], object] = lambda: None
 
     def _optimizer(self, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
         made = descent(weights)
@@ -143,8 +150,6 @@ class Own:
         return made
 
     def _summed(self, weights: Tensors) -> torch.Tensor:
-        if not self.began:
-            self.before()
         self.began.append(time.process_time())
         return self.sum(weights, self.examples)
 
@@ -313,9 +318,7 @@ def memory_here(way: str, width: int, examples: int, max_rows: int) -> Found:
         before.append(_resident("VmRSS"))
 
     if way == "own":
-        own = Own(case, examples, max_rows, steps=2)
-        own.before = mark
-        own()
+        Own(case, examples, max_rows, steps=2, before=mark)()
     else:
         step = other(way, case, examples * max_rows)
         mark()

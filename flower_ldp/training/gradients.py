@@ -7,6 +7,7 @@ facts alone, to the last bit: no other row shares a batch, a kernel's tile or a 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -84,7 +85,7 @@ class RowModel:
         views = self._gradient.split([one.numel() for one in parameters])
         shapes = [one.shape for one in parameters]
         self._parts = [one.view(shape) for one, shape in zip(views, shapes, strict=True)]
-        self._before: list[torch.Tensor] = []
+        self._before = b""
 
     def passes(self) -> IsolatedPasses:
         """Return the context in which rows are computed."""
@@ -156,28 +157,29 @@ class RowModel:
         try:
             after = self._shown(passes)
         except Exception:
-            after = []
-        same = len(after) == len(self._before) and all(map(_same_bits, self._before, after))
-        if not same:
+            after = None
+        if after != self._before:
             raise ReleaseError(
                 "the model, the loss or the data keep something of a row: the public row gives "
                 "other numbers after private rows than before. Keep no state outside of the model"
             )
 
-    def _shown(self, passes: IsolatedPasses) -> list[torch.Tensor]:
-        """Return output, loss and gradient of the public row, with the app's own weights."""
+    def _shown(self, passes: IsolatedPasses) -> bytes:
+        """Return a digest of the public row's output, loss and gradient, with the app's weights."""
         passes.begin(entropy=_FIXED)
         shown: list[torch.Tensor] = []
-        found = self._computed(self._rows.like, shown)
-        return [*shown, found.clone()]
+        shown.append(self._computed(self._rows.like, shown))
+        digest = hashlib.blake2b()
+        for one in shown:
+            digest.update(_bits(one).numpy())
+        return digest.digest()
 
     def _computed(self, row: Row, shown: list[torch.Tensor] | None = None) -> torch.Tensor:
         features, *targets = map(alone, row)
         output = self._model(features)
         value = torch.as_tensor(self._measure(output, *targets)).sum()
         if shown is not None:
-            both = (one for one in (output, value) if isinstance(one, torch.Tensor))
-            shown += [one.detach().clone() for one in both]
+            shown += [one for one in (output, value) if isinstance(one, torch.Tensor)]
         if not self._learning:
             return torch.tensor([float(value)], dtype=torch.float64)
         value.backward()
@@ -196,8 +198,11 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors are the same to the last bit, what is not a number too."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    first, second = (tensor.contiguous().reshape(-1) for tensor in (one, other))
-    return torch.equal(first.view(torch.uint8), second.view(torch.uint8))
+    return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 class ClippedSum:
