@@ -29,16 +29,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from flower_ldp.clients.misplaced import hint_of
+from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.permit import Handling
-from flower_ldp.errors import LdpError, ReleaseError
+from flower_ldp.errors import ReleaseError
 from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")
 
 ResultT = TypeVar("ResultT")
-#: Longest text of a cause in the log, in characters.
-MOST_CAUSE = 8_000
 #: Seconds around a fixed moment in which no failure is logged or counted: that takes some time.
 QUIET = 1.0
 # The ledger, its journal, its folder, an anchor and the pipes of its command, twice over.
@@ -195,26 +193,3 @@ def _spare_files() -> Iterator[None]:
         for one in held:
             with suppress(OSError):  # the app may have closed all that there was
                 os.close(one)
-
-
-def cause_of(error: BaseException) -> str:
-    """Return the sentence of an error, what to do if that is known, and below it the traceback.
-
-    An error of this package says all in its sentence: its traceback is there at the debug level.
-    """
-    try:
-        said = cut_middle("".join(traceback.format_exception_only(error)).strip()) + hint_of(error)
-        if isinstance(error, LdpError) and not _log.isEnabledFor(logging.DEBUG):
-            return said
-        return f"{said}\n{cut_middle(''.join(traceback.format_exception(error)))}"
-    except BaseException:  # the error's own text is the app's code too
-        return cut_middle(f"{type(error).__name__}, which cannot be shown")
-
-
-def cut_middle(text: str) -> str:
-    """Return the beginning and the end of a text that is too long for a log."""
-    if len(text) <= MOST_CAUSE:
-        return text
-    half = MOST_CAUSE // 2
-    left_out = len(text) - 2 * half
-    return f"{text[:half]}\n... {left_out} characters are left out ...\n{text[-half:]}"

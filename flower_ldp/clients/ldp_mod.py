@@ -19,6 +19,8 @@ In an app of a guarded node that privatizes, the mod steps aside (:mod:`flower_l
 All else ends in one of a few constant errors (:mod:`flower_ldp.refusals`), which depend on public
 state alone. Messages are judged before the app is called, and all reports
 to one proposal have one length, so that whether a report can be kept does not depend on it.
+
+Plain mistakes in how a gate is set up, refused at once, and refusals logged once per run.
 """
 
 from __future__ import annotations
@@ -37,18 +39,23 @@ from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp import inner_gate
-from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, reply, report
-from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
-from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
+from flower_ldp.clients.calling import AppCall, AppFailedError
+from flower_ldp.clients.diagnostics import cause_of, log_refusal
 from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission, Handling, Permit
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import (
+    ERROR_CODE,
     IncompleteError,
     OpenRelease,
     Release,
+    constant,
+    failed,
+    for_app,
     open_proposal,
+    reply,
+    report,
     unreadable,
 )
 from flower_ldp.errors import RefusalError, ReleaseError
@@ -57,9 +64,10 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
 from flower_ldp.refusals import FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 
+_log = logging.getLogger("flower_ldp")
+
 __all__ = ["ERROR_CODE", "FAILED", "REFUSED_MESSAGE", "REFUSED_PROPOSAL", "LdpMod"]
 
-_log = logging.getLogger("flower_ldp")
 
 AnswerT = TypeVar("AnswerT")
 
@@ -119,8 +127,12 @@ class LdpMod:
             MessageType.EVALUATE: evaluate,
             MessageType.QUERY: query,
         }
-        self._releases = checked_releases({**given, **(actions or {})})
-        self._rehearsal = checked_rehearsal(rehearsal)
+        self._releases = _checked({**given, **(actions or {})})
+        if not isinstance(rehearsal, Rehearsal | None):
+            raise TypeError(
+                f"rehearsal must be a Rehearsal, as Rehearsal(train=...), got {rehearsal!r:.100}"
+            )
+        self._rehearsal = Rehearsal() if rehearsal is None else rehearsal
         self._acknowledged = frozenset(acknowledged)
         both = self._acknowledged & self._releases.keys()
         if both:
@@ -262,3 +274,19 @@ def _content(reply: object) -> RecordDict:
     if reply.has_error():
         raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
     return reply.content
+
+
+def _checked(given: Mapping[str, Release | None]) -> dict[str, Release]:
+    """Return the releases that were given; raise TypeError for a class, or what opens nothing."""
+    for kind, release in given.items():
+        if isinstance(release, type):
+            raise TypeError(
+                f"{kind} must be a release, got the class {release.__name__}: write "
+                f"{kind}={release.__name__}()"
+            )
+        if release is not None and not callable(getattr(release, "open", None)):
+            raise TypeError(
+                f"{kind} must be a release, as SignDSRelease() or ProtectedEvalRelease(), got "
+                f"{release!r:.100}; mechanisms and their epsilons are the server's to propose"
+            )
+    return {kind: release for kind, release in given.items() if release is not None}

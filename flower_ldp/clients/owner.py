@@ -17,14 +17,12 @@ from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
-from flower_ldp.clients.admission import ReleaseRequest
 from flower_ldp.clients.charging import charge_of, charge_release, handling_of, permit_of
-from flower_ldp.clients.dpsgd.charging import charge_round, round_of
-from flower_ldp.clients.dpsgd.models import LAST
-from flower_ldp.clients.extension_use import prepare
-from flower_ldp.clients.node_config import FirstNames
-from flower_ldp.clients.node_policy import account_of, ledger_of, policy_of
-from flower_ldp.clients.permit import Handling, Permit
+from flower_ldp.clients.dpsgd_charging import charge_round, round_of
+from flower_ldp.clients.dpsgd_models import LAST
+from flower_ldp.clients.extension import prepare
+from flower_ldp.clients.node_config import FirstNames, account_of, ledger_of, policy_of
+from flower_ldp.clients.permit import Handling, Permit, ReleaseRequest
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent

@@ -30,9 +30,8 @@ from typing import TypeAlias
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from flower_ldp.clients.answers import for_app
-from flower_ldp.clients.calling import cause_of
-from flower_ldp.clients.release import OpenRelease
+from flower_ldp.clients.diagnostics import cause_of
+from flower_ldp.clients.release import OpenRelease, for_app
 from flower_ldp.errors import RefusalError, ReleaseError
 from flower_ldp.refusals import REFUSED_REHEARSAL
 

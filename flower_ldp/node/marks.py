@@ -18,7 +18,7 @@ from pathlib import Path
 from flwr.app import Context
 
 from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
-from flower_ldp.clients.node_policy import policy_of
+from flower_ldp.clients.node_config import policy_of
 from flower_ldp.clients.own_key import own_key
 from flower_ldp.clients.permit import Handling, Permit
 from flower_ldp.errors import RefusalError

@@ -17,12 +17,11 @@ from flwr.app import Array, ArrayRecord, Context, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import nn
 
-from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, current
+from flower_ldp.clients.handover import UNKNOWN, Arrays, Handover, current
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.training.gradients import Loss, RowModel, StepSum
-from flower_ldp.training.noise import grid_unit, noised_whole
+from flower_ldp.training.gradients import Loss, RowModel, StepSum, grid_unit, noised_whole
 from flower_ldp.training.rows import Data, Examples, Rows, taking_part
 from flower_ldp.training.workers import shared
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flower_ldp.clients.dpsgd.groups import MOST_ROWS, by_group
+from flower_ldp.clients.scaling import MOST_ROWS, by_group
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset

@@ -94,7 +94,7 @@ def test_stages_reserved_on_the_whole_of_the_data_are_found_again(folder: Path) 
     write_policy(folder, life=2.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "flower_ldp.clients.labels.store.Shelf.home", lambda self, whole, *_, **__: whole
+            "flower_ldp.clients.labels.Shelf.home", lambda self, whole, *_, **__: whole
         )
         first = randomized(mechanism=STAGES)
     again = randomized(mechanism=STAGES)

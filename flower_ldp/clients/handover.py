@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from flower_ldp.clients.admission import GrantedRound
+from flower_ldp.clients.permit import GrantedRound
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms.example_mean import ExampleMean
 
