@@ -131,10 +131,7 @@ class AppCall:
             say(_log, logging.ERROR, "simulation: no report leaves, the app failed: %s", cause)
             raise AppFailedError("the app failed in a simulation")
         say(
-            _log,
-            logging.ERROR,
-            "the app failed; what leaves has the form of any answer: %s",
-            cause,
+            _log, logging.ERROR, "the app failed; what leaves has the form of any answer: %s", cause
         )
         self.handling.failed()
 
@@ -145,9 +142,7 @@ class _Attempt(Generic[ResultT]):
     def __init__(self, compute: Callable[[], ResultT]) -> None:
         self._outcomes: queue.SimpleQueue[_Outcome[ResultT]] = queue.SimpleQueue()
         thread = threading.Thread(
-            target=lambda: self._outcomes.put(_attempt(compute)),
-            name="flower-ldp-app",
-            daemon=True,
+            target=lambda: self._outcomes.put(_attempt(compute)), name="flower-ldp-app", daemon=True
         )
         thread.start()
 

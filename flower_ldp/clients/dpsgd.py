@@ -1,4 +1,4 @@
-"""DP-SGD through the gate: the model that the package's own training made for this message.
+"""DP-SGD through the gate: a model by the package's own training, and its share of right answers.
 
 The claim is about one example, so the neutral law for a whole reply that serves claims about a
 client would be unsound here: if replacing one patient made the app fail, the server would see noise
@@ -10,17 +10,15 @@ leaves. An example that fails counts as zero within each step (docs/dpsgd_releas
 An app that fails before all steps are taken, or gives no training, is a failure of the whole. No
 epsilon covers it. A model of noise alone leaves, the owner is told, and the plan ends.
 
-How many predictions are right, with noise: what Flower's strategies evaluate on clients.
-
-The count is about one example, as a round of private training is: an example that fails counts as
-wrong, and nothing else changes. What leaves is the count of the package's own
+How many predictions are right is about one example too: one that fails counts as wrong, and nothing
+else changes. What leaves is the count of the package's own
 :func:`flower_ldp.training.private_accuracy` with discrete Laplace noise, as an ordinary metric.
 
-**Guarantee**: epsilon per example and evaluation, and delta 0, but for a failure of the whole. An
-app that raises before its count, never counts, or is late fails as a whole: whether it does may
-depend on one example, and no epsilon covers it. Then a count of noise around one half leaves, and
-it is sealed as the last of the run. Every further evaluation of the run is refused, and every
-further scaling (:mod:`~flower_ldp.clients.scaling`). So the server learns from refusals which
+**Guarantee** of a count: epsilon per example and evaluation, and delta 0, but for a failure of the
+whole. An app that raises before its count, never counts, or is late fails as a whole: whether it
+does may depend on one example, and no epsilon covers it. Then a count of noise around one half
+leaves, and it is sealed as the last of the run. Every further evaluation of the run is refused, and
+every further scaling (:mod:`~flower_ldp.clients.scaling`). So the server learns from refusals which
 evaluation failed: one of their number + 1 things for each run. A killed process shows as a gap, and
 the run goes on.
 """
@@ -30,9 +28,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Metadata, MetricRecord, RecordDict
@@ -41,13 +39,7 @@ from numpy.typing import NDArray
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, Handover, handed
-from flower_ldp.clients.permit import (
-    GrantedRound,
-    Handling,
-    Permit,
-    PlanRequest,
-    ReleaseRequest,
-)
+from flower_ldp.clients.permit import GrantedRound, Handling, Permit, PlanRequest, ReleaseRequest
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
 from flower_ldp.mechanisms.example_mean import ExampleMean
@@ -63,14 +55,80 @@ from flower_ldp.wire.training_plan import read_plan, read_proximal
 
 _log = logging.getLogger("flower_ldp")
 
-UNTRAINED = (
-    "the app gave no private training: call private_training(context, ...) for each train message, "
-    "and reply with what it returns"
-)
-UNPAID = (
-    "no epsilon pays for the metrics {}: a reply of private training has the model and a constant "
-    "weight. A strategy that needs more of each client, as QFedAvg its train_loss, cannot be used"
-)
+HandedT = TypeVar("HandedT", Handover, CountHandover)
+
+
+def _check_keys(release: object, keys: Sequence[str], *, different: Sequence[str]) -> None:
+    """Refuse a name in the reply that is no text, or two that must differ and do not."""
+    for name in keys:
+        value = getattr(release, name)
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{name} must be a text, and not empty, got {value!r}")
+    if len({getattr(release, name) for name in different}) < len(different):
+        raise ValueError(f"{' and '.join(different)} must differ")
+
+
+@dataclass(frozen=True)
+class OpenCharged(OpenRelease, Generic[HandedT]):
+    """A message that the package's own code in the app answers, by what was charged for it.
+
+    Parameters
+    ----------
+    sent : mapping of str to ndarray
+        The model that the server sent.
+    charged : Handover or CountHandover, optional
+        What that code gets and gives back, once the message was charged.
+    """
+
+    #: What is told who writes the app, where that code was not called.
+    undone: ClassVar[str]
+
+    sent: Arrays
+    charged: HandedT | None = field(default=None, kw_only=True)
+
+    @property
+    def _charged(self) -> HandedT:
+        if self.charged is None:
+            raise ReleaseError("nothing was charged for this message")
+        return self.charged
+
+    def _in_rehearsal(self) -> HandedT:
+        """Return what that code gets on public data."""
+        raise NotImplementedError
+
+    def reply(self, ask: Callable[[], RecordDict], handling: Handling) -> RecordDict:
+        """Have the app do its work. Its reply is dropped, and what it raises once that is done.
+
+        Raises
+        ------
+        Exception
+            Whatever the app raised before; in a simulation after it too.
+        """
+        try:
+            with handed(self._charged):
+                said = self.complaint(ask())
+            if said is not None:
+                if handling.is_simulation:
+                    raise ReleaseError(said)
+                say(_log, logging.WARNING, "%s", said)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if handling.is_simulation or not self._charged.is_done:
+                raise
+            text = "the app failed after its private work, which leaves all the same: %s"
+            say(_log, logging.ERROR, text, cause_of(error))
+        return RecordDict()
+
+    def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, Self]:
+        """Have the app do its work on public data, and return what judges its reply."""
+        held = self._in_rehearsal()
+        with handed(held):
+            return ask(), replace(self, charged=held)
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what of a reply will not leave as the app may think; None if nothing is known."""
+        return None if self._charged.is_done else self.undone
 
 
 @dataclass(frozen=True)
@@ -99,12 +157,8 @@ class DPSGDRelease:
     metrics_key: str = "metrics"
 
     def __post_init__(self) -> None:
-        for name in ("weight_key", "arrays_key", "metrics_key"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise ValueError(f"{name} must be a text, and not empty, got {value!r}")
-        if self.arrays_key == self.metrics_key:
-            raise ValueError("arrays_key and metrics_key must differ")
+        records = ("arrays_key", "metrics_key")
+        _check_keys(self, ("weight_key", *records), different=records)
 
     def open(self, content: RecordDict) -> OpenDPSGD:
         """Read the model that the server sent, and the plan if it proposes one.
@@ -124,32 +178,31 @@ class DPSGDRelease:
             if odd:
                 raise WireError("fields", f"the record {name!r} repeats {sorted(odd)}")
             fields.update(record)
-        return OpenDPSGD(self, sent, read_plan(fields), read_proximal(fields))
+        return OpenDPSGD(sent, self, read_plan(fields), read_proximal(fields))
 
 
 @dataclass(frozen=True)
-class OpenDPSGD(OpenRelease):
+class OpenDPSGD(OpenCharged[Handover]):
     """A message that asks for a round of private training.
 
     Parameters
     ----------
     release : DPSGDRelease
         The form of the reply.
-    sent : mapping of str to ndarray
-        The model that the server sent.
     proposed : TrainingPlan or None
         The plan that the server proposes.
     proximal : float
         Weight of FedProx's proximal term.
-    round : Handover, optional
-        Once the round was charged.
     """
 
+    undone = (
+        "the app gave no private training: call private_training(context, ...) for each train "
+        "message, and reply with what it returns"
+    )
+
     release: DPSGDRelease
-    sent: Mapping[str, NDArray[Any]]
     proposed: TrainingPlan | None
     proximal: float
-    round: Handover | None = None
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
@@ -180,54 +233,26 @@ class OpenDPSGD(OpenRelease):
         """
         if permit.granted is None:
             raise RefusalError(REFUSED_POLICY, "this admission grants no rounds of a plan")
-        return replace(self, round=Handover(permit.granted, self.sent, self.proximal))
+        return replace(self, charged=Handover(permit.granted, self.sent, self.proximal))
 
-    @property
-    def _round(self) -> Handover:
-        if self.round is None:
-            raise ReleaseError("no round was charged")
-        return self.round
-
-    def reply(self, ask: Callable[[], RecordDict], handling: Handling) -> RecordDict:
-        """Have the app train. Its reply is dropped, and so is what it raises once it has trained.
-
-        Raises
-        ------
-        Exception
-            Whatever the app raised before; in a simulation after it too.
-        """
-        try:
-            with handed(self._round):
-                said = self.complaint(ask())
-            if said is not None:
-                if handling.is_simulation:
-                    raise ReleaseError(said)
-                say(_log, logging.WARNING, "%s", said)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            if handling.is_simulation or self._round.trained is None:
-                raise
-            text = "the app failed after its training; the trained model leaves all the same: %s"
-            say(_log, logging.ERROR, text, cause_of(error))
-        return RecordDict()
-
-    def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenDPSGD]:
-        """Have the app train one step on public data, and return what judges its reply."""
-        plan = TrainingPlan(1, 1, 1.0, 1.0, 1.0, 1.0, 1e-5)
-        granted = GrantedRound(plan, 1, UNKNOWN)
-        held = Handover(granted, self.sent, self.proximal, rehearsal=True)
-        with handed(held):
-            return ask(), replace(self, round=held)
+    def _in_rehearsal(self) -> Handover:
+        plan = TrainingPlan(1, 1, 1.0, 1.0, 1.0, 1.0, 1e-5)  # one step
+        return Handover(GrantedRound(plan, 1, UNKNOWN), self.sent, self.proximal, rehearsal=True)
 
     def complaint(self, reply: RecordDict) -> str | None:
         """Return what of a reply will not leave as the app may think; None if nothing is known."""
-        if self._round.trained is None:
-            return UNTRAINED
+        if not self._charged.is_done:
+            return self.undone
         known = {self.release.weight_key, DPSGDRelease.weight_key}
         names = {name for record in reply.metric_records.values() for name in record}
         odd = ", ".join(sorted(names - known))
-        return UNPAID.format(odd) if odd else None
+        if not odd:
+            return None
+        return (
+            f"no epsilon pays for the metrics {odd}: a reply of private training has the model and "
+            "a constant weight. A strategy that needs more of each client, as QFedAvg its "
+            "train_loss, cannot be used"
+        )
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the trained model, packed.
@@ -237,9 +262,9 @@ class OpenDPSGD(OpenRelease):
         ReleaseError
             If the app did not train by :func:`private_training`, or not to the end.
         """
-        trained = self._round.trained
+        trained = self._charged.trained
         if trained is None:
-            raise ReleaseError(UNTRAINED)
+            raise ReleaseError(self.undone)
         return self._packed(trained)
 
     def neutral(self, rng: RandomSource) -> bytes:
@@ -248,9 +273,9 @@ class OpenDPSGD(OpenRelease):
         By the training's own optimizer if the app came so far as to set it up, else by steps of
         size 1 on all floating-point arrays.
         """
-        alone: Arrays | None = None
+        alone, made = None, self._charged.noise_alone
         with contextlib.suppress(Exception):  # the optimizer is the app's
-            alone = self._round.noise_alone()
+            alone = None if made is None else made()
         with np.errstate(all="ignore"):  # of weights that the server picks
             return self._packed(self._moved(rng) if alone is None else alone)
 
@@ -275,17 +300,17 @@ class OpenDPSGD(OpenRelease):
             If no round was charged.
         """
         arrays, weight = decode_model(report, self.sent)
-        if weight != self._round.granted.examples:
+        if weight != self._charged.granted.examples:
             raise WireError("domain", f"a weight of {weight}")
         for name, array in self.sent.items():
             if array.dtype.kind != "f" and not np.array_equal(arrays[name], array):
                 raise WireError("domain", f"{quoted(name)} is not trained, and is not as it came")
 
     def _packed(self, arrays: Arrays) -> bytes:
-        return encode_model(arrays, self.sent, self._round.granted.examples)
+        return encode_model(arrays, self.sent, self._charged.granted.examples)
 
     def _moved(self, rng: RandomSource) -> dict[str, NDArray[Any]]:
-        granted = self._round.granted
+        granted = self._charged.granted
         length = granted.plan.moved_by_noise(granted.examples)
         moved = dict(self.sent)
         for name, array in self.sent.items():
@@ -336,12 +361,8 @@ class AccuracyRelease:
     def __post_init__(self) -> None:
         if not 1e-6 <= self.epsilon <= 100:
             raise ValueError(f"epsilon must be in [1e-6, 100], got {self.epsilon}")
-        for name in ("weight_key", "accuracy_key", "metrics_key"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise ValueError(f"{name} must be a text, and not empty, got {value!r}")
-        if self.weight_key == self.accuracy_key:
-            raise ValueError("weight_key and accuracy_key must differ")
+        metrics = ("weight_key", "accuracy_key")
+        _check_keys(self, (*metrics, "metrics_key"), different=metrics)
 
     def open(self, content: RecordDict) -> OpenAccuracy:
         """Read the model that the server sent.
@@ -351,26 +372,25 @@ class AccuracyRelease:
         WireError
             If the message holds not exactly one model.
         """
-        return OpenAccuracy(self, single_model(content))
+        return OpenAccuracy(single_model(content), self)
 
 
 @dataclass(frozen=True)
-class OpenAccuracy(OpenRelease):
+class OpenAccuracy(OpenCharged[CountHandover]):
     """A message that asks how many predictions are right.
 
     Parameters
     ----------
     release : AccuracyRelease
         Price and form of the reply.
-    sent : mapping of str to ndarray
-        The model that the server sent.
-    count : CountHandover, optional
-        Once the evaluation was charged.
     """
 
+    undone = (
+        "the app gave no count: call private_accuracy(context, ...) for each evaluate message, and "
+        "reply with what it returns"
+    )
+
     release: AccuracyRelease
-    sent: Mapping[str, NDArray[Any]]
-    count: CountHandover | None = None
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
@@ -402,36 +422,11 @@ class OpenAccuracy(OpenRelease):
         if permit.examples is None:
             raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
         mechanism = ExampleMean(self.release.epsilon, permit.examples)
-        return replace(self, count=CountHandover(mechanism, permit.example, self.sent))
+        return replace(self, charged=CountHandover(mechanism, permit.example, self.sent))
 
-    @property
-    def _count(self) -> CountHandover:
-        if self.count is None:
-            raise ReleaseError("no evaluation was charged")
-        return self.count
-
-    def reply(self, ask: Callable[[], RecordDict], handling: Handling) -> RecordDict:
-        """Have the app count. Its reply is dropped, and what it raises once it has counted."""
-        try:
-            with handed(self._count):
-                ask()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            if handling.is_simulation or self._count.total is None:
-                raise
-            say(_log, logging.ERROR, "the app failed after its count: %s", cause_of(error))
-        return RecordDict()
-
-    def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenAccuracy]:
-        """Have the app count on public data, and return what judges its reply."""
-        held = CountHandover(ExampleMean(self.release.epsilon, 1), UNKNOWN, self.sent, None, True)
-        with handed(held):
-            return ask(), replace(self, count=held)
-
-    def complaint(self, reply: RecordDict) -> str | None:
-        """Return what of a reply will not leave as the app may think; None if nothing is known."""
-        return UNCOUNTED if self._count.total is None else None
+    def _in_rehearsal(self) -> CountHandover:
+        mechanism = ExampleMean(self.release.epsilon, 1)
+        return CountHandover(mechanism, UNKNOWN, self.sent, rehearsal=True)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the count with noise, packed.
@@ -441,14 +436,14 @@ class OpenAccuracy(OpenRelease):
         ReleaseError
             If the app did not count by :func:`private_accuracy`.
         """
-        total = self._count.total
+        total = self._charged.total
         if total is None:
-            raise ReleaseError(UNCOUNTED)
-        return self._packed(self._count.mechanism.noised(total, rng))
+            raise ReleaseError(self.undone)
+        return self._packed(self._charged.mechanism.noised(total, rng))
 
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a count of which half are right, with noise, packed."""
-        return self._packed(self._count.mechanism.neutral(rng))
+        return self._packed(self._charged.mechanism.neutral(rng))
 
     def content(self, report: bytes) -> RecordDict:
         """Return the reply that Flower's strategies read."""
@@ -470,11 +465,11 @@ class OpenAccuracy(OpenRelease):
             If no evaluation was charged.
         """
         _, examples = _numbers(report)
-        if examples != self._count.mechanism.examples:
+        if examples != self._charged.mechanism.examples:
             raise WireError("domain", f"a count of {examples} examples")
 
     def _packed(self, number: int) -> bytes:
-        numbers = (number, self._count.mechanism.examples)
+        numbers = (number, self._charged.mechanism.examples)
         return b"".join(one.to_bytes(_BYTES, "big", signed=True) for one in numbers)
 
 

@@ -133,9 +133,7 @@ def asked_round(
     text = json.dumps(terms, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     asked = replace(
-        request,
-        part=rounds_part(policy.example, digest),
-        basis=Basis((plan.event,), text),
+        request, part=rounds_part(policy.example, digest), basis=Basis((plan.event,), text)
     )
     return GrantedRound(plan, examples, policy.example), asked
 

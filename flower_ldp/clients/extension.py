@@ -73,9 +73,7 @@ def _priced(
     """Return the events, with the owner's least price where the proposal states less."""
     return tuple(
         replace(
-            event,
-            epsilon=max(event.epsilon, entry.epsilon),
-            delta=max(event.delta, entry.delta),
+            event, epsilon=max(event.epsilon, entry.epsilon), delta=max(event.delta, entry.delta)
         )
         if event.mechanism == asked.name
         else event

@@ -39,8 +39,6 @@ import hmac
 import io
 import logging
 import os
-import stat
-import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,9 +55,9 @@ from numpy.typing import ArrayLike, NDArray
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
+from flower_ldp.clients.own_key import own_key
 from flower_ldp.clients.release import check_storable
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
-from flower_ldp.files import sync_folder
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages, canonical
 from flower_ldp.mechanisms import RandomSource
@@ -74,9 +72,6 @@ _log = logging.getLogger("flower_ldp")
 
 #: Labels are randomized for training, so the policy's section for train messages governs.
 MESSAGE_TYPE = "train"
-_KEY_BYTES = 32
-_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_OPEN |= getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(frozen=True)
@@ -196,46 +191,17 @@ def locked_key(ledger: Path) -> Iterator[bytes]:
     # Of its own for each call: threads exclude each other too.
     lock = FileLock(f"{path}.lock", mode=0o600, is_singleton=False)
     try:
-        lock.acquire()
-        key = _key(path)
-    except (OSError, NotImplementedError) as error:
-        lock.release()
-        told = getattr(error, "strerror", None) or "its folder's file system has no locks"
-        raise LedgerError(f"key file {path} cannot be used: {told}") from error
-    except BaseException:
-        lock.release()
-        raise
-    try:
+        try:
+            lock.acquire()
+            key = own_key(path)
+        except (OSError, NotImplementedError) as error:
+            told = "its folder's file system has no locks"
+            if isinstance(error, OSError):
+                told = error.strerror or str(error)
+            raise LedgerError(f"key file {path} cannot be used: {told}") from error
         yield key
     finally:
         lock.release()
-
-
-def _key(path: Path) -> bytes:
-    file = os.open(path, _OPEN, 0o600)
-    try:
-        return _read_or_make(file, path)
-    finally:
-        os.close(file)
-
-
-def _read_or_make(file: int, path: Path) -> bytes:
-    found = os.fstat(file)
-    if sys.platform != "win32" and (
-        found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077
-    ):
-        raise LedgerError(f"key file {path} must belong to this user alone: chmod 600")
-    key = os.read(file, _KEY_BYTES + 1)
-    if len(key) > _KEY_BYTES:
-        raise LedgerError(f"key file {path} is damaged: restore it from a backup")
-    if len(key) < _KEY_BYTES:
-        # New, or a crash came while it was written: no digest was made with it yet.
-        key = RandomSource.from_os().random_bytes(_KEY_BYTES)
-        os.lseek(file, 0, os.SEEK_SET)
-        os.write(file, key)
-        os.fsync(file)
-        sync_folder(path.parent)
-    return key
 
 
 _MOST_NAME = 100
@@ -500,12 +466,7 @@ def private_dataset(
     stages = mechanism if isinstance(mechanism, LabelStages) else LabelStages((mechanism,), (1,))
     _check_reports(stages.mechanism(stage))  # before anything is charged
     labels = private_labels(
-        context,
-        true_labels(dataset),
-        mechanism=stages,
-        name=name,
-        stage=stage,
-        prior=prior,
+        context, true_labels(dataset), mechanism=stages, name=name, stage=stage, prior=prior
     )
     return PrivateDataset(dataset, labels)
 

@@ -122,11 +122,7 @@ class LdpMod:
         acknowledged: Collection[str] = (),
         rehearsal: Rehearsal | None = None,
     ) -> None:
-        given = {
-            MessageType.TRAIN: train,
-            MessageType.EVALUATE: evaluate,
-            MessageType.QUERY: query,
-        }
+        given = {MessageType.TRAIN: train, MessageType.EVALUATE: evaluate, MessageType.QUERY: query}
         self._releases = _checked({**given, **(actions or {})})
         if not isinstance(rehearsal, Rehearsal | None):
             raise TypeError(

@@ -28,12 +28,14 @@ def own_key(path: Path) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    )
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         key = file.read(_BYTES + 1)
     if not stat.S_ISREG(found.st_mode) or len(key) != _BYTES:
-        raise OSError(f"{path} is no key")
+        raise OSError(f"{path} is no key, or damaged: restore it from a backup")
     if sys.platform != "win32" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
         raise OSError(f"{path} must be readable by this node's user alone: chmod 600")
     return key

@@ -263,10 +263,7 @@ class OpenEmbedding(KeptRelease):
     @property
     def parameters(self) -> str:
         """The proposal, the bottom and the claim, as canonical JSON."""
-        fields = {
-            **self.proposal.to_fields(),
-            **self._bottom,
-        }
+        fields = {**self.proposal.to_fields(), **self._bottom}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @property

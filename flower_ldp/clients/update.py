@@ -36,9 +36,7 @@ MechanismT = TypeVar("MechanismT", bound=UpdateMechanism)
 
 
 def read_proposal(
-    content: RecordDict,
-    known: Mapping[str, Callable[..., MechanismT]],
-    trainable: Trainable | None,
+    content: RecordDict, known: Mapping[str, Callable[..., MechanismT]], trainable: Trainable | None
 ) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]]]:
     """Return the proposal of a message, the layout of the model that came with it, and the model.
 

@@ -96,14 +96,14 @@ def private_training(
     asked.check(training.first())
     rng = RandomSource.from_os()
     # Of its own noise: at a fixed moment it is made while the training runs.
-    handover.prepared(lambda: training.run(None, RandomSource.from_os()))
+    handover.noise_alone = lambda: training.run(None, RandomSource.from_os())
     examples = Examples(len(data), groups, max_rows, handover.granted.examples)
     step = StepSum(asked, float(handover.granted.plan.clip), training.unit)
     with shared(step, workers) as compute:
         trained = training.run(
             lambda weights: compute(weights, drawn(examples, training.rate, rng)), rng
         )
-    handover.finish(trained)
+    handover.trained = trained
     # Copies: what the app's model does with them does not reach what leaves.
     model.load_state_dict({name: torch.tensor(array) for name, array in trained.items()})
     record = ArrayRecord({name: Array(array) for name, array in trained.items()})
