@@ -9,8 +9,8 @@ public data, and for the log of a simulation, where nothing is protected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -24,6 +24,8 @@ from flower_ldp.wire.embedding_codecs import EmbeddingMechanism, codec_of
 from flower_ldp.wire.layout import ModelLayout
 
 _log = logging.getLogger("flower_ldp")
+
+ReadT = TypeVar("ReadT")
 
 
 def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
@@ -101,12 +103,10 @@ def read_update(
     ndarray of float32, shape (d,), or None
         With infinities where a difference is beyond float32.
     """
-    try:
-        return layout.difference(trained_model(reply, layout), sent)
-    except Exception as error:
-        text = "the app's reply holds no model like the one sent: %s"
-        say(_log, logging.WARNING, text, cause_of(error))
-        return None
+    return _or_none(
+        lambda: layout.difference(trained_model(reply, layout), sent),
+        "the app's reply holds no model like the one sent: %s",
+    )
 
 
 def read_array(reply: RecordDict) -> NDArray[Any] | None:
@@ -114,10 +114,14 @@ def read_array(reply: RecordDict) -> NDArray[Any] | None:
 
     Raises nothing, as :func:`read_update`.
     """
+    return _or_none(lambda: only_array(reply)[1], "the app's reply does not hold one array: %s")
+
+
+def _or_none(read: Callable[[], ReadT], text: str) -> ReadT | None:
     try:
-        return only_array(reply)[1]
+        return read()
     except Exception as error:
-        say(_log, logging.WARNING, "the app's reply does not hold one array: %s", cause_of(error))
+        say(_log, logging.WARNING, text, cause_of(error))
         return None
 
 

@@ -19,15 +19,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from flwr.app import Context
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Receipt
+from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.accounting.ledger.types import NumberLimit
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.node_config import account_of, ledger_of
 from flower_ldp.clients.permit import Basis, Handling, Permit, ReleaseRequest
@@ -56,20 +55,15 @@ def kept(charge: Charge, question: str, draw: int = 0) -> Charge:
 
 
 def charge_kept(
-    ledger: Ledger,
-    charge: Charge,
-    limits: Sequence[Limit],
-    memo: str,
-    basis: Charge | None = None,
-    *,
-    numbers: Sequence[NumberLimit] = (),
-    repeats: int | None = None,
+    policy: Policy, ledger: Ledger, charge: Charge, memo: str, basis: Charge | None
 ) -> Receipt:
     """Charge a release under its message, or under its question if its report is kept.
 
     Parameters
     ----------
-    ledger, charge, limits, basis, numbers, repeats
+    policy : Policy
+        The owner's, with the limits.
+    ledger, charge, basis
         As :meth:`Ledger.charge` has them.
     memo : str
         The question; empty if the report is not kept.
@@ -79,26 +73,19 @@ def charge_kept(
     RefusalError
         As :meth:`Ledger.charge` does.
     """
-
-    def paid(one: Charge) -> Receipt:
-        return ledger.charge(one, limits, basis=basis, numbers=numbers, repeats=repeats)
-
+    numbers, repeats = policy.numbers(), policy.repeats
+    paid = partial(
+        ledger.charge, limits=policy.limits(), basis=basis, numbers=numbers, repeats=repeats
+    )
     if not memo:
         return paid(charge)
     for draw in range(MOST_DRAWS):
-        receipt = _unless_unsealed(paid, kept(charge, memo, draw))
-        if receipt is not None:
-            return receipt
+        try:
+            return paid(kept(charge, memo, draw))
+        except RefusalError as refusal:
+            if refusal.code != REFUSED_REPEAT:
+                raise
     raise RefusalError(REFUSED_REPEAT, f"{MOST_DRAWS} charges were made and no report was sealed")
-
-
-def _unless_unsealed(paid: Callable[[Charge], Receipt], charge: Charge) -> Receipt | None:
-    try:
-        return paid(charge)
-    except RefusalError as refusal:
-        if refusal.code != REFUSED_REPEAT:
-            raise
-        return None
 
 
 def charge_of(
@@ -143,22 +130,13 @@ def charge_release(
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
     account = account_of(policy, context)
     charge = charge_of(policy, request, account)
-    limits = policy.limits()
     rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(ledger_of(policy))
             if request.per_example:
                 check_going_on(ledger, charge, request.run_id)
-            receipt = charge_kept(
-                ledger,
-                charge,
-                limits,
-                request.memo,
-                rests,
-                numbers=policy.numbers(),
-                repeats=policy.repeats,
-            )
+            receipt = charge_kept(policy, ledger, charge, request.memo, rests)
             if receipt.report is None:
                 stack.pop_all()  # it stays open for the report
             return receipt, charge.data_id, ledger
@@ -225,14 +203,10 @@ def permit_of(
         handling_of(policy, account_of(policy, context), request.message_type),
         keep,
         stored,
-        close=_nothing if ledger is None else ledger.close,
+        close=(lambda: None) if ledger is None else ledger.close,
         examples=examples_of(policy, request),
         example=policy.example,
     )
-
-
-def _nothing() -> None:
-    """Be what closes nothing."""
 
 
 def _seal(

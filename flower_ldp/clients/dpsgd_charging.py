@@ -13,8 +13,7 @@ Rounds of private training as the owner admits them: charged, and the plan with 
 
 from __future__ import annotations
 
-import hashlib
-import json
+import logging
 from collections import OrderedDict
 from collections.abc import Hashable
 from contextlib import ExitStack
@@ -30,12 +29,16 @@ from flower_ldp.accounting.ledger.plans import rounds_part
 from flower_ldp.clients.charging import charge_kept, charge_of, permit_of
 from flower_ldp.clients.dpsgd_models import LAST, ModelPlace, PlanEnd
 from flower_ldp.clients.node_config import account_of, ledger_of
-from flower_ldp.clients.permit import Basis, GrantedRound, Permit, ReleaseRequest
+from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest
 from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms.training_plan import TrainingPlan
+from flower_ldp.own_log import say
 from flower_ldp.policy import Policy
 from flower_ldp.policy.judgement import PLANNED
 from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY
+
+_log = logging.getLogger("flower_ldp")
 
 #: How many plans of one run are found wanting before no other is computed.
 MOST_WANTING = 8
@@ -96,48 +99,6 @@ class Proposals:
 PROPOSALS = Proposals()
 
 
-def asked_round(
-    policy: Policy, request: ReleaseRequest, run: int
-) -> tuple[GrantedRound, ReleaseRequest]:
-    """Return the round that a policy grants, and the request with its plan filled in.
-
-    Whether the plan's noise is enough takes seconds to compute, and is not asked here
-    (:mod:`~flower_ldp.clients.dpsgd_charging`).
-
-    Parameters
-    ----------
-    policy : Policy
-        The owner's.
-    request : ReleaseRequest
-        With a plan that is wanted.
-    run : int
-        Flower's identity of the run. A plan is of one run: another run pays for its own.
-
-    Raises
-    ------
-    RefusalError
-        With ``REFUSED_POLICY`` if there is no plan, or it is another than the owner's.
-    """
-    proposed = None if request.plan is None else request.plan.proposed
-    plan = policy.plan(request.message_type, proposed)
-    # The policy has refused a plan without.
-    examples = policy.examples_for(request.message_type, PLANNED) or 0
-    terms = {
-        "mechanism": "dpsgd",
-        **plan.terms(),
-        "example": policy.example,
-        "examples": examples,
-        "run": str(run),
-        "message-type": request.message_type,
-    }
-    text = json.dumps(terms, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-    asked = replace(
-        request, part=rounds_part(policy.example, digest), basis=Basis((plan.event,), text)
-    )
-    return GrantedRound(plan, examples, policy.example), asked
-
-
 @dataclass(frozen=True)
 class AskedRound:
     """A round of private training as the ledger is asked for it, with the charge of its plan."""
@@ -149,37 +110,104 @@ class AskedRound:
     end: PlanEnd
 
     def permit(self, permit: Permit) -> Permit:
-        """Return the permit to send this round's model."""
-        return self.place.permit(permit, self.granted, self.end)
+        """Return the permit to send this round's model, kept beside the ledger.
+
+        A failure of the app's ends the plan: no epsilon covers how it failed. Nothing is kept where
+        the plan has ended and that could be written nowhere.
+
+        Parameters
+        ----------
+        permit : Permit
+            Of the round, by the ledger.
+
+        Raises
+        ------
+        RefusalError
+            As :meth:`ModelPlace.kept`, if the round was answered before.
+        """
+
+        def failed() -> None:
+            permit.handling.failed()
+            say(_log, logging.ERROR, "the plan of private training ends: its app failed as a whole")
+            self.end.come()
+
+        def keep(model: bytes, last: bool) -> None:
+            if self.end.is_lost:
+                raise LedgerError(
+                    "the plan has ended, which could be written nowhere: nothing leaves"
+                )
+            code = self.place.keep(model, last=last)
+            try:
+                permit.keep(code, False)  # the code says whether it is the last
+            except RefusalError:  # another round of the plan, underway at the same time, was
+                self.place.forget()
+                raise
+
+        return replace(
+            permit,
+            handling=replace(permit.handling, failed=failed),
+            keep=keep,
+            stored=None if permit.stored is None else self.place.kept(permit.stored),
+            granted=self.granted,
+        )
 
 
 def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
-    """Return the round that a request is for, judged by the policy; nothing is charged yet."""
-    granted, asked = asked_round(policy, request, context.run_id)
-    account = account_of(policy, context)
-    basis = asked.basis or Basis((), "")
-    policy.check(request.message_type, basis.events, example=policy.example)
-    charge = charge_of(policy, asked, account, granted.plan.rounds)
-    plan = replace(
+    """Return the round that a request is for, judged by the policy; nothing is charged yet.
+
+    Whether the plan's noise is enough takes seconds to compute, and is not asked here
+    (:class:`Proposals`). A plan is of one run: another run pays for its own.
+
+    Parameters
+    ----------
+    policy : Policy
+        The owner's.
+    request : ReleaseRequest
+        With a plan that is wanted.
+    context : Context
+        Flower's.
+
+    Raises
+    ------
+    RefusalError
+        With ``REFUSED_POLICY`` if there is no plan, or it is another than the owner's.
+    """
+    kind, example, account = request.message_type, policy.example, account_of(policy, context)
+    plan = policy.plan(kind, None if request.plan is None else request.plan.proposed)
+    examples = policy.examples_for(kind, PLANNED) or 0  # the policy has refused a plan without
+    text, digest = canonical(
+        {
+            "mechanism": "dpsgd",
+            **plan.terms(),
+            "example": example,
+            "examples": examples,
+            "run": str(context.run_id),
+            "message-type": kind,
+        }
+    )
+    policy.check(kind, (plan.event,), example=example)
+    asked = replace(request, part=rounds_part(example, digest.hex()[:32]))
+    charge = charge_of(policy, asked, account, plan.rounds)
+    whole = replace(
         charge,
         data_id=account,
         message_id=f"plan {charge.data_id.partition('#')[2]}",
-        fingerprint=hashlib.sha256(basis.parameters.encode()).digest(),
-        events=basis.events,
-        parameters=basis.parameters,
+        fingerprint=digest,
+        events=(plan.event,),
+        parameters=text,
         releases=0,
         rounds=None,
-        example=policy.example,
+        example=example,
     )
     place = ModelPlace.beside(policy.ledger, request)
     end = PlanEnd.beside(policy.ledger, charge.data_id, lambda: _end(policy, charge))
-    return AskedRound(charge, plan, granted, place, end)
+    return AskedRound(charge, whole, GrantedRound(plan, examples, example), place, end)
 
 
 def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
     """Charge a round of private training, and with its first one the plan."""
     asked = round_of(policy, request, context)
-    charge, plan, limits, numbers = asked.charge, asked.plan, policy.limits(), policy.numbers()
+    charge, plan = asked.charge, asked.plan
     try:
         asked.end.settle()
         with ExitStack() as stack:
@@ -187,11 +215,9 @@ def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> P
             if ledger.has_report(charge.data_id, LAST):
                 _end_in(ledger, charge)
             # One that is in the ledger was enough, and it takes seconds to say so.
-            if ledger.is_new_plan(charge, plan, limits, numbers):
+            if ledger.is_new_plan(charge, plan, policy.limits(), policy.numbers()):
                 PROPOSALS.check((policy.ledger, context.run_id), asked.granted.plan)
-            receipt = charge_kept(
-                ledger, charge, limits, "", plan, numbers=numbers, repeats=policy.repeats
-            )
+            receipt = charge_kept(policy, ledger, charge, "", plan)
             if receipt.report is None:
                 stack.pop_all()
     except LedgerError as error:

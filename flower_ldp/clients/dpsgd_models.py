@@ -33,12 +33,12 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.own_key import own_key
-from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest
+from flower_ldp.clients.keys import own_key
+from flower_ldp.clients.permit import ReleaseRequest
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.files import make_whole, sync_folder
 from flower_ldp.own_log import say
@@ -153,7 +153,7 @@ class ModelPlace:
             raise RefusalError(REFUSED_LEDGER, f"no place for trained models: {error}") from error
         return cls(folder / hashlib.sha256(answered).hexdigest()[:40], key, answered)
 
-    def code(self, model: bytes, beginning: bytes = _MAGIC) -> bytes:
+    def code(self, model: bytes, beginning: bytes) -> bytes:
         """Return the code of a model."""
         length = len(self.answered).to_bytes(8, "big")
         return beginning + hmac.digest(self.key, length + self.answered + model, "sha256")
@@ -177,8 +177,8 @@ class ModelPlace:
             raise RefusalError(REFUSED_LEDGER, f"{self.file} is not the model that was kept")
         return model
 
-    def keep(self, model: bytes, beginning: bytes = _MAGIC) -> bytes:
-        """Bring a model to disk, and return its code.
+    def keep(self, model: bytes, *, last: bool) -> bytes:
+        """Bring a model to disk, and return its code, which says whether it is the plan's last.
 
         Raises
         ------
@@ -191,55 +191,9 @@ class ModelPlace:
             make_whole(self.file, model)
         except OSError as error:
             raise LedgerError(f"the model cannot be kept in {self.file}: {error}") from error
-        return self.code(model, beginning)
+        return self.code(model, LAST if last else _MAGIC)
 
     def forget(self) -> None:
         """Delete a model that does not leave after all."""
         with suppress(OSError):  # to this site alone it would be a file too many
             self.file.unlink(missing_ok=True)
-
-    def permit(self, permit: Permit, granted: GrantedRound, end: PlanEnd) -> Permit:
-        """Return the permit to send this model: it keeps the file, and its code in the ledger.
-
-        A failure of the app's ends the plan: no epsilon covers how it failed. Nothing is kept where
-        the plan has ended and that could be written nowhere.
-
-        Parameters
-        ----------
-        permit : Permit
-            Of the round, by the ledger.
-        granted : GrantedRound
-            What was charged.
-        end : PlanEnd
-            Of the plan.
-
-        Raises
-        ------
-        RefusalError
-            As :meth:`kept`, if the round was answered before.
-        """
-
-        def failed() -> None:
-            permit.handling.failed()
-            say(_log, logging.ERROR, "the plan of private training ends: its app failed as a whole")
-            end.come()
-
-        def keep(model: bytes, last: bool) -> None:
-            if end.is_lost:
-                raise LedgerError(
-                    "the plan has ended, which could be written nowhere: nothing leaves"
-                )
-            code = self.keep(model, LAST if last else _MAGIC)
-            try:
-                permit.keep(code, False)  # the code says whether it is the last
-            except RefusalError:  # another round of the plan, underway at the same time, was
-                self.forget()
-                raise
-
-        return replace(
-            permit,
-            handling=replace(permit.handling, failed=failed),
-            keep=keep,
-            stored=None if permit.stored is None else self.kept(permit.stored),
-            granted=granted,
-        )

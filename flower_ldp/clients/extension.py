@@ -21,7 +21,7 @@ import numpy as np
 from flwr.app import Metadata, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.permit import ExtensionRequest, Permit, Prepared, ReleaseRequest
+from flower_ldp.clients.permit import Permit, Prepared, ReleaseRequest
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.clients.update import OpenUpdate, read_proposal
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError
@@ -31,7 +31,6 @@ from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.policy import Policy
 from flower_ldp.policy.extensions import ExtensionEntry
-from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.part import Trainable, patterns_of
@@ -52,12 +51,18 @@ def prepare(policy: Policy, request: ReleaseRequest) -> tuple[ReleaseRequest, Pr
             if event.mechanism in policy.extensions:
                 raise _refusal(f"{event.mechanism} is an extension's name here, and no other's")
         return request, None
-    entry = next((one for name, one in policy.extensions.items() if name == asked.name), None)
+    entry = policy.extensions.get(asked.name)
     if entry is None:
         raise _refusal(f"the policy allows no extension {asked.name}")
-    priced = replace(request, events=_priced(request, asked, entry))
+    # The owner's least price, where the proposal states less.
+    events = tuple(
+        replace(one, epsilon=max(one.epsilon, entry.epsilon), delta=max(one.delta, entry.delta))
+        if one.mechanism == asked.name
+        else one
+        for one in request.events
+    )
     try:
-        return priced, _prepared(asked, entry)
+        return replace(request, events=events), _prepared(asked, request.entries, entry)
     except KeyboardInterrupt:
         raise
     except ConfigError as error:
@@ -67,28 +72,14 @@ def prepare(policy: Policy, request: ReleaseRequest) -> tuple[ReleaseRequest, Pr
         raise _refusal(f"the extension {asked.name} does not take the proposal: {name}") from error
 
 
-def _priced(
-    request: ReleaseRequest, asked: ExtensionRequest, entry: ExtensionEntry
-) -> tuple[PrivacyEvent, ...]:
-    """Return the events, with the owner's least price where the proposal states less."""
-    return tuple(
-        replace(
-            event, epsilon=max(event.epsilon, entry.epsilon), delta=max(event.delta, entry.delta)
-        )
-        if event.mechanism == asked.name
-        else event
-        for event in request.events
-    )
-
-
-def _prepared(asked: ExtensionRequest, entry: ExtensionEntry) -> Prepared:
+def _prepared(asked: ExtensionReport, entries: int, entry: ExtensionEntry) -> Prepared:
     allowed = Allowed(asked.name, entry.distribution, entry.version, entry.digest)
     extension = load_extension(allowed)
     # Exactly the options that there are: the server's account is of the same mechanism.
     if asked.options.keys() != extension.options.keys():
         raise ConfigError(f"the proposal has not all options of {asked.name}, or others")
     chosen = extension.chosen(asked.epsilon, asked.delta, asked.options)
-    mechanism = chosen.mechanism(asked.entries)
+    mechanism = chosen.mechanism(entries)
     length = mechanism.report_bytes
     if length != asked.length:
         raise ConfigError(f"a report of {asked.name} has {length} bytes, not {asked.length}")
@@ -153,16 +144,8 @@ class OpenExtension(OpenUpdate[ExtensionReport]):
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: with what it is to load."""
-        stated = self.proposal.mechanism
-        asked = ExtensionRequest(
-            stated.name,
-            stated.epsilon,
-            stated.delta,
-            stated.options,
-            self.layout.entries,
-            stated.length,
-        )
-        return replace(super().request(metadata), extension=asked)
+        asked, entries = super().request(metadata), self.layout.entries
+        return replace(asked, extension=self.proposal.mechanism, entries=entries)
 
     def granted(self, permit: Permit) -> OpenExtension:
         """Return the release with the extension that was admitted.

@@ -34,29 +34,24 @@ Data sets with their labels replaced; for torch's ``Dataset``, which is not impo
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import io
 import logging
-import os
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from filelock import FileLock
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
+from flower_ldp.clients.keys import locked_key
 from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
-from flower_ldp.clients.own_key import own_key
 from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.rows import Data
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages, canonical
@@ -139,11 +134,9 @@ def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: 
     """Return what the ledger stores."""
     small = reports.astype(np.min_scalar_type(int(reports.max(initial=0))))
     mark = np.frombuffer(digest, dtype=np.uint8)
+    given = {} if prior is None else {"prior": prior}
     archive = io.BytesIO()
-    if prior is None:
-        np.savez_compressed(archive, reports=small, digest=mark)
-    else:
-        np.savez_compressed(archive, reports=small, digest=mark, prior=prior)
+    np.savez_compressed(archive, reports=small, digest=mark, **given)
     return archive.getvalue()
 
 
@@ -171,37 +164,6 @@ def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None
             return arrays["reports"].astype(np.int64), prior, arrays["digest"].tobytes()
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
         raise LedgerError(f"stored labels cannot be read: {error}") from error
-
-
-def keyed_digest(key: bytes, labels: NDArray[np.int64]) -> bytes:
-    """Return the digest of true labels under the owner's key."""
-    return hmac.new(key, labels.astype("<i8").tobytes(), hashlib.sha256).digest()
-
-
-@contextmanager
-def locked_key(ledger: Path) -> Iterator[bytes]:
-    """Hold the key file of a ledger, alone among processes and threads; made if missing.
-
-    Raises
-    ------
-    LedgerError
-        If the file cannot be used, or others may read it.
-    """
-    path = Path(os.path.realpath(ledger) + ".labels-key")
-    # Of its own for each call: threads exclude each other too.
-    lock = FileLock(f"{path}.lock", mode=0o600, is_singleton=False)
-    try:
-        try:
-            lock.acquire()
-            key = own_key(path)
-        except (OSError, NotImplementedError) as error:
-            told = "its folder's file system has no locks"
-            if isinstance(error, OSError):
-                told = error.strerror or str(error)
-            raise LedgerError(f"key file {path} cannot be used: {told}") from error
-        yield key
-    finally:
-        lock.release()
 
 
 _MOST_NAME = 100
@@ -299,8 +261,9 @@ class PrivateLabels:
         members = stages.members(stage, len(true))
         known = _check_prior(mechanism, prior, len(members))
         # The lock is held until the reports are stored: a second process waits for them.
-        with locked_key(self.policy.ledger) as key, self._ledger() as ledger:
-            shelf = Shelf(ledger, self.policy, name, keyed_digest(key, true), self.run)
+        with locked_key(self.policy.ledger) as key, ledger_of(self.policy) as ledger:
+            digest = hmac.digest(key, true.astype("<i8").tobytes(), "sha256")
+            shelf = Shelf(ledger, self.policy, name, digest, self.run)
             receipt = self._charge(shelf, stages, stage, len(true))
             fresh = receipt.report is None
             if fresh:
@@ -318,9 +281,6 @@ class PrivateLabels:
             mechanism.epsilon,
         )
         return RandomizedLabels(reports, members, mechanism, used, self.account)
-
-    def _ledger(self) -> Ledger:
-        return ledger_of(self.policy)
 
     def _charge(self, shelf: Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
         """Charge a stage, or find it charged; the first stage of several charges for all."""
@@ -380,16 +340,6 @@ def _check_size(n: int, report_end: int, prior: NDArray[np.float32] | None) -> N
         ) from error
 
 
-class LabelledData(Protocol):
-    """What torch calls a map-style data set of items that end with their label."""
-
-    def __len__(self) -> int:
-        """Return the number of items."""
-
-    def __getitem__(self, index: int, /) -> Any:
-        """Return an item: a tuple or list whose last element is the label."""
-
-
 @dataclass(frozen=True, eq=False)
 class PrivateDataset:
     """A data set in which randomized labels stand in the place of the true ones.
@@ -400,7 +350,7 @@ class PrivateDataset:
 
     Parameters
     ----------
-    dataset : LabelledData
+    dataset : Data
         With the true labels, which are never handed out.
     labels : RandomizedLabels
         Of this data set.
@@ -411,7 +361,7 @@ class PrivateDataset:
         If the reports are no labels but sets of them.
     """
 
-    dataset: LabelledData
+    dataset: Data
     labels: RandomizedLabels
 
     def __post_init__(self) -> None:
@@ -427,7 +377,7 @@ class PrivateDataset:
         return *features, int(self.labels.reports[place])
 
 
-def true_labels(dataset: LabelledData) -> NDArray[np.int64]:
+def true_labels(dataset: Data) -> NDArray[np.int64]:
     """Read the label of each item, in order; -1 for one that is no integer of at least 0.
 
     Raises
@@ -446,7 +396,7 @@ def true_labels(dataset: LabelledData) -> NDArray[np.int64]:
 
 def private_dataset(
     context: Context,
-    dataset: LabelledData,
+    dataset: Data,
     *,
     mechanism: LabelMechanism | LabelStages,
     name: str = "train",

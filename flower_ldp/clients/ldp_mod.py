@@ -54,7 +54,6 @@ from flower_ldp.clients.release import (
     failed,
     for_app,
     open_proposal,
-    reply,
     report,
     unreadable,
 )
@@ -138,17 +137,18 @@ class LdpMod:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report, an empty one, or a constant error."""
         arrived = time.monotonic()
-        if (
-            inner_gate.node_privatizes
-        ):  # the node has charged this message, and privatizes what comes back
+        if inner_gate.node_privatizes:  # it has charged this message, and privatizes the answer
             return call_next(message, context)
         try:
             if message.metadata.message_type in self._acknowledged:
                 return self._acknowledge(message, context, call_next, arrived)
-            opened, permit = self._admitted(message, context)
+            # By public facts alone: what is refused is refused here, before the app is called.
+            opened = open_proposal(self._releases, message)
+            self._rehearse(opened, message, context)
+            permit = self._admission.admit(opened.request(message.metadata), context)
             with contextlib.closing(permit):
-                going_on = opened.granted(permit)
-                return self._release(message, context, call_next, arrived, going_on, permit)
+                opened = opened.granted(permit)
+                return self._release(message, context, call_next, arrived, opened, permit)
         except RefusalError as refusal:
             log_refusal(message.metadata.run_id, refusal)
             return constant(refusal.code, message)
@@ -158,12 +158,6 @@ class LdpMod:
             raise
         except BaseException as error:
             return failed(message, error)
-
-    def _admitted(self, message: Message, context: Context) -> tuple[OpenRelease, Permit]:
-        """Judge the request by public facts, and charge it."""
-        opened = open_proposal(self._releases, message)
-        self._rehearse(opened, message, context)
-        return opened, self._admission.admit(opened.request(message.metadata), context)
 
     def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Hold the rehearsal; without the admission its text is not told either."""
@@ -183,23 +177,18 @@ class LdpMod:
         permit: Permit,
     ) -> Message:
         """Answer with the report that the message got before, or with a new one."""
-        payload = permit.stored
+        payload, handling = permit.stored, permit.handling
         if payload is None:
-            handling = permit.handling
-            payload, failed = _called(
-                AppCall(handling, arrived),
-                context,
-                lambda own: (
-                    _private_report(
-                        opened, handling, lambda: call_next(for_app(message, released=True), own)
-                    ),
-                    False,
-                ),
-                lambda: (_neutral(opened), True),
-            )
+
+            def computed(own: Context) -> tuple[bytes, bool]:
+                seen = for_app(message, released=True)
+                return _private_report(opened, handling, lambda: call_next(seen, own)), False
+
+            call = AppCall(handling, arrived)
+            payload, failed = _called(call, context, computed, lambda: (_neutral(opened), True))
             # What ends with a failure ends with the answer, not a second later.
             permit.keep(payload, failed)
-        return reply(opened.content(payload), message)
+        return Message(opened.content(payload), reply_to=message)
 
     def _acknowledge(
         self, message: Message, context: Context, call_next: ClientAppCallable, arrived: float

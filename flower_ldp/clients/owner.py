@@ -94,11 +94,9 @@ class OwnerAdmission:
             With one of the codes above; ``REFUSED_REPEAT`` if there is no such charge.
         """
         policy = policy_of(context, self._names)
-        if request.plan is not None:
-            asked = round_of(policy, request, context)
-            charge = asked.charge
-        else:
-            asked, charge = None, charge_of(policy, request, account_of(policy, context))
+        asked = None if request.plan is None else round_of(policy, request, context)
+        account = account_of(policy, context)
+        charge = charge_of(policy, request, account) if asked is None else asked.charge
         try:
             if asked is not None:
                 asked.end.settle()

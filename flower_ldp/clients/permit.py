@@ -11,7 +11,7 @@ that report back instead of letting a second one be drawn for free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from flower_ldp.extensions.contract import ExtensionMechanism
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.extension import ExtensionReport
 
 
 @dataclass(frozen=True)
@@ -53,32 +54,6 @@ class PlanRequest:
     """
 
     proposed: TrainingPlan | None = None
-
-
-@dataclass(frozen=True)
-class ExtensionRequest:
-    """Wanted: a report of an extension, which the admission is to load.
-
-    Parameters
-    ----------
-    name : str
-        Of the extension.
-    epsilon, delta : float
-        What the proposal states of a report.
-    options : mapping of str to float
-        All of the extension's options.
-    entries : int
-        That the report is about.
-    length : int
-        Bytes of a report.
-    """
-
-    name: str
-    epsilon: float
-    delta: float
-    options: Mapping[str, float]
-    entries: int
-    length: int
 
 
 @dataclass(frozen=True)
@@ -126,8 +101,10 @@ class ReleaseRequest:
         What the release rests on, if that is to be paid for as well.
     plan : PlanRequest, optional
         Of a round of private training, which has no events of its own.
-    extension : ExtensionRequest, optional
-        Of a report of an extension.
+    extension : ExtensionReport, optional
+        What the proposal states of an extension, which the admission is to load.
+    entries : int
+        That a report of an extension is about.
     per_example : bool
         Whether an example of the release is what the owner's policy says that one is. The policy
         must then say how many there are.
@@ -142,7 +119,8 @@ class ReleaseRequest:
     memo: str = ""
     basis: Basis | None = None
     plan: PlanRequest | None = None
-    extension: ExtensionRequest | None = None
+    extension: ExtensionReport | None = None
+    entries: int = 0
     per_example: bool = False
 
 

@@ -265,11 +265,6 @@ def report(payload: bytes, message: Message) -> Message:
     return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
 
 
-def reply(content: RecordDict, message: Message) -> Message:
-    """Return a reply to ``message`` that holds what a release lets out."""
-    return Message(content, reply_to=message)
-
-
 def constant(reason: str, message: Message) -> Message:
     """Return a reply to ``message`` that says one of a few constant reasons."""
     return Message(Error(code=ERROR_CODE, reason=reason), reply_to=message)

@@ -1,6 +1,4 @@
-"""Whose each row is: which rows belong to which example.
-
-Scaling that is paid for: means and quantiles of columns, released once and kept.
+"""Scaling that is paid for: means and quantiles of columns, released once and kept.
 
 Features that are scaled by what the private rows say (a ``StandardScaler``) leak: no noise covers
 that choice. So the numbers that scale are a release of their own, private for an example, charged
@@ -25,12 +23,10 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from flwr.app import Context
@@ -39,8 +35,9 @@ from numpy.typing import NDArray
 from flower_ldp.accounting.ledger import Charge
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.charging import check_going_on, run_marks
-from flower_ldp.clients.labels import locked_key
+from flower_ldp.clients.keys import locked_key
 from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
+from flower_ldp.clients.rows import Data, by_group
 from flower_ldp.errors import RefusalError
 from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms.example_counts import ExampleCounts
@@ -52,74 +49,6 @@ from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_REPEAT
 
-#: The most rows of an example that count in a step: every example fills as many places.
-MOST_ROWS = 1_000
-
-
-def by_group(groups: Iterable[Hashable], rows: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each group.
-
-    Parameters
-    ----------
-    groups : iterable of hashable
-        **Private**: of each row, whose it is. Fewer than there are rows leave rows without a group.
-        A sequence is read by index: a place that raises is a row without a group. Arrays and
-        tensors are read as the numbers that are in them.
-    rows : int
-        Number of rows.
-
-    Returns
-    -------
-    list of ndarray of int64
-        A row that belongs to nobody is in none.
-
-    Raises
-    ------
-    ValueError
-        If the groups are no list of places, as a dictionary or a set.
-    """
-    if isinstance(groups, (Mapping, Set)):
-        raise ValueError("groups must say of each row, in the order of rows, whose it is")
-    found: dict[Hashable, list[int]] = {}
-    for row, group in enumerate(islice(_each(groups), rows)):
-        with suppress(Exception):  # comparing keys is their own code
-            if (key := _key(group)) is not None:
-                found.setdefault(key, []).append(row)
-    return [np.array(members, dtype=np.int64) for members in found.values()]
-
-
-def _each(groups: Iterable[Hashable]) -> Iterator[Hashable]:
-    if not isinstance(groups, Sequence):
-        yield from groups
-        return
-    for place in range(len(groups)):
-        try:
-            group = groups[place]
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # as of a row: it is this place's alone
-            group = None
-        yield group
-
-
-def _key(group: Hashable) -> Hashable:
-    """Return what tells a group from others by its value, or None if nothing does.
-
-    None, an empty text and NaN are nobody's. Of numbers in arrays it is the number. What is told
-    apart by where it lies in memory, as tensors are and objects without a hash of their own, would
-    make each row somebody else's.
-    """
-    if getattr(group, "ndim", None) == 0 and hasattr(group, "item"):
-        group = group.item()
-    if type(group) is tuple:
-        parts = tuple(map(_key, group))
-        return None if None in parts else parts
-    if group is None or group == "" or type(group).__hash__ is object.__hash__:
-        return None
-    hash(group)
-    return group if (group == group) is True else None  # NaN is not itself, a tensor not one truth
-
-
 #: Scaling is for training, so the policy's section for train messages governs.
 MESSAGE_TYPE = "train"
 _MOST_NAME = 100
@@ -127,19 +56,9 @@ _MOST_NAME = 100
 _Values = list[NDArray[np.float64] | None]
 
 
-class Vectors(Protocol):
-    """Rows of numbers, read by index."""
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-
-    def __getitem__(self, index: int, /) -> Any:
-        """Return a row: one number for each column."""
-
-
 def private_means(
     context: Context,
-    rows: Vectors,
+    rows: Data,
     *,
     lower: Sequence[float],
     upper: Sequence[float],
@@ -153,7 +72,7 @@ def private_means(
     ----------
     context : Context
         The client app's.
-    rows : Vectors
+    rows : Data
         **Private**. A row that raises or has another shape counts as the lower bounds.
     lower, upper : sequence of float, shape (columns,)
         **Public** bounds that values are clipped into.
@@ -201,7 +120,7 @@ def private_means(
 
 def private_quantiles(
     context: Context,
-    rows: Vectors,
+    rows: Data,
     *,
     edges: Sequence[Sequence[float]],
     shares: Sequence[float],
@@ -215,7 +134,7 @@ def private_quantiles(
     ----------
     context : Context
         The client app's.
-    rows : Vectors
+    rows : Data
         **Private**. A row that raises or has another shape counts nowhere.
     edges : sequence of sequence of float
         Of each column the **public** numbers that a quantile can be, ascending.
@@ -271,7 +190,7 @@ class _Release:
 
     def once(
         self,
-        rows: Vectors,
+        rows: Data,
         columns: int,
         terms: dict[str, Any],
         draw: Callable[[list[_Values], RandomSource], NDArray[np.int64]],
@@ -326,7 +245,7 @@ class _Release:
             example=self.policy.example,
         )
 
-    def _read(self, rows: Vectors, columns: int) -> list[_Values]:
+    def _read(self, rows: Data, columns: int) -> list[_Values]:
         """Return what each example's rows say; a row that fails says nothing."""
         number = len(rows)
         found = [_row(rows, index, columns) for index in range(number)]
@@ -335,7 +254,7 @@ class _Release:
         return [[found[index] for index in group] for group in by_group(self.groups, number)]
 
 
-def _row(rows: Vectors, index: int, columns: int) -> NDArray[np.float64] | None:
+def _row(rows: Data, index: int, columns: int) -> NDArray[np.float64] | None:
     try:
         with np.errstate(all="ignore"):
             row = np.array(rows[index], dtype=np.float64)  # a copy: it may be a buffer

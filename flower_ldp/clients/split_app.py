@@ -36,7 +36,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -52,7 +51,7 @@ from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission
-from flower_ldp.clients.release import IncompleteError, OpenRelease, constant, failed, report
+from flower_ldp.clients.release import IncompleteError, constant, failed, report
 from flower_ldp.clients.split_embedding import (
     EMBEDDING_KEY,
     Block,
@@ -85,8 +84,8 @@ from flower_ldp.wire.fields import PROPOSAL_KEY
 
 _log = logging.getLogger("flower_ldp")
 
-#: Done behind the gate; returns the reply's records.
-Task = Callable[[], RecordDict]
+#: Done behind the gate; returns the reply's records, if there are any.
+Task = Callable[[], RecordDict | None]
 
 
 def read_task(party: Party, kind: str, content: RecordDict) -> Task:
@@ -137,7 +136,7 @@ def _rewind(party: Party, content: RecordDict) -> Task:
     step = _step(content, "after")
     if step not in (party.step, *party.earlier()):
         raise RefusalError(REFUSED_STEP, f"this party has no bottom of step {step or 'none'!r}")
-    return _done(partial(party.rewind, step))
+    return partial(party.rewind, step)
 
 
 def _prepare(party: Party, content: RecordDict) -> Task:
@@ -153,7 +152,7 @@ def _prepare(party: Party, content: RecordDict) -> Task:
         raise WireError("length", f"{sent.shape} labels for {terms.records} records")
     own = np.empty_like(sent)
     own[party.tables.tables[terms.table].order] = sent
-    return _done(partial(party.prepare, terms.table, own, response))
+    return partial(party.prepare, terms.table, own, response)
 
 
 def _learn(party: Party, content: RecordDict) -> Task:
@@ -162,15 +161,7 @@ def _learn(party: Party, content: RecordDict) -> Task:
         raise WireError("fields", "the step must have a name")
     block = read_block(party.tables, content)
     gradient = _gradient(content, len(block.rows))
-    return _done(partial(party.learn, block.table, block.rows, gradient, step))
-
-
-def _done(act: Callable[[], None]) -> Task:
-    def task() -> RecordDict:
-        act()
-        return RecordDict()
-
-    return task
+    return partial(party.learn, block.table, block.rows, gradient, step)
 
 
 def embed(party: Party, block: Block) -> RecordDict:
@@ -323,20 +314,10 @@ def _answer(
     return gate(message, context, _app(RecordDict))  # refused: this bottom does not take it in
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A release whose proposal was read before the gate was asked."""
-
-    opened: OpenRelease
-
-    def open(self, _: RecordDict) -> OpenRelease:
-        return self.opened
-
-
 def _released(admission: Admission, party: Party, message: Message, context: Context) -> Message:
     """Have the gate release the embeddings of the message's block."""
     block = read_block(party.tables, message.content)
-    release = _Read(EmbeddingRelease(party).about(block))
+    release = EmbeddingRelease(party)
     gate = LdpMod(admission=admission, actions={message.metadata.message_type: release})
     return gate(message, context, _app(partial(embed, party, block)))
 
@@ -352,7 +333,7 @@ def _taken_in(gate: LdpMod, party: Party, message: Message, context: Context) ->
 
 
 def _app(task: Task) -> Callable[[Message, Context], Message]:
-    return lambda message, _: Message(task(), reply_to=message)
+    return lambda message, _: Message(task() or RecordDict(), reply_to=message)
 
 
 def _introduction(party: Party, content: RecordDict) -> bytes:

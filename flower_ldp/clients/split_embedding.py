@@ -206,16 +206,7 @@ class EmbeddingRelease:
         RefusalError
             If the records are not the party's.
         """
-        return self.about(read_block(self.party.tables, content))
-
-    def about(self, block: Block) -> OpenEmbedding:
-        """Return what a block costs and becomes.
-
-        Raises
-        ------
-        ValueError
-            If no ledger could keep the report.
-        """
+        block = read_block(self.party.tables, content)
         proposal = block.proposal
         check_storable(embeddings_length(proposal.mechanism, len(block.rows)))
         claim = self.party.claim

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from flower_ldp.clients.handover import UNKNOWN, Arrays, Handover, current
+from flower_ldp.clients.rows import Data
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.training.gradients import Loss, RowModel, StepSum, grid_unit, noised_whole
-from flower_ldp.training.rows import Data, Examples, Rows, taking_part
+from flower_ldp.training.rows import Examples, Rows, taking_part
 from flower_ldp.training.workers import shared
 
 #: Makes the optimizer of a round, which begins anew, of the parameters that learn.

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock
+
+from flower_ldp.errors import LedgerError
 from flower_ldp.files import make_whole
 
 _BYTES = 32
@@ -25,6 +29,32 @@ def own_key(path: Path) -> bytes:
         return _read(path)
     make_whole(path, os.urandom(_BYTES))  # or another process does, which is as good
     return _read(path)
+
+
+@contextmanager
+def locked_key(ledger: Path) -> Iterator[bytes]:
+    """Hold the key file of a ledger, alone among processes and threads; made if missing.
+
+    Raises
+    ------
+    LedgerError
+        If the file cannot be used, or others may read it.
+    """
+    path = Path(os.path.realpath(ledger) + ".labels-key")
+    # Of its own for each call: threads exclude each other too.
+    lock = FileLock(f"{path}.lock", mode=0o600, is_singleton=False)
+    try:
+        try:
+            lock.acquire()
+            key = own_key(path)
+        except (OSError, NotImplementedError) as error:
+            told = "its folder's file system has no locks"
+            if isinstance(error, OSError):
+                told = error.strerror or str(error)
+            raise LedgerError(f"key file {path} cannot be used: {told}") from error
+        yield key
+    finally:
+        lock.release()
 
 
 def _read(path: Path) -> bytes:
