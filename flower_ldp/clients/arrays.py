@@ -1,9 +1,8 @@
-"""The one model of a message, as arrays; and the update of a reply, if it holds one.
+"""The arrays of a message or a reply; and in words, why a reply is answered by a neutral report.
 
-What makes a report neutral, in words: which array, what was expected, what was found.
-
-The words are as private as the app's reply is. They are for a rehearsal, whose reply is made of
-public data, and for the log of a simulation, where nothing is protected.
+The words say which array it is, what was expected and what was found. They are as private as the
+app's reply is. They are for a rehearsal, whose reply is made of public data, and for the log of a
+simulation, where nothing is protected.
 """
 
 from __future__ import annotations

@@ -111,10 +111,17 @@ class AppCall:
     ) -> ResultT:
         """Return at the moment what there is; in a simulation, raise as soon as the app failed."""
         with _spare_files():
-            attempt = _Attempt(compute)
+            # In a thread of its own, which may be left behind.
+            outcomes: queue.SimpleQueue[_Outcome[ResultT]] = queue.SimpleQueue()
+            threading.Thread(
+                target=lambda: outcomes.put(_attempt(compute)), name="flower-ldp-app", daemon=True
+            ).start()
             # Drawn in any case and before it is needed: at the moment, it costs no time.
             spare = instead()
-            outcome = attempt.until(moment)
+            try:
+                outcome = outcomes.get(timeout=max(0.0, moment - time.monotonic()))
+            except queue.Empty:
+                outcome = _Outcome(None, "it gave no answer by the fixed moment")
             if outcome.interrupt is not None:
                 raise outcome.interrupt
             if outcome.result is None:
@@ -134,24 +141,6 @@ class AppCall:
             _log, logging.ERROR, "the app failed; what leaves has the form of any answer: %s", cause
         )
         self.handling.failed()
-
-
-class _Attempt(Generic[ResultT]):
-    """An attempt in a thread of its own, which may be left behind."""
-
-    def __init__(self, compute: Callable[[], ResultT]) -> None:
-        self._outcomes: queue.SimpleQueue[_Outcome[ResultT]] = queue.SimpleQueue()
-        thread = threading.Thread(
-            target=lambda: self._outcomes.put(_attempt(compute)), name="flower-ldp-app", daemon=True
-        )
-        thread.start()
-
-    def until(self, moment: float) -> _Outcome[ResultT]:
-        """Return what comes of it until the moment, as soon as that is there."""
-        try:
-            return self._outcomes.get(timeout=max(0.0, moment - time.monotonic()))
-        except queue.Empty:
-            return _Outcome(None, "it gave no answer by the fixed moment")
 
 
 def _attempt(compute: Callable[[], ResultT]) -> _Outcome[ResultT]:

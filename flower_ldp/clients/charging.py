@@ -1,4 +1,4 @@
-"""Accounts for parts of the data, and reports that answer more than one message.
+"""A request of the gate's as the ledger is charged for it, and the permit to send what was paid.
 
 An embedding is about one record, and a split run releases records block by block. One account
 for all of them would add up what blocks cost, though no record is in two. So each block has an
@@ -11,8 +11,6 @@ ledger, since it answers messages of every run and type: limits for a run count 
 beside the run's own. A crash between charge and seal leaves a question that is paid for and has no
 report; it is then charged and drawn again. What a report rests on is charged with the first one, in
 its transaction: both or neither.
-
-A request of the gate's as the ledger is charged for it, and the permit to send what was paid.
 """
 
 from __future__ import annotations
@@ -229,7 +227,11 @@ def _seal(
 
 
 def run_marks(run_id: int) -> tuple[bytes, bytes]:
-    """Return what sealed reports about examples begin with in a run, and what its last one does."""
+    """Return what sealed reports about examples begin with in a run, and what its last one does.
+
+    Evaluations and scaling of one run end by what is sealed for the one that failed as a whole, in
+    the one writing that there is. Where it cannot be written, nothing leaves.
+    """
     going_on, ended = (f"{word} {run_id:020d}:".encode() for word in (_GOING_ON, _ENDED))
     return going_on, ended
 

@@ -1,4 +1,4 @@
-"""What to do where a mod, an old app of Flower's or a model cannot work behind the gate.
+"""What went wrong and what to do, in words for the client's own log.
 
 Flower's mods want records that the gate does not show to what stands behind it, and fail in words
 about these records; a model of scikit-learn fails where a client lacks a class. Which of them

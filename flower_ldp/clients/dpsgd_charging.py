@@ -1,14 +1,11 @@
-"""Whether a proposed plan's noise is enough: computed once, and not for who only asks.
+"""Rounds of private training as the owner admits them: the plan is charged with the first one.
 
-The computation takes seconds of a processor, and a server could propose plans without end. So it
-comes last, when the policy and the ledger would take the plan: one that passes is charged, which
-the budget ends. One that does not pass costs nothing, so of each run few of those are computed:
-a plan that was found wanting is remembered, and who has proposed several of them is refused
-without a look. All of it is about public numbers.
-
-A round of private training as the ledger is asked for it: the plan once, the round each time.
-
-Rounds of private training as the owner admits them: charged, and the plan with the first one.
+Whether a proposed plan's noise is enough is computed once, and not for who only asks. It takes
+seconds of a processor, and a server could propose plans without end. So it comes last, when the
+policy and the ledger would take the plan: one that passes is charged, which the budget ends. One
+that does not pass costs nothing, so of each run few of those are computed: a plan that was found
+wanting is remembered, and who has proposed several of them is refused without a look. All of it is
+about public numbers.
 """
 
 from __future__ import annotations

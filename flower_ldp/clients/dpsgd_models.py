@@ -1,8 +1,4 @@
-"""That a plan is over: in the ledger, and where that cannot be written, kept until it can be.
-
-Evaluations and scaling of one run end in the same way: by what is sealed for the one that failed
-as a whole (:func:`run_marks`), in the one writing that there is. Where it cannot be written,
-nothing leaves.
+"""Beside the ledger: the models that answered a round, and that a plan is over.
 
 An app that failed as a whole ends its plan, and no epsilon covers what a second such failure
 would tell. So a ledger that cannot be written at that moment, being locked or on a full disk, must
@@ -12,13 +8,12 @@ it besides. Before the plan's next round the end is written to the ledger, or th
 Where neither the ledger nor the file can be written, nothing leaves for the message either: to the
 server it is a gap, as when the process is killed.
 
-Trained models kept beside the ledger, for a message that comes again.
-
-A model may be long, and a ledger keeps what is sealed in it for good. So the model lies in a file
-of its own, in the folder ``<ledger>.models``, and what the ledger seals is a code (HMAC-SHA256)
-over it and over what it answers, under a key beside the ledger that this user alone can read
-(``<ledger>-models-key``). The file is on disk before the code is sealed. An owner may delete files
-at any time: a message that comes again is then refused.
+Trained models are kept for a message that comes again. A model may be long, and a ledger keeps what
+is sealed in it for good. So the model lies in a file of its own, in the folder ``<ledger>.models``,
+and what the ledger seals is a code (HMAC-SHA256) over it and over what it answers, under a key
+beside the ledger that this user alone can read (``<ledger>-models-key``). The file is on disk
+before the code is sealed. An owner may delete files at any time: a message that comes again is then
+refused.
 
 A model that left in place of an app that failed has a code that begins otherwise. So that the plan
 has ended is sealed with what leaves, in one writing of one length whether the app failed or not.

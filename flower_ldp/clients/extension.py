@@ -1,10 +1,8 @@
-"""An extension at the gate: what the owner's policy says of it, and its use for one message.
+"""An extension at the gate: the trained model goes in, the extension's own bytes come out.
 
 All that can be refused is refused before the charge, by public facts: the policy, the proposal, and
 the files of the distribution. A neutral report is drawn there too, so that one is there whatever
 the extension does later.
-
-An extension on the client: the trained model goes in, the extension's own bytes come out.
 
 The extension sees the update and a source of randomness, and nothing else of the message, the
 reply or the context. What leaves has the stated length, whatever it does: a report that is none, or

@@ -1,4 +1,4 @@
-"""Stored randomized labels: their place in the ledger, their bytes, and the labels' key.
+"""Private labels on the client: randomized once, stored beside the charge, used for ever.
 
 What the ledger stores beside the charge is an npz archive of the reports, the prior if there
 was one, and a **keyed** digest (HMAC-SHA256) of the true labels, to notice that a label set has
@@ -7,8 +7,6 @@ labels but one could try every value of the last. So the key lies in another fil
 the ledger (``<ledger>.labels-key``, mode 0600, with its lock in ``<ledger>.labels-key.lock``),
 and a ledger that is copied, exported or sent to an auditor says nothing about labels beyond the
 reports.
-
-Private labels on the client: randomized once, stored beside the charge, used for ever.
 
 A label that is randomized anew in each epoch, run or after each restart is paid for each
 time. So a label set is randomized once under a name, and what came out is stored in the
@@ -27,9 +25,7 @@ The owner's policy governs, by the names of the mechanisms at unit label::
 
 The cost is epsilon **per label**, whatever the number of labels, since each is randomized
 once. Features are not protected. docs/label_dp.md says what is stored and why it tells
-nothing about the labels.
-
-Data sets with their labels replaced; for torch's ``Dataset``, which is not imported.
+nothing about the labels. :class:`PrivateDataset` serves torch, which is not imported.
 """
 
 from __future__ import annotations
@@ -134,7 +130,7 @@ def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: 
     """Return what the ledger stores."""
     small = reports.astype(np.min_scalar_type(int(reports.max(initial=0))))
     mark = np.frombuffer(digest, dtype=np.uint8)
-    given = {} if prior is None else {"prior": prior}
+    given: dict[str, Any] = {} if prior is None else {"prior": prior}
     archive = io.BytesIO()
     np.savez_compressed(archive, reports=small, digest=mark, **given)
     return archive.getvalue()

@@ -19,8 +19,6 @@ In an app of a guarded node that privatizes, the mod steps aside (:mod:`flower_l
 All else ends in one of a few constant errors (:mod:`flower_ldp.refusals`), which depend on public
 state alone. Messages are judged before the app is called, and all reports
 to one proposal have one length, so that whether a report can be kept does not depend on it.
-
-Plain mistakes in how a gate is set up, refused at once, and refusals logged once per run.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
-from flwr.app import Context, Message, MessageType, RecordDict
+from flwr.app import Context, Message, MessageType
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp import inner_gate
@@ -51,13 +49,14 @@ from flower_ldp.clients.release import (
     OpenRelease,
     Release,
     constant,
+    content_of,
     failed,
     for_app,
     open_proposal,
     report,
     unreadable,
 )
-from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
@@ -197,7 +196,7 @@ class LdpMod:
         handling = self._admission.acknowledge(message.metadata.message_type, context)
 
         def taken(own: Context) -> bytes:
-            _content(call_next(for_app(message, released=False), own))
+            content_of(call_next(for_app(message, released=False), own))
             return b""
 
         return report(_called(AppCall(handling, arrived), context, taken, lambda: b""), message)
@@ -228,7 +227,7 @@ def _called(
 
 def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], Message]) -> bytes:
     try:
-        content = opened.reply(lambda: _content(ask()), handling)
+        content = opened.reply(lambda: content_of(ask()), handling)
     except IncompleteError as error:
         if handling.is_simulation:
             raise
@@ -250,15 +249,6 @@ def _neutral(opened: OpenRelease) -> bytes:
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an app may have made errors of them
         return opened.neutral(RandomSource.from_os())
-
-
-def _content(reply: object) -> RecordDict:
-    """Return what the app answered; raise ReleaseError if that is nothing, or an error."""
-    if not isinstance(reply, Message):
-        raise ReleaseError(f"the app answered with a {type(reply).__name__}, not a message")
-    if reply.has_error():
-        raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
-    return reply.content
 
 
 def _checked(given: Mapping[str, Release | None]) -> dict[str, Release]:

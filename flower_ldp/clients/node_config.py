@@ -1,10 +1,10 @@
-"""The node's configuration is the operator's: what an app writes there is not kept.
+"""What the operator of a node names for its data: the policy, its ledger and the account.
 
-Flower gives an app the very context that it stores afterwards, and stores what the app made of
-it: its node's configuration too, which may name the policy by which the next message is
-judged. So the app gets a context of its own, with the same state and copies of the configurations
-(:func:`kept_node_config`), and a gate that has seen an operator's name takes no other
-(:class:`FirstNames`).
+The node's configuration is the operator's: what an app writes there is not kept. Flower gives an
+app the very context that it stores afterwards, and stores what the app made of it: its node's
+configuration too, which may name the policy by which the next message is judged. So the app gets a
+context of its own, with the same state and copies of the configurations (:func:`kept_node_config`),
+and a gate that has seen an operator's name takes no other (:class:`FirstNames`).
 
 The run's configuration is not kept either. It is public, and a rehearsal sees it
 (:mod:`~flower_ldp.clients.rehearsal`): an app that wrote there what it made of its data would find
@@ -12,8 +12,6 @@ it again where texts leave. What an app wants to keep goes into its state.
 
 An app's code that runs outside of the gate, as a lifespan or a module's body, shares the process
 and can change anything in it. Only a node of the site's own is out of its reach.
-
-What the operator of a node names for its data: the policy, its ledger and the account.
 """
 
 from __future__ import annotations

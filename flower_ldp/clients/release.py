@@ -14,8 +14,6 @@ reply as a whole is the private value. Where it is about an example or a label, 
 cannot be read must not change what leaves for the others, so ``privatize`` answers neutrally
 record by record, and an app that fails for some records says so (:class:`IncompleteError`).
 
-What the gate sends, and what of a message the app sees.
-
 An answer has one of two forms: a report, or an error with a constant reason. Both are built from
 the message as it came. The app gets another one, with metadata of its own and without the
 records that are the gate's, so whatever the app does to it changes nothing that leaves.
@@ -24,6 +22,7 @@ records that are the gate's, so whatever the app does to it changes nothing that
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -60,7 +59,11 @@ class IncompleteError(ReleaseError):
         self.content = content
 
 
-class OpenRelease(Protocol):
+class NoAnswerError(ReleaseError):
+    """The app answered with an error of its own, or with nothing."""
+
+
+class OpenRelease(ABC):
     """A proposal that was understood, waiting for the app's reply.
 
     A release of one's own inherits from it: what has a body here fits a release about all of the
@@ -68,16 +71,20 @@ class OpenRelease(Protocol):
     """
 
     @property
+    @abstractmethod
     def events(self) -> tuple[PrivacyEvent, ...]:
         """What the report will cost this client."""
 
     @property
+    @abstractmethod
     def parameters(self) -> str:
         """The proposal in full, as canonical JSON."""
 
+    @abstractmethod
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the private report, packed, whatever the app replied; always of one length."""
 
+    @abstractmethod
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a report by the neutral law, packed: what stands for a reply without content."""
 
@@ -127,7 +134,7 @@ class OpenRelease(Protocol):
         raise TypeError(f"the form of the reports of {type(self).__name__} is not known")
 
 
-class KeptRelease(OpenRelease, Protocol):
+class KeptRelease(OpenRelease):
     """A release about a part of the data, whose report answers the same question for ever.
 
     The ledger has an account for each part, so that what one record costs is not multiplied
@@ -136,16 +143,19 @@ class KeptRelease(OpenRelease, Protocol):
     """
 
     @property
+    @abstractmethod
     def part(self) -> str:
         """``layout/part``: the digest that says how the data is cut, and the part's name."""
 
     @property
+    @abstractmethod
     def memo(self) -> str:
         """Names the question: equal for two messages if one report answers both."""
 
     @property
     def basis(self) -> Basis | None:
         """What the release rests on, if all of the data is to pay for that once."""
+        return None
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: about this part, with the question and its basis."""
@@ -263,6 +273,15 @@ def report(payload: bytes, message: Message) -> Message:
     """Return a reply to ``message`` that holds a packed report, or an empty acknowledgement."""
     record = ConfigRecord({PAYLOAD_KEY: payload})
     return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
+
+
+def content_of(reply: object) -> RecordDict:
+    """Return what the app answered; raise NoAnswerError if that is nothing, or an error."""
+    if not isinstance(reply, Message):
+        raise NoAnswerError(f"the app answered with a {type(reply).__name__}, not a message")
+    if reply.has_error():
+        raise NoAnswerError(f"the app answered with an error: {reply.error.reason}")
+    return reply.content
 
 
 def constant(reason: str, message: Message) -> Message:

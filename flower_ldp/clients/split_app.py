@@ -1,14 +1,4 @@
-"""What a feature party is asked to do: read in the open, done behind the gate.
-
-Reading a message sees the message, the ids and the party's step: public facts, so a refusal says
-nothing of the records. What is done then is the app's: nothing of how it went leaves. The step
-that a message asks for is reached whether it went well or not, since it is public where the party
-stands (:func:`step_asked`).
-
-Embeddings are about single records, so the bottom is asked for each record by itself: in a block, a
-kernel's last bits for one record depend on where it stands among the others.
-
-The client app of a feature party: aligns, releases embeddings, takes gradients in.
+"""The client app of a feature party: aligns, releases embeddings, takes gradients in.
 
 =====================  ==================================================================
 type of message        answer
@@ -29,6 +19,14 @@ takes gradients answers only a run that is at its step.
 Nothing is answered without the admission: it is asked for introductions and empty answers too. An
 answer that takes something in is empty whether that went well or not, and the party's step is then
 the one that was asked for. Malformed messages are refused beforehand, by public facts.
+
+Reading a message sees the message, the ids and the party's step: public facts, so a refusal says
+nothing of the records. What is done then is the app's: nothing of how it went leaves. The step
+that a message asks for is reached whether it went well or not, since it is public where the party
+stands (:func:`reach`).
+
+Embeddings are about single records, so the bottom is asked for each record by itself: in a block, a
+kernel's last bits for one record depend on where it stands among the others.
 """
 
 from __future__ import annotations
@@ -84,8 +82,8 @@ from flower_ldp.wire.fields import PROPOSAL_KEY
 
 _log = logging.getLogger("flower_ldp")
 
-#: Done behind the gate; returns the reply's records, if there are any.
-Task = Callable[[], RecordDict | None]
+#: What is done behind the gate, and the step that it takes the party to; None if it stays.
+Task = tuple[Callable[[], None], str | None]
 
 
 def read_task(party: Party, kind: str, content: RecordDict) -> Task:
@@ -110,12 +108,6 @@ def read_task(party: Party, kind: str, content: RecordDict) -> Task:
     return {BACKWARD: _learn, PREPARE: _prepare, REWIND: _rewind}[kind](party, content)
 
 
-def step_asked(kind: str, content: RecordDict) -> str | None:
-    """Return the step that a well-formed message takes the party to; None if it stays."""
-    field = {BACKWARD: "step", REWIND: "after"}.get(kind)
-    return None if field is None else _step(content, field)
-
-
 def reach(party: Party, step: str) -> None:
     """Have the party stand at the step although its app failed; where it cannot, the log says so.
 
@@ -136,7 +128,7 @@ def _rewind(party: Party, content: RecordDict) -> Task:
     step = _step(content, "after")
     if step not in (party.step, *party.earlier()):
         raise RefusalError(REFUSED_STEP, f"this party has no bottom of step {step or 'none'!r}")
-    return partial(party.rewind, step)
+    return partial(party.rewind, step), step
 
 
 def _prepare(party: Party, content: RecordDict) -> Task:
@@ -152,7 +144,7 @@ def _prepare(party: Party, content: RecordDict) -> Task:
         raise WireError("length", f"{sent.shape} labels for {terms.records} records")
     own = np.empty_like(sent)
     own[party.tables.tables[terms.table].order] = sent
-    return partial(party.prepare, terms.table, own, response)
+    return partial(party.prepare, terms.table, own, response), None
 
 
 def _learn(party: Party, content: RecordDict) -> Task:
@@ -161,7 +153,7 @@ def _learn(party: Party, content: RecordDict) -> Task:
         raise WireError("fields", "the step must have a name")
     block = read_block(party.tables, content)
     gradient = _gradient(content, len(block.rows))
-    return partial(party.learn, block.table, block.rows, gradient, step)
+    return partial(party.learn, block.table, block.rows, gradient, step), step
 
 
 def embed(party: Party, block: Block) -> RecordDict:
@@ -324,16 +316,15 @@ def _released(admission: Admission, party: Party, message: Message, context: Con
 
 def _taken_in(gate: LdpMod, party: Party, message: Message, context: Context) -> Message:
     """Have the party take something in, and stand where it was asked to whatever came of it."""
-    kind, content = message.metadata.message_type, message.content
-    step, task = step_asked(kind, content), read_task(party, kind, content)
-    answer = gate(message, context, _app(task))
+    act, step = read_task(party, message.metadata.message_type, message.content)
+    answer = gate(message, context, _app(act))
     if step is not None and not answer.has_error():
         reach(party, step)
     return answer
 
 
-def _app(task: Task) -> Callable[[Message, Context], Message]:
-    return lambda message, _: Message(task() or RecordDict(), reply_to=message)
+def _app(act: Callable[[], RecordDict | None]) -> Callable[[Message, Context], Message]:
+    return lambda message, _: Message(act() or RecordDict(), reply_to=message)
 
 
 def _introduction(party: Party, content: RecordDict) -> bytes:

@@ -1,6 +1,4 @@
-"""The block of records that a message is about: read once, by public facts.
-
-Embeddings on the client: a block of records goes in, their randomized embeddings come out.
+"""Embeddings on the client: a block of records goes in, their randomized embeddings come out.
 
 The release is opened from public facts: the proposal, the ids, how the bottom came to be. The
 party's :class:`~flower_ldp.mechanisms.BottomClaim` decides under which names the cost goes on

@@ -1,10 +1,8 @@
-"""The noise of DP-SGD, on a grid, in whole numbers.
+"""The gradient of each row by itself, the exact sum of clipped gradients, and the noise on it.
 
 A sum of clipped gradients is in multiples of 2^-33 standard deviations, and whole normal numbers
 are added as integers, so that low-order bits of a noisy gradient tell nothing about the sum.
 docs/dpsgd_release.md counts the roundings.
-
-The gradient of each row by itself, and the exact sum of examples' clipped gradients.
 
 A row is a batch of one, in a pass that leaves nothing behind
 (:mod:`~flower_ldp.isolation`). So its gradient depends on that row, the weights and public

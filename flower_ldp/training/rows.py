@@ -132,6 +132,10 @@ class Examples:
             return rows
         return rows[uniform_subset(rng, len(rows), self.max_rows)]
 
+    def drawn(self, rate: float, rng: RandomSource) -> list[list[int]]:
+        """Return the rows of each example that takes part in a step, drawn anew."""
+        return [self.rows(int(one), rng).tolist() for one in taking_part(len(self), rate, rng)]
+
 
 def taking_part(examples: int, rate: float, rng: RandomSource) -> NDArray[np.int64]:
     """Return who takes part in a step: each by a coin of its own, with probability ``rate``.
