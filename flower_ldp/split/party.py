@@ -205,8 +205,7 @@ class TorchParty:
         last = self._last
         if step == last:
             return
-        inputs = np.asarray(self._table(table)[rows], dtype=np.float32)
-        h = self.bottom(torch.from_numpy(inputs))
+        h = self.bottom(self._inputs(table, rows))
         if h.shape != gradient.shape:
             raise ValueError(f"gradient must have shape {tuple(h.shape)}, got {gradient.shape}")
         self._optimizer.zero_grad()
@@ -260,6 +259,9 @@ class TorchParty:
             raise ValueError(f"{path} holds another bottom: {error}") from error
         self._last, self._prepared = state["last"], state["prepared"]
         self._failed, self._way = state.get("failed", ""), state.get("way", "")
+
+    def _inputs(self, table: str, rows: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(np.asarray(self._table(table)[rows], dtype=np.float32))
 
     def _table(self, table: str) -> NDArray[Any]:
         if table not in self._loaded:

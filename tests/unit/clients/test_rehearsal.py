@@ -97,7 +97,7 @@ class Unspeakable(Exception):  # noqa: N818
         (replying(RecordDict({"a": record({"w": MODEL["w"][:9]})})), "no model like the one sent"),
         (replying(RecordDict({"a": record({"w": MODEL["w"] * np.nan})})), "400 NaN and 0 infinite"),
         (lambda message, context: Message(Error(5, "no GPU"), reply_to=message), "no GPU"),
-        (lambda message, context: None, "AttributeError"),
+        (lambda message, context: None, "answered with a NoneType, not a message"),
     ],
 )
 def test_what_fails_in_a_rehearsal_is_told_and_costs_nothing(app: Any, text: str) -> None:
