@@ -18,6 +18,7 @@ it calls the app: whether a report can be kept must not depend on how the app fa
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import queue
@@ -26,10 +27,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from flwr.app import Context
+
 from flower_ldp.clients.diagnostics import cause_of
+from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.permit import Handling
 from flower_ldp.errors import ReleaseError
 from flower_ldp.own_log import say
@@ -70,20 +74,24 @@ class AppCall:
         The owner's word on how an answer leaves.
     arrived : float
         When the message came, by :func:`time.monotonic`.
+    context : Context
+        Flower's. The app gets one of its own, of which the state is kept.
     """
 
     handling: Handling
     arrived: float
+    context: Context
 
-    def run(self, compute: Callable[[], ResultT], instead: Callable[[], ResultT]) -> ResultT:
+    def run(self, compute: Callable[[Context], ResultT], instead: Callable[[], ResultT]) -> ResultT:
         """Return what ``compute`` returns, or what ``instead`` returns if that failed.
 
-        With a fixed moment it returns at that moment, and ``compute`` runs in another thread.
+        With a fixed moment it returns at that moment, and ``compute`` runs in another thread. The
+        app may be left behind there, so its state is its own too, and kept if it was in time.
 
         Parameters
         ----------
         compute : callable
-            Calls the app and builds what may leave.
+            Calls the app with the context that it is given, and builds what may leave.
         instead : callable
             Builds what leaves otherwise. It sees no private data.
 
@@ -95,8 +103,22 @@ class AppCall:
             If that is what the app raised, or what this process got: it is being killed.
         """
         after = self.handling.answer_after
-        if after is not None:
-            return self._at(self.arrived + after, compute, instead)
+        if after is None:
+            with kept_node_config(self.context) as given:
+                return self._now(lambda: compute(given), instead)
+        own = replace(self.context)
+        for name in ("node_config", "state", "run_config"):
+            setattr(own, name, copy.deepcopy(getattr(self.context, name)))
+
+        def computed() -> tuple[ResultT, Context | None]:
+            return compute(own), own
+
+        answer, found = self._at(self.arrived + after, computed, lambda: (instead(), None))
+        if found is not None:
+            keep_state(self.context, found)
+        return answer
+
+    def _now(self, compute: Callable[[], ResultT], instead: Callable[[], ResultT]) -> ResultT:
         with _spare_files():
             outcome = _attempt(compute)
         if outcome.interrupt is not None:

@@ -61,7 +61,7 @@ from flower_ldp.refusals import REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
 
-#: Labels are randomized for training, so the policy's section for train messages governs.
+#: What is kept is for training, so the policy's section for train messages governs.
 MESSAGE_TYPE = "train"
 
 
@@ -165,6 +165,12 @@ def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None
 _MOST_NAME = 100
 
 
+def check_name(name: str) -> None:
+    """Raise ValueError unless what is kept under a name can have it."""
+    if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
+        raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
+
+
 def private_labels(
     context: Context,
     labels: ArrayLike,
@@ -246,8 +252,7 @@ class PrivateLabels:
         prior: ArrayLike | None = None,
     ) -> RandomizedLabels:
         """Randomize one stage once, or return its stored reports. See :func:`private_labels`."""
-        if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
-            raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
+        check_name(name)
         mechanism = stages.mechanism(stage)
         # The first stage pays for all: none may turn out later not to be allowed.
         self.policy.check(MESSAGE_TYPE, stages.events())

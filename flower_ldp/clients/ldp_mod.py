@@ -24,13 +24,10 @@ to one proposal have one length, so that whether a report can be kept does not d
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 from flwr.app import Context, Message, MessageType
@@ -39,7 +36,6 @@ from flwr.clientapp.typing import ClientAppCallable
 from flower_ldp import inner_gate
 from flower_ldp.clients.calling import AppCall, AppFailedError
 from flower_ldp.clients.diagnostics import cause_of, log_refusal
-from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission, Handling, Permit
 from flower_ldp.clients.rehearsal import Rehearsal
@@ -65,9 +61,6 @@ from flower_ldp.refusals import FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
 _log = logging.getLogger("flower_ldp")
 
 __all__ = ["ERROR_CODE", "FAILED", "REFUSED_MESSAGE", "REFUSED_PROPOSAL", "LdpMod"]
-
-
-AnswerT = TypeVar("AnswerT")
 
 
 class LdpMod:
@@ -183,8 +176,8 @@ class LdpMod:
                 seen = for_app(message, released=True)
                 return _private_report(opened, handling, lambda: call_next(seen, own)), False
 
-            call = AppCall(handling, arrived)
-            payload, failed = _called(call, context, computed, lambda: (_neutral(opened), True))
+            call = AppCall(handling, arrived, context)
+            payload, failed = call.run(computed, lambda: (_neutral(opened), True))
             # What ends with a failure ends with the answer, not a second later.
             permit.keep(payload, failed)
         return Message(opened.content(payload), reply_to=message)
@@ -199,30 +192,7 @@ class LdpMod:
             content_of(call_next(for_app(message, released=False), own))
             return b""
 
-        return report(_called(AppCall(handling, arrived), context, taken, lambda: b""), message)
-
-
-def _called(
-    call: AppCall,
-    context: Context,
-    compute: Callable[[Context], AnswerT],
-    instead: Callable[[], AnswerT],
-) -> AnswerT:
-    """Call the app with a context of its own; if it may be left behind, with its own state too."""
-    if call.handling.answer_after is None:
-        with kept_node_config(context) as given:
-            return call.run(lambda: compute(given), instead)
-    own = replace(context)
-    for name in ("node_config", "state", "run_config"):
-        setattr(own, name, copy.deepcopy(getattr(context, name)))
-
-    def computed() -> tuple[AnswerT, Context | None]:
-        return compute(own), own
-
-    answer, found = call.run(computed, lambda: (instead(), None))
-    if found is not None:
-        keep_state(context, found)
-    return answer
+        return report(AppCall(handling, arrived, context).run(taken, lambda: b""), message)
 
 
 def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], Message]) -> bytes:

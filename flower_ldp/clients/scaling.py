@@ -36,6 +36,7 @@ from flower_ldp.accounting.ledger import Charge
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.charging import check_going_on, run_marks
 from flower_ldp.clients.keys import locked_key
+from flower_ldp.clients.labels import MESSAGE_TYPE, check_name
 from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
 from flower_ldp.clients.rows import Data, by_group
 from flower_ldp.errors import RefusalError
@@ -49,9 +50,6 @@ from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_REPEAT
 
-#: Scaling is for training, so the policy's section for train messages governs.
-MESSAGE_TYPE = "train"
-_MOST_NAME = 100
 #: Of one example: what its rows say of each column; None for a row that cannot be read.
 _Values = list[NDArray[np.float64] | None]
 
@@ -216,8 +214,7 @@ class _Release:
             return found
 
     def _charge(self, terms: dict[str, Any]) -> Charge:
-        if not (1 <= len(self.name) <= _MOST_NAME and self.name.isprintable()):
-            raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters")
+        check_name(self.name)
         if (self.groups is None) == (self.policy.example == "patient"):
             raise ValueError(
                 f"an example is a {self.policy.example} by the owner's policy: groups= is given "
