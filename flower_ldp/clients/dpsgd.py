@@ -30,7 +30,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Metadata, MetricRecord, RecordDict
@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, Handover, handed
+from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, HandedT, Handover, handed
 from flower_ldp.clients.permit import GrantedRound, Handling, Permit, PlanRequest, ReleaseRequest
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
@@ -54,8 +54,6 @@ from flower_ldp.wire.model import decode_model, encode_model, model_digest
 from flower_ldp.wire.training_plan import read_plan, read_proximal
 
 _log = logging.getLogger("flower_ldp")
-
-HandedT = TypeVar("HandedT", Handover, CountHandover)
 
 
 def _check_keys(release: object, keys: Sequence[str], *, different: Sequence[str]) -> None:

@@ -322,23 +322,18 @@ def _check_prior(
     """Return the prior as it will be stored."""
     if not mechanism.needs_prior:
         refuse_prior(mechanism.name, prior)
-        _check_size(n, mechanism.report_end, None)
-        return None
     with np.errstate(over="ignore"):  # what becomes infinite is refused below
         known = None if prior is None else np.asarray(prior, dtype=np.float32)
-    _check_size(n, mechanism.report_end, known)
-    read_prior(mechanism.name, known, mechanism.categories, (n,))
-    return known
-
-
-def _check_size(n: int, report_end: int, prior: NDArray[np.float32] | None) -> None:
     try:
-        check_storable(most_bytes(n, report_end, prior))
+        check_storable(most_bytes(n, mechanism.report_end, known))
     except ValueError as error:
         raise ValueError(
             f"{n} labels, and a prior for each if there is one, are too many to be stored: "
             f"divide the set into more stages, which cost no more ({error})"
         ) from error
+    if mechanism.needs_prior:
+        read_prior(mechanism.name, known, mechanism.categories, (n,))
+    return known
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,8 +35,6 @@ from flower_ldp.clients.release import NoAnswerError, OpenRelease, content_of, f
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_REHEARSAL
 
-__all__ = ["MARK", "REFUSED_REHEARSAL", "Rehearsal"]
-
 _log = logging.getLogger("flower_ldp")
 
 #: Key of the rehearsal's node configuration; its value is True.

@@ -18,12 +18,11 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import ExtensionRelease, GaussianRelease, LdpMod, OpenRelease, Release
-from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.errors import WireError
 from flower_ldp.extensions import Extension, Setting, loading
 from flower_ldp.mechanisms import Gaussian, RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
-from flower_ldp.refusals import REFUSED_POLICY
+from flower_ldp.refusals import REFUSED_POLICY, REFUSED_PROPOSAL
 from flower_ldp.strategies import ExtensionStrategy, Health
 from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY

@@ -13,9 +13,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordD
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.clients import LdpMod, Permit, Rehearsal, ReleaseRequest, SignDSRelease
-from flower_ldp.clients.rehearsal import MARK, REFUSED_REHEARSAL
+from flower_ldp.clients.rehearsal import MARK
 from flower_ldp.mechanisms import SignDS
-from flower_ldp.refusals import NO_PROPOSAL
+from flower_ldp.refusals import NO_PROPOSAL, REFUSED_REHEARSAL
 from flower_ldp.strategies import FixedStep, RunStopped, SignDSStrategy
 from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
 from tests.messages import UnrecordedPermit, context, error_reply, message, record
