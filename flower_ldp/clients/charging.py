@@ -128,7 +128,9 @@ def charge_release(
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
     account = account_of(policy, context)
     charge = charge_of(policy, request, account)
-    rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
+    rests = None
+    if basis is not None:
+        rests = kept(basis_of(charge, account, basis), f"basis {basis.parameters}")
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(ledger_of(policy))
@@ -142,16 +144,17 @@ def charge_release(
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
 
 
-def _rests(charge: Charge, basis: Basis) -> Charge:
-    """Return the charge to all of the data for what a release rests on."""
-    charge = replace(
+def basis_of(charge: Charge, account: str, basis: Basis) -> Charge:
+    """Return the charge to all of the data for what a release rests on: it has no report."""
+    return replace(
         charge,
+        data_id=account,
         fingerprint=hashlib.sha256(basis.parameters.encode()).digest(),
         events=basis.events,
         parameters=basis.parameters,
-        releases=0,  # it has no report
+        releases=0,
+        rounds=None,
     )
-    return kept(charge, f"basis {basis.parameters}")
 
 
 def handling_of(policy: Policy, account: str, message_type: str) -> Handling:

@@ -23,10 +23,10 @@ from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Charge, Ledger
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.accounting.ledger.plans import rounds_part
-from flower_ldp.clients.charging import charge_kept, charge_of, permit_of
+from flower_ldp.clients.charging import basis_of, charge_kept, charge_of, permit_of
 from flower_ldp.clients.dpsgd_models import LAST, ModelPlace, PlanEnd
 from flower_ldp.clients.node_config import account_of, ledger_of
-from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest
+from flower_ldp.clients.permit import Basis, GrantedRound, Permit, ReleaseRequest
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms.training_plan import TrainingPlan
@@ -186,14 +186,8 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
     asked = replace(request, part=rounds_part(example, digest.hex()[:32]))
     charge = charge_of(policy, asked, account, plan.rounds)
     whole = replace(
-        charge,
-        data_id=account,
+        basis_of(charge, account, Basis((plan.event,), text)),
         message_id=f"plan {charge.data_id.partition('#')[2]}",
-        fingerprint=digest,
-        events=(plan.event,),
-        parameters=text,
-        releases=0,
-        rounds=None,
         example=example,
     )
     place = ModelPlace.beside(policy.ledger, request)
