@@ -44,13 +44,12 @@ from opacus.version import __version__ as opacus_version
 from torch import nn
 from torch.nn import functional
 
-from flower_ldp.clients.admission import GrantedRound
-from flower_ldp.clients.dpsgd.handover import Handover
+from flower_ldp.clients.handover import Handover
+from flower_ldp.clients.permit import GrantedRound
 from flower_ldp.isolation import IsolatedPasses, Tensors
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.training.gradients import ClippedSum, RowModel, StepSum, length
-from flower_ldp.training.noise import noised_whole
+from flower_ldp.training.gradients import ClippedSum, RowModel, StepSum, length, noised_whole
 from flower_ldp.training.private import _Training
 from flower_ldp.training.rows import Rows
 

@@ -161,7 +161,7 @@ REPEATS = 9
 
 def repeats_each_step(context: Context, *given: Any, **settings: Any) -> RecordDict:
     """Train for the gate with steps that are taken many times, of which one was charged."""
-    from flower_ldp.clients.dpsgd.handover import Handover, current
+    from flower_ldp.clients.handover import Handover, current
     from flower_ldp.training import private
     from flower_ldp.training.gradients import StepSum
 

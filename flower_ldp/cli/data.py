@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp.cli.output import Fact, Report, command, group, whole, wrong
-from flower_ldp.clients.own_key import own_key
+from flower_ldp.clients.keys import own_key
 from flower_ldp.errors import ConfigError
 from flower_ldp.files import replacing
 from flower_ldp.policy import load_policy

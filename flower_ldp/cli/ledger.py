@@ -191,8 +191,7 @@ def forget(
     data is never forgotten.
     """
     # These load what no other command of the group needs.
-    from flower_ldp.clients.dpsgd.ends import ENDED_SUFFIX
-    from flower_ldp.clients.dpsgd.models import FOLDER_SUFFIX, KEY_SUFFIX
+    from flower_ldp.clients.dpsgd_models import ENDED_SUFFIX, FOLDER_SUFFIX, KEY_SUFFIX
     from flower_ldp.node.marks import KEY_SUFFIX as MARK_KEY_SUFFIX
     from flower_ldp.policy import load_policy
 

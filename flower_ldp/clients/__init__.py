@@ -7,28 +7,20 @@ from types import MappingProxyType
 
 from flwr.app import MessageType
 
-from flower_ldp.clients.admission import ReleaseRequest
-from flower_ldp.clients.dpsgd.accuracy import AccuracyRelease
-from flower_ldp.clients.dpsgd.release import DPSGDRelease
-from flower_ldp.clients.dpsgd.scaling import private_means, private_quantiles
+from flower_ldp.clients.dpsgd import AccuracyRelease, DPSGDRelease
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.extension import ExtensionRelease
-from flower_ldp.clients.labels import PrivateLabels, private_labels
-from flower_ldp.clients.labels.data import PrivateDataset, private_dataset
+from flower_ldp.clients.labels import PrivateDataset, PrivateLabels, private_dataset, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
 from flower_ldp.clients.owner import OwnerAdmission
-from flower_ldp.clients.permit import Admission, Handling, Permit
+from flower_ldp.clients.permit import Admission, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
-from flower_ldp.clients.split.app import split_client_app
-from flower_ldp.clients.split.embedding import EmbeddingRelease, Party
-from flower_ldp.clients.update import (
-    CodewordRelease,
-    GaussianRelease,
-    SignDSRelease,
-    UpdateRelease,
-)
+from flower_ldp.clients.scaling import private_means, private_quantiles
+from flower_ldp.clients.split_app import split_client_app
+from flower_ldp.clients.split_embedding import EmbeddingRelease, Party
+from flower_ldp.clients.update import CodewordRelease, GaussianRelease, SignDSRelease, UpdateRelease
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
 

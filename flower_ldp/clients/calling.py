@@ -18,6 +18,7 @@ it calls the app: whether a report can be kept must not depend on how the app fa
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import queue
@@ -26,19 +27,20 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from flower_ldp.clients.misplaced import hint_of
+from flwr.app import Context
+
+from flower_ldp.clients.diagnostics import cause_of
+from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.permit import Handling
-from flower_ldp.errors import LdpError, ReleaseError
+from flower_ldp.errors import ReleaseError
 from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")
 
 ResultT = TypeVar("ResultT")
-#: Longest text of a cause in the log, in characters.
-MOST_CAUSE = 8_000
 #: Seconds around a fixed moment in which no failure is logged or counted: that takes some time.
 QUIET = 1.0
 # The ledger, its journal, its folder, an anchor and the pipes of its command, twice over.
@@ -72,20 +74,24 @@ class AppCall:
         The owner's word on how an answer leaves.
     arrived : float
         When the message came, by :func:`time.monotonic`.
+    context : Context
+        Flower's. The app gets one of its own, of which the state is kept.
     """
 
     handling: Handling
     arrived: float
+    context: Context
 
-    def run(self, compute: Callable[[], ResultT], instead: Callable[[], ResultT]) -> ResultT:
+    def run(self, compute: Callable[[Context], ResultT], instead: Callable[[], ResultT]) -> ResultT:
         """Return what ``compute`` returns, or what ``instead`` returns if that failed.
 
-        With a fixed moment it returns at that moment, and ``compute`` runs in another thread.
+        With a fixed moment it returns at that moment, and ``compute`` runs in another thread. The
+        app may be left behind there, so its state is its own too, and kept if it was in time.
 
         Parameters
         ----------
         compute : callable
-            Calls the app and builds what may leave.
+            Calls the app with the context that it is given, and builds what may leave.
         instead : callable
             Builds what leaves otherwise. It sees no private data.
 
@@ -97,8 +103,22 @@ class AppCall:
             If that is what the app raised, or what this process got: it is being killed.
         """
         after = self.handling.answer_after
-        if after is not None:
-            return self._at(self.arrived + after, compute, instead)
+        if after is None:
+            with kept_node_config(self.context) as given:
+                return self._now(lambda: compute(given), instead)
+        own = replace(self.context)
+        for name in ("node_config", "state", "run_config"):
+            setattr(own, name, copy.deepcopy(getattr(self.context, name)))
+
+        def computed() -> tuple[ResultT, Context | None]:
+            return compute(own), own
+
+        answer, found = self._at(self.arrived + after, computed, lambda: (instead(), None))
+        if found is not None:
+            keep_state(self.context, found)
+        return answer
+
+    def _now(self, compute: Callable[[], ResultT], instead: Callable[[], ResultT]) -> ResultT:
         with _spare_files():
             outcome = _attempt(compute)
         if outcome.interrupt is not None:
@@ -113,10 +133,17 @@ class AppCall:
     ) -> ResultT:
         """Return at the moment what there is; in a simulation, raise as soon as the app failed."""
         with _spare_files():
-            attempt = _Attempt(compute)
+            # In a thread of its own, which may be left behind.
+            outcomes: queue.SimpleQueue[_Outcome[ResultT]] = queue.SimpleQueue()
+            threading.Thread(
+                target=lambda: outcomes.put(_attempt(compute)), name="flower-ldp-app", daemon=True
+            ).start()
             # Drawn in any case and before it is needed: at the moment, it costs no time.
             spare = instead()
-            outcome = attempt.until(moment)
+            try:
+                outcome = outcomes.get(timeout=max(0.0, moment - time.monotonic()))
+            except queue.Empty:
+                outcome = _Outcome(None, "it gave no answer by the fixed moment")
             if outcome.interrupt is not None:
                 raise outcome.interrupt
             if outcome.result is None:
@@ -133,32 +160,9 @@ class AppCall:
             say(_log, logging.ERROR, "simulation: no report leaves, the app failed: %s", cause)
             raise AppFailedError("the app failed in a simulation")
         say(
-            _log,
-            logging.ERROR,
-            "the app failed; what leaves has the form of any answer: %s",
-            cause,
+            _log, logging.ERROR, "the app failed; what leaves has the form of any answer: %s", cause
         )
         self.handling.failed()
-
-
-class _Attempt(Generic[ResultT]):
-    """An attempt in a thread of its own, which may be left behind."""
-
-    def __init__(self, compute: Callable[[], ResultT]) -> None:
-        self._outcomes: queue.SimpleQueue[_Outcome[ResultT]] = queue.SimpleQueue()
-        thread = threading.Thread(
-            target=lambda: self._outcomes.put(_attempt(compute)),
-            name="flower-ldp-app",
-            daemon=True,
-        )
-        thread.start()
-
-    def until(self, moment: float) -> _Outcome[ResultT]:
-        """Return what comes of it until the moment, as soon as that is there."""
-        try:
-            return self._outcomes.get(timeout=max(0.0, moment - time.monotonic()))
-        except queue.Empty:
-            return _Outcome(None, "it gave no answer by the fixed moment")
 
 
 def _attempt(compute: Callable[[], ResultT]) -> _Outcome[ResultT]:
@@ -195,26 +199,3 @@ def _spare_files() -> Iterator[None]:
         for one in held:
             with suppress(OSError):  # the app may have closed all that there was
                 os.close(one)
-
-
-def cause_of(error: BaseException) -> str:
-    """Return the sentence of an error, what to do if that is known, and below it the traceback.
-
-    An error of this package says all in its sentence: its traceback is there at the debug level.
-    """
-    try:
-        said = cut_middle("".join(traceback.format_exception_only(error)).strip()) + hint_of(error)
-        if isinstance(error, LdpError) and not _log.isEnabledFor(logging.DEBUG):
-            return said
-        return f"{said}\n{cut_middle(''.join(traceback.format_exception(error)))}"
-    except BaseException:  # the error's own text is the app's code too
-        return cut_middle(f"{type(error).__name__}, which cannot be shown")
-
-
-def cut_middle(text: str) -> str:
-    """Return the beginning and the end of a text that is too long for a log."""
-    if len(text) <= MOST_CAUSE:
-        return text
-    half = MOST_CAUSE // 2
-    left_out = len(text) - 2 * half
-    return f"{text[:half]}\n... {left_out} characters are left out ...\n{text[-half:]}"

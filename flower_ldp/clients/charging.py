@@ -1,4 +1,17 @@
-"""A request of the gate's as the ledger is charged for it, and the permit to send what was paid."""
+"""A request of the gate's as the ledger is charged for it, and the permit to send what was paid.
+
+An embedding is about one record, and a split run releases records block by block. One account
+for all of them would add up what blocks cost, though no record is in two. So each block has an
+account, named ``data#layout/block``. What a record has spent is what was spent on all of the
+data and, of each layout, on the part with the most: the ledger adds that up and compares it with
+the limits, so data may be charged as a whole and in any number of layouts.
+
+A kept report is charged and sealed under its question instead of its message, in run 0 of the
+ledger, since it answers messages of every run and type: limits for a run count what is in run 0
+beside the run's own. A crash between charge and seal leaves a question that is paid for and has no
+report; it is then charged and drawn again. What a report rests on is charged with the first one, in
+its transaction: both or neither.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +19,71 @@ import hashlib
 import logging
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.clients.admission import Basis, ReleaseRequest
-from flower_ldp.clients.calling import cause_of
-from flower_ldp.clients.dpsgd.ends import check_going_on, run_marks
-from flower_ldp.clients.node_policy import account_of, ledger_of
-from flower_ldp.clients.parts import account_name, charge_kept, kept
-from flower_ldp.clients.permit import Handling, Permit
-from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.clients.diagnostics import cause_of
+from flower_ldp.clients.node_config import account_of, ledger_of
+from flower_ldp.clients.permit import Basis, Handling, Permit, ReleaseRequest
+from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.own_log import say
 from flower_ldp.policy import Policy
-from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY
+from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
+
+_MARK = "#"
+_GOING_ON, _ENDED = "ldp-report", "ldp-ended-"
+#: Draws of one report before it is refused for good: each crash wastes one, and costs one.
+MOST_DRAWS = 8
+
+
+def account_name(account: str, part: str) -> str:
+    """Return the ledger's name for a part of the data, or for all of it."""
+    return f"{account}{_MARK}{part}" if part else account
+
+
+def kept(charge: Charge, question: str, draw: int = 0) -> Charge:
+    """Return a charge under a question instead of a message."""
+    name = hashlib.sha256(question.encode()).hexdigest()
+    return replace(charge, run_id=NO_RUN, message_id=f"kept {name} {draw}", during=charge.run_id)
+
+
+def charge_kept(
+    policy: Policy, ledger: Ledger, charge: Charge, memo: str, basis: Charge | None
+) -> Receipt:
+    """Charge a release under its message, or under its question if its report is kept.
+
+    Parameters
+    ----------
+    policy : Policy
+        The owner's, with the limits.
+    ledger, charge, basis
+        As :meth:`Ledger.charge` has them.
+    memo : str
+        The question; empty if the report is not kept.
+
+    Raises
+    ------
+    RefusalError
+        As :meth:`Ledger.charge` does.
+    """
+    numbers, repeats = policy.numbers(), policy.repeats
+    paid = partial(
+        ledger.charge, limits=policy.limits(), basis=basis, numbers=numbers, repeats=repeats
+    )
+    if not memo:
+        return paid(charge)
+    for draw in range(MOST_DRAWS):
+        try:
+            return paid(kept(charge, memo, draw))
+        except RefusalError as refusal:
+            if refusal.code != REFUSED_REPEAT:
+                raise
+    raise RefusalError(REFUSED_REPEAT, f"{MOST_DRAWS} charges were made and no report was sealed")
 
 
 def charge_of(
@@ -67,22 +128,15 @@ def charge_release(
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
     account = account_of(policy, context)
     charge = charge_of(policy, request, account)
-    limits = policy.limits()
-    rests = None if basis is None else _rests(replace(charge, data_id=account), basis)
+    rests = None
+    if basis is not None:
+        rests = kept(basis_of(charge, account, basis), f"basis {basis.parameters}")
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(ledger_of(policy))
             if request.per_example:
                 check_going_on(ledger, charge, request.run_id)
-            receipt = charge_kept(
-                ledger,
-                charge,
-                limits,
-                request.memo,
-                rests,
-                numbers=policy.numbers(),
-                repeats=policy.repeats,
-            )
+            receipt = charge_kept(policy, ledger, charge, request.memo, rests)
             if receipt.report is None:
                 stack.pop_all()  # it stays open for the report
             return receipt, charge.data_id, ledger
@@ -90,16 +144,17 @@ def charge_release(
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
 
 
-def _rests(charge: Charge, basis: Basis) -> Charge:
-    """Return the charge to all of the data for what a release rests on."""
-    charge = replace(
+def basis_of(charge: Charge, account: str, basis: Basis) -> Charge:
+    """Return the charge to all of the data for what a release rests on: it has no report."""
+    return replace(
         charge,
+        data_id=account,
         fingerprint=hashlib.sha256(basis.parameters.encode()).digest(),
         events=basis.events,
         parameters=basis.parameters,
-        releases=0,  # it has no report
+        releases=0,
+        rounds=None,
     )
-    return kept(charge, f"basis {basis.parameters}")
 
 
 def handling_of(policy: Policy, account: str, message_type: str) -> Handling:
@@ -149,14 +204,10 @@ def permit_of(
         handling_of(policy, account_of(policy, context), request.message_type),
         keep,
         stored,
-        close=_nothing if ledger is None else ledger.close,
+        close=(lambda: None) if ledger is None else ledger.close,
         examples=examples_of(policy, request),
         example=policy.example,
     )
-
-
-def _nothing() -> None:
-    """Be what closes nothing."""
 
 
 def _seal(
@@ -176,3 +227,29 @@ def _seal(
             say(_log, logging.DEBUG, "the ledger is opened again for the report: %s", error)
     with ledger_of(policy) as ledger:
         ledger.seal(receipt, report, last=last)
+
+
+def run_marks(run_id: int) -> tuple[bytes, bytes]:
+    """Return what sealed reports about examples begin with in a run, and what its last one does.
+
+    Evaluations and scaling of one run end by what is sealed for the one that failed as a whole, in
+    the one writing that there is. Where it cannot be written, nothing leaves.
+    """
+    going_on, ended = (f"{word} {run_id:020d}:".encode() for word in (_GOING_ON, _ENDED))
+    return going_on, ended
+
+
+def check_going_on(ledger: Ledger, charge: Charge, run_id: int) -> None:
+    """Refuse a new release about examples once one of the run has failed as a whole.
+
+    Raises
+    ------
+    BudgetExhausted
+        If one has. What was charged before is answered as it was.
+    LedgerError
+        If the ledger cannot be read.
+    """
+    if ledger.has_charge(charge.data_id, charge.run_id, charge.message_id):
+        return
+    if ledger.has_report(charge.data_id, run_marks(run_id)[1]):
+        raise BudgetExhausted(f"run {run_id}: an app failed as a whole, and its evaluations ended")

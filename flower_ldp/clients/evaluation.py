@@ -12,9 +12,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_array
-from flower_ldp.clients.complaints import are_rows, rows_complaint
-from flower_ldp.clients.health import with_health
+from flower_ldp.clients.arrays import are_rows, read_array, rows_complaint
 from flower_ldp.clients.release import OpenRelease, check_storable, proposed
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
@@ -26,7 +24,7 @@ from flower_ldp.wire.evaluation import (
     encode_eval_report,
     eval_report_length,
 )
-from flower_ldp.wire.health import health_length, split_health
+from flower_ldp.wire.health import append_health, health_length, split_health
 
 
 @dataclass(frozen=True)
@@ -134,8 +132,7 @@ class OpenEvaluation(OpenRelease):
         response = self.proposal.health
         if response is None:
             return report
-        is_neutral = self._is_neutral(rows, metrics)
-        return with_health(report, response, is_neutral=is_neutral, rng=rng)
+        return append_health(report, response.randomize(self._is_neutral(rows, metrics), rng))
 
     def _is_neutral(self, rows: NDArray[Any] | None, metrics: Mapping[str, object]) -> bool:
         """Return whether a row or a metric is answered by a neutral law."""

@@ -24,23 +24,18 @@ to one proposal have one length, so that whether a report can be kept does not d
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
-from flwr.app import Context, Message, MessageType, RecordDict
+from flwr.app import Context, Message, MessageType
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp import inner_gate
-from flower_ldp.clients.answers import ERROR_CODE, constant, failed, for_app, reply, report
-from flower_ldp.clients.calling import AppCall, AppFailedError, cause_of
-from flower_ldp.clients.checks import checked_rehearsal, checked_releases, log_refusal
-from flower_ldp.clients.node_config import keep_state, kept_node_config
+from flower_ldp.clients.calling import AppCall, AppFailedError
+from flower_ldp.clients.diagnostics import cause_of, log_refusal
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission, Handling, Permit
 from flower_ldp.clients.rehearsal import Rehearsal
@@ -48,20 +43,21 @@ from flower_ldp.clients.release import (
     IncompleteError,
     OpenRelease,
     Release,
+    constant,
+    content_of,
+    failed,
+    for_app,
     open_proposal,
+    report,
     unreadable,
 )
-from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
-from flower_ldp.refusals import FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
-
-__all__ = ["ERROR_CODE", "FAILED", "REFUSED_MESSAGE", "REFUSED_PROPOSAL", "LdpMod"]
+from flower_ldp.refusals import FAILED
 
 _log = logging.getLogger("flower_ldp")
-
-AnswerT = TypeVar("AnswerT")
 
 
 class LdpMod:
@@ -114,13 +110,13 @@ class LdpMod:
         acknowledged: Collection[str] = (),
         rehearsal: Rehearsal | None = None,
     ) -> None:
-        given = {
-            MessageType.TRAIN: train,
-            MessageType.EVALUATE: evaluate,
-            MessageType.QUERY: query,
-        }
-        self._releases = checked_releases({**given, **(actions or {})})
-        self._rehearsal = checked_rehearsal(rehearsal)
+        given = {MessageType.TRAIN: train, MessageType.EVALUATE: evaluate, MessageType.QUERY: query}
+        self._releases = _checked({**given, **(actions or {})})
+        if not isinstance(rehearsal, Rehearsal | None):
+            raise TypeError(
+                f"rehearsal must be a Rehearsal, as Rehearsal(train=...), got {rehearsal!r:.100}"
+            )
+        self._rehearsal = Rehearsal() if rehearsal is None else rehearsal
         self._acknowledged = frozenset(acknowledged)
         both = self._acknowledged & self._releases.keys()
         if both:
@@ -130,17 +126,18 @@ class LdpMod:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report, an empty one, or a constant error."""
         arrived = time.monotonic()
-        if (
-            inner_gate.node_privatizes
-        ):  # the node has charged this message, and privatizes what comes back
+        if inner_gate.node_privatizes:  # it has charged this message, and privatizes the answer
             return call_next(message, context)
         try:
             if message.metadata.message_type in self._acknowledged:
                 return self._acknowledge(message, context, call_next, arrived)
-            opened, permit = self._admitted(message, context)
+            # By public facts alone: what is refused is refused here, before the app is called.
+            opened = open_proposal(self._releases, message)
+            self._rehearse(opened, message, context)
+            permit = self._admission.admit(opened.request(message.metadata), context)
             with contextlib.closing(permit):
-                going_on = opened.granted(permit)
-                return self._release(message, context, call_next, arrived, going_on, permit)
+                opened = opened.granted(permit)
+                return self._release(message, context, call_next, arrived, opened, permit)
         except RefusalError as refusal:
             log_refusal(message.metadata.run_id, refusal)
             return constant(refusal.code, message)
@@ -150,12 +147,6 @@ class LdpMod:
             raise
         except BaseException as error:
             return failed(message, error)
-
-    def _admitted(self, message: Message, context: Context) -> tuple[OpenRelease, Permit]:
-        """Judge the request by public facts, and charge it."""
-        opened = open_proposal(self._releases, message)
-        self._rehearse(opened, message, context)
-        return opened, self._admission.admit(opened.request(message.metadata), context)
 
     def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Hold the rehearsal; without the admission its text is not told either."""
@@ -175,23 +166,18 @@ class LdpMod:
         permit: Permit,
     ) -> Message:
         """Answer with the report that the message got before, or with a new one."""
-        payload = permit.stored
+        payload, handling = permit.stored, permit.handling
         if payload is None:
-            handling = permit.handling
-            payload, failed = _called(
-                AppCall(handling, arrived),
-                context,
-                lambda own: (
-                    _private_report(
-                        opened, handling, lambda: call_next(for_app(message, released=True), own)
-                    ),
-                    False,
-                ),
-                lambda: (_neutral(opened), True),
-            )
+
+            def computed(own: Context) -> tuple[bytes, bool]:
+                seen = for_app(message, released=True)
+                return _private_report(opened, handling, lambda: call_next(seen, own)), False
+
+            call = AppCall(handling, arrived, context)
+            payload, failed = call.run(computed, lambda: (_neutral(opened), True))
             # What ends with a failure ends with the answer, not a second later.
             permit.keep(payload, failed)
-        return reply(opened.content(payload), message)
+        return Message(opened.content(payload), reply_to=message)
 
     def _acknowledge(
         self, message: Message, context: Context, call_next: ClientAppCallable, arrived: float
@@ -200,38 +186,15 @@ class LdpMod:
         handling = self._admission.acknowledge(message.metadata.message_type, context)
 
         def taken(own: Context) -> bytes:
-            _content(call_next(for_app(message, released=False), own))
+            content_of(call_next(for_app(message, released=False), own))
             return b""
 
-        return report(_called(AppCall(handling, arrived), context, taken, lambda: b""), message)
-
-
-def _called(
-    call: AppCall,
-    context: Context,
-    compute: Callable[[Context], AnswerT],
-    instead: Callable[[], AnswerT],
-) -> AnswerT:
-    """Call the app with a context of its own; if it may be left behind, with its own state too."""
-    if call.handling.answer_after is None:
-        with kept_node_config(context) as given:
-            return call.run(lambda: compute(given), instead)
-    own = replace(context)
-    for name in ("node_config", "state", "run_config"):
-        setattr(own, name, copy.deepcopy(getattr(context, name)))
-
-    def computed() -> tuple[AnswerT, Context | None]:
-        return compute(own), own
-
-    answer, found = call.run(computed, lambda: (instead(), None))
-    if found is not None:
-        keep_state(context, found)
-    return answer
+        return report(AppCall(handling, arrived, context).run(taken, lambda: b""), message)
 
 
 def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], Message]) -> bytes:
     try:
-        content = opened.reply(lambda: _content(ask()), handling)
+        content = opened.reply(lambda: content_of(ask()), handling)
     except IncompleteError as error:
         if handling.is_simulation:
             raise
@@ -255,10 +218,17 @@ def _neutral(opened: OpenRelease) -> bytes:
         return opened.neutral(RandomSource.from_os())
 
 
-def _content(reply: object) -> RecordDict:
-    """Return what the app answered; raise ReleaseError if that is nothing, or an error."""
-    if not isinstance(reply, Message):
-        raise ReleaseError(f"the app answered with a {type(reply).__name__}, not a message")
-    if reply.has_error():
-        raise ReleaseError(f"the app answered with an error: {reply.error.reason}")
-    return reply.content
+def _checked(given: Mapping[str, Release | None]) -> dict[str, Release]:
+    """Return the releases that were given; raise TypeError for a class, or what opens nothing."""
+    for kind, release in given.items():
+        if isinstance(release, type):
+            raise TypeError(
+                f"{kind} must be a release, got the class {release.__name__}: write "
+                f"{kind}={release.__name__}()"
+            )
+        if release is not None and not callable(getattr(release, "open", None)):
+            raise TypeError(
+                f"{kind} must be a release, as SignDSRelease() or ProtectedEvalRelease(), got "
+                f"{release!r:.100}; mechanisms and their epsilons are the server's to propose"
+            )
+    return {kind: release for kind, release in given.items() if release is not None}

@@ -17,14 +17,12 @@ from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
-from flower_ldp.clients.admission import ReleaseRequest
 from flower_ldp.clients.charging import charge_of, charge_release, handling_of, permit_of
-from flower_ldp.clients.dpsgd.charging import charge_round, round_of
-from flower_ldp.clients.dpsgd.models import LAST
-from flower_ldp.clients.extension_use import prepare
-from flower_ldp.clients.node_config import FirstNames
-from flower_ldp.clients.node_policy import account_of, ledger_of, policy_of
-from flower_ldp.clients.permit import Handling, Permit
+from flower_ldp.clients.dpsgd_charging import charge_round, round_of
+from flower_ldp.clients.dpsgd_models import LAST
+from flower_ldp.clients.extension import prepare
+from flower_ldp.clients.node_config import FirstNames, account_of, ledger_of, policy_of
+from flower_ldp.clients.permit import Handling, Permit, ReleaseRequest
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
@@ -96,11 +94,9 @@ class OwnerAdmission:
             With one of the codes above; ``REFUSED_REPEAT`` if there is no such charge.
         """
         policy = policy_of(context, self._names)
-        if request.plan is not None:
-            asked = round_of(policy, request, context)
-            charge = asked.charge
-        else:
-            asked, charge = None, charge_of(policy, request, account_of(policy, context))
+        asked = None if request.plan is None else round_of(policy, request, context)
+        account = account_of(policy, context)
+        charge = charge_of(policy, request, account) if asked is None else asked.charge
         try:
             if asked is not None:
                 asked.end.settle()

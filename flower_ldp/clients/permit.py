@@ -13,12 +13,158 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 from flwr.app import Context
+from numpy.typing import NDArray
 
-from flower_ldp.clients.admission import GrantedRound, ReleaseRequest
-from flower_ldp.clients.extension_use import Prepared
+from flower_ldp.errors import ReleaseError
+from flower_ldp.extensions.contract import ExtensionMechanism
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.training_plan import TrainingPlan
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.extension import ExtensionReport
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What releases rest on and all of the data has paid for once, as a private training.
+
+    Parameters
+    ----------
+    events : tuple of PrivacyEvent
+        What it cost.
+    parameters : str
+        What it was, as canonical JSON. The same parameters are paid for once.
+    """
+
+    events: tuple[PrivacyEvent, ...]
+    parameters: str
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """Wanted: a round of private training, by the owner's plan or by one that is proposed.
+
+    Parameters
+    ----------
+    proposed : TrainingPlan or None
+        The server's plan, if it proposes one.
+    """
+
+    proposed: TrainingPlan | None = None
+
+
+@dataclass(frozen=True)
+class GrantedRound:
+    """One round of private training that was charged, and marked as used.
+
+    Parameters
+    ----------
+    plan : TrainingPlan
+        What was charged.
+    examples : int
+        How many examples there are, by the owner's policy; public.
+    example : {"row", "patient"}
+        What one example is, by the owner's policy.
+    """
+
+    plan: TrainingPlan
+    examples: int
+    example: str
+
+
+@dataclass(frozen=True)
+class ReleaseRequest:
+    """A release that the server asks for.
+
+    Parameters
+    ----------
+    run_id : int
+        Flower's identity of the run.
+    message_id : str
+        Flower's identity of the message; the same message delivered again has the same.
+    message_type : str
+        ``"train"``, ``"evaluate"`` or ``"query"``.
+    events : tuple of PrivacyEvent
+        What the answer would cost.
+    parameters : str
+        The proposal in full, as canonical JSON: what a record of the release says of its
+        parameters, and what tells the same request from another under the same identity.
+    part : str
+        The part of the client's data that the release is about, if it is not about all: each
+        part has an account of its own (:class:`~flower_ldp.clients.release.KeptRelease`).
+    memo : str
+        What the report is kept under, if any other message may be answered with it too.
+    basis : Basis, optional
+        What the release rests on, if that is to be paid for as well.
+    plan : PlanRequest, optional
+        Of a round of private training, which has no events of its own.
+    extension : ExtensionReport, optional
+        What the proposal states of an extension, which the admission is to load.
+    entries : int
+        That a report of an extension is about.
+    per_example : bool
+        Whether an example of the release is what the owner's policy says that one is. The policy
+        must then say how many there are.
+    """
+
+    run_id: int
+    message_id: str
+    message_type: str
+    events: tuple[PrivacyEvent, ...]
+    parameters: str
+    part: str = ""
+    memo: str = ""
+    basis: Basis | None = None
+    plan: PlanRequest | None = None
+    extension: ExtensionReport | None = None
+    entries: int = 0
+    per_example: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An extension's mechanism for one message.
+
+    Parameters
+    ----------
+    mechanism : ExtensionMechanism
+        At the message's public parameters.
+    length : int
+        Bytes of every report.
+    neutral : bytes
+        A report by the neutral law, for this message alone.
+    """
+
+    mechanism: ExtensionMechanism
+    length: int
+    neutral: bytes = b""
+
+    def report(self, update: NDArray[np.floating[Any]] | None, rng: RandomSource) -> bytes:
+        """Return a report of an update.
+
+        Parameters
+        ----------
+        update : ndarray of floats, shape (entries,), or None
+            **Private**. The extension gets a copy that cannot be written to.
+        rng : RandomSource
+            Of this message.
+
+        Raises
+        ------
+        ReleaseError
+            If what comes back is not bytes of the stated length. A neutral report leaves then.
+        """
+        given = None
+        if update is not None:
+            given = np.array(update, copy=True)
+            given.setflags(write=False)
+        found = self.mechanism.randomize(given, rng)
+        if type(found) is not bytes or len(found) != self.length:  # no subclass either
+            raise ReleaseError(f"the extension's report is not {self.length} bytes")
+        return found
 
 
 @dataclass(frozen=True)

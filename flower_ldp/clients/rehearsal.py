@@ -30,13 +30,10 @@ from typing import TypeAlias
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from flower_ldp.clients.answers import for_app
-from flower_ldp.clients.calling import cause_of
-from flower_ldp.clients.release import OpenRelease
-from flower_ldp.errors import RefusalError, ReleaseError
+from flower_ldp.clients.diagnostics import cause_of
+from flower_ldp.clients.release import NoAnswerError, OpenRelease, content_of, for_app
+from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_REHEARSAL
-
-__all__ = ["MARK", "REFUSED_REHEARSAL", "Rehearsal"]
 
 _log = logging.getLogger("flower_ldp")
 
@@ -48,10 +45,6 @@ _MOST_REMEMBERED = 256
 
 #: An app's handler: what ``@app.train()`` decorates.
 Handler: TypeAlias = Callable[[Message, Context], Message]
-
-
-class _AnsweredError(ReleaseError):
-    """The app answered with an error of its own."""
 
 
 @dataclass(frozen=True)
@@ -135,23 +128,17 @@ def _failure(
     """Call the app on its sample, and return in words what went wrong; None if nothing did."""
     try:
         given = for_app(copy.deepcopy(message), released=True)
-        content, judge = opened.rehearsed(lambda: _replied(handler(given, _stage(context))))
+        content, judge = opened.rehearsed(lambda: content_of(handler(given, _stage(context))))
         with np.errstate(all="ignore"):
             complaint = judge.complaint(content)
         return None if complaint is None else _public(complaint)
     except KeyboardInterrupt:
         raise
-    except _AnsweredError as error:
+    except NoAnswerError as error:
         return _public(str(error))
     except BaseException as error:
         _log.warning("the app failed its rehearsal on public sample data: %s", cause_of(error))
         return _public(f"{type(error).__name__}: {_said(error)}")
-
-
-def _replied(reply: Message) -> RecordDict:
-    if reply.has_error():
-        raise _AnsweredError(f"the app answered with an error: {reply.error.reason}")
-    return reply.content
 
 
 def _stage(context: Context) -> Context:

@@ -13,24 +13,34 @@ A neutral draw for the whole reply is within epsilon where that is about the cli
 reply as a whole is the private value. Where it is about an example or a label, one record that
 cannot be read must not change what leaves for the others, so ``privatize`` answers neutrally
 record by record, and an app that fails for some records says so (:class:`IncompleteError`).
+
+An answer has one of two forms: a report, or an error with a constant reason. Both are built from
+the message as it came. The app gets another one, with metadata of its own and without the
+records that are the gate's, so whatever the app does to it changes nothing that leaves.
 """
 
 from __future__ import annotations
 
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol, cast
 
-from flwr.app import ConfigRecord, Message, MessageType, Metadata, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MessageType, Metadata, RecordDict
 
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
-from flower_ldp.clients.admission import Basis, ReleaseRequest
-from flower_ldp.clients.permit import Handling, Permit
+from flower_ldp.clients.diagnostics import cause_of
+from flower_ldp.clients.permit import Basis, Handling, Permit, ReleaseRequest
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.refusals import NO_PROPOSAL, REFUSED_MESSAGE, REFUSED_PROPOSAL
+from flower_ldp.refusals import FAILED, NO_PROPOSAL, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+
+_log = logging.getLogger("flower_ldp")
 
 
 class IncompleteError(ReleaseError):
@@ -49,7 +59,11 @@ class IncompleteError(ReleaseError):
         self.content = content
 
 
-class OpenRelease(Protocol):
+class NoAnswerError(ReleaseError):
+    """The app answered with an error of its own, or with nothing."""
+
+
+class OpenRelease(ABC):
     """A proposal that was understood, waiting for the app's reply.
 
     A release of one's own inherits from it: what has a body here fits a release about all of the
@@ -57,16 +71,20 @@ class OpenRelease(Protocol):
     """
 
     @property
+    @abstractmethod
     def events(self) -> tuple[PrivacyEvent, ...]:
         """What the report will cost this client."""
 
     @property
+    @abstractmethod
     def parameters(self) -> str:
         """The proposal in full, as canonical JSON."""
 
+    @abstractmethod
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the private report, packed, whatever the app replied; always of one length."""
 
+    @abstractmethod
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a report by the neutral law, packed: what stands for a reply without content."""
 
@@ -116,7 +134,7 @@ class OpenRelease(Protocol):
         raise TypeError(f"the form of the reports of {type(self).__name__} is not known")
 
 
-class KeptRelease(OpenRelease, Protocol):
+class KeptRelease(OpenRelease):
     """A release about a part of the data, whose report answers the same question for ever.
 
     The ledger has an account for each part, so that what one record costs is not multiplied
@@ -125,16 +143,19 @@ class KeptRelease(OpenRelease, Protocol):
     """
 
     @property
+    @abstractmethod
     def part(self) -> str:
         """``layout/part``: the digest that says how the data is cut, and the part's name."""
 
     @property
+    @abstractmethod
     def memo(self) -> str:
         """Names the question: equal for two messages if one report answers both."""
 
     @property
     def basis(self) -> Basis | None:
         """What the release rests on, if all of the data is to pay for that once."""
+        return None
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: about this part, with the question and its basis."""
@@ -240,3 +261,61 @@ def check_storable(report_bytes: int) -> None:
         raise ValueError(
             f"a report of up to {report_bytes} bytes cannot be kept: a ledger takes {MOST_REPORT}"
         )
+
+
+#: Code of every error that this package sends; the reason tells them apart.
+ERROR_CODE = 1_000
+#: Names of records that are for the gate begin with this.
+GATES_OWN = "ldp."
+
+
+def report(payload: bytes, message: Message) -> Message:
+    """Return a reply to ``message`` that holds a packed report, or an empty acknowledgement."""
+    record = ConfigRecord({PAYLOAD_KEY: payload})
+    return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
+
+
+def content_of(reply: object) -> RecordDict:
+    """Return what the app answered; raise NoAnswerError if that is nothing, or an error."""
+    if not isinstance(reply, Message):
+        raise NoAnswerError(f"the app answered with a {type(reply).__name__}, not a message")
+    if reply.has_error():
+        raise NoAnswerError(f"the app answered with an error: {reply.error.reason}")
+    return reply.content
+
+
+def constant(reason: str, message: Message) -> Message:
+    """Return a reply to ``message`` that says one of a few constant reasons."""
+    return Message(Error(code=ERROR_CODE, reason=reason), reply_to=message)
+
+
+def failed(message: Message, error: BaseException, what: str = "") -> Message:
+    """Log why no report leaves, and return the reply that tells the server none of it."""
+    say(_log, logging.ERROR, "no report leaves%s: %s", what and f" ({what})", cause_of(error))
+    return constant(FAILED, message)
+
+
+def for_app(message: Message, *, released: bool) -> Message:
+    """Return the message that the app and the mods behind the gate see.
+
+    Parameters
+    ----------
+    message : Message
+        As it came. It stays with the gate.
+    released : bool
+        Whether a report answers it. Then the gate has read the proposal, and the records whose
+        names begin with ``ldp.`` are left out.
+
+    Returns
+    -------
+    Message
+        With a metadata object and a dictionary of records of its own.
+    """
+    kept = {
+        name: record
+        for name, record in message.content.items()
+        if not (released and name.startswith(GATES_OWN))
+    }
+    # Outside of a run Flower makes messages only from metadata that are complete.
+    make = cast(Callable[..., Message], cast(Any, Message))
+    return make(content=RecordDict(kept), metadata=copy(message.metadata))

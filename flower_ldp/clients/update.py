@@ -18,9 +18,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_update, single_model
-from flower_ldp.clients.complaints import update_complaint
-from flower_ldp.clients.health import with_health
+from flower_ldp.clients.arrays import read_update, single_model, update_complaint
 from flower_ldp.clients.release import OpenRelease, check_storable, proposed
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.codeword import Codeword
@@ -29,7 +27,7 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.mechanisms.update import UpdateMechanism
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.health import split_health
+from flower_ldp.wire.health import append_health, split_health
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Trainable, named_by, patterns_of, without_part
 from flower_ldp.wire.proposal import UpdateProposal
@@ -38,9 +36,7 @@ MechanismT = TypeVar("MechanismT", bound=UpdateMechanism)
 
 
 def read_proposal(
-    content: RecordDict,
-    known: Mapping[str, Callable[..., MechanismT]],
-    trainable: Trainable | None,
+    content: RecordDict, known: Mapping[str, Callable[..., MechanismT]], trainable: Trainable | None
 ) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]]]:
     """Return the proposal of a message, the layout of the model that came with it, and the model.
 
@@ -144,7 +140,7 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
         response = self.proposal.health
         if response is None:
             return report
-        return with_health(report, response, is_neutral=is_neutral, rng=rng)
+        return append_health(report, response.randomize(is_neutral, rng))
 
     def _projected(
         self, update: NDArray[np.float32] | None, *, is_neutral: bool

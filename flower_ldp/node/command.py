@@ -276,7 +276,7 @@ class SitePolicy(NamedTuple):
 
 def _usable_policy(node_config: NodeConfig, options: argparse.Namespace) -> SitePolicy:
     """Return where the site's policy is, once it and its ledger have been opened."""
-    from flower_ldp.clients.node_policy import ledger_of
+    from flower_ldp.clients.node_config import ledger_of
     from flower_ldp.errors import ConfigError
     from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY, find_policy
 

@@ -23,8 +23,8 @@ from typing import Any
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import Mod
 
-from flower_ldp.clients.answers import ERROR_CODE, for_app
-from flower_ldp.clients.calling import cause_of
+from flower_ldp.clients.diagnostics import cause_of
+from flower_ldp.clients.release import ERROR_CODE, for_app
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import (
     Channel,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from flower_ldp.clients.answers import constant, failed
+from flower_ldp.clients.release import constant, failed
 from flower_ldp.errors import ReleaseError
 from flower_ldp.refusals import FAILED
 

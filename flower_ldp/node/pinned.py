@@ -23,10 +23,9 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp.apps import this_environment
 from flower_ldp.clients import RELEASES, Release
-from flower_ldp.clients.answers import constant, failed, report
-from flower_ldp.clients.calling import cause_of, cut_middle
-from flower_ldp.clients.node_policy import policy_of
-from flower_ldp.clients.release import check_storable, open_proposal
+from flower_ldp.clients.diagnostics import cause_of, cut_middle
+from flower_ldp.clients.node_config import policy_of
+from flower_ldp.clients.release import check_storable, constant, failed, open_proposal, report
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.received import ReceivedApp

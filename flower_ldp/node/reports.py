@@ -23,9 +23,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients import RELEASES, OwnerAdmission, Permit, Release, ReleaseRequest
-from flower_ldp.clients.answers import constant, failed, reply
-from flower_ldp.clients.calling import cause_of, cut_middle
-from flower_ldp.clients.release import OpenRelease, open_proposal
+from flower_ldp.clients.diagnostics import cause_of, cut_middle
+from flower_ldp.clients.release import OpenRelease, constant, failed, open_proposal
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.refusals import REFUSED_REPEAT
@@ -61,7 +60,7 @@ class PaidReports:
             return constant(refusal.code, message)
         except Exception as error:
             return failed(message, error)
-        return reply(content, message)
+        return Message(content, reply_to=message)
 
     def _sealed(
         self, message: Message, context: Context, call_next: ClientAppCallable

@@ -64,17 +64,18 @@ class TorchTop:
 
     def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
         """Return the class with the largest score, for each label of each record."""
-        self.module.eval()
-        with torch.no_grad():
-            scores = self.module(torch.from_numpy(np.concatenate(embeddings, axis=1)))
-        return np.asarray(scores.argmax(1).numpy(), dtype=np.int64)
+        return np.asarray(self._scores(embeddings).argmax(1).numpy(), dtype=np.int64)
 
     def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
         """Return the mean loss over all labels, in evaluation mode; the top learns nothing."""
+        with torch.no_grad():
+            return float(self._loss(self._scores(embeddings), torch.from_numpy(labels)))
+
+    def _scores(self, embeddings: Sequence[Rows]) -> Tensor:
         self.module.eval()
         with torch.no_grad():
-            scores = self.module(torch.from_numpy(np.concatenate(embeddings, axis=1)))
-            return float(self._loss(scores, torch.from_numpy(labels)))
+            scores: Tensor = self.module(torch.from_numpy(np.concatenate(embeddings, axis=1)))
+        return scores
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write module, optimizer and step to a file, replaced as a whole."""

@@ -10,14 +10,15 @@ import torch
 from flwr.app import Context, MetricRecord, RecordDict
 from torch import nn
 
-from flower_ldp.clients.dpsgd.handover import CountHandover, current
+from flower_ldp.clients.handover import CountHandover, current
+from flower_ldp.clients.rows import Data
 from flower_ldp.errors import ReleaseError
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.example_mean import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.training.gradients import RowModel
 from flower_ldp.training.private import check_groups, sent_tensors
-from flower_ldp.training.rows import Data, Examples, Rows
+from flower_ldp.training.rows import Examples, Rows
 from flower_ldp.training.workers import shared
 
 Right = Callable[..., torch.Tensor]

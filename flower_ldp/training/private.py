@@ -17,13 +17,13 @@ from flwr.app import Array, ArrayRecord, Context, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import nn
 
-from flower_ldp.clients.dpsgd.handover import UNKNOWN, Arrays, Handover, current
+from flower_ldp.clients.handover import UNKNOWN, Arrays, Handover, current
+from flower_ldp.clients.rows import Data
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.training.gradients import Loss, RowModel, StepSum
-from flower_ldp.training.noise import grid_unit, noised_whole
-from flower_ldp.training.rows import Data, Examples, Rows, taking_part
+from flower_ldp.training.gradients import Loss, RowModel, StepSum, grid_unit, noised_whole
+from flower_ldp.training.rows import Examples, Rows
 from flower_ldp.training.workers import shared
 
 #: Makes the optimizer of a round, which begins anew, of the parameters that learn.
@@ -97,14 +97,13 @@ def private_training(
     asked.check(training.first())
     rng = RandomSource.from_os()
     # Of its own noise: at a fixed moment it is made while the training runs.
-    handover.prepared(lambda: training.run(None, RandomSource.from_os()))
+    handover.noise_alone = lambda: training.run(None, RandomSource.from_os())
     examples = Examples(len(data), groups, max_rows, handover.granted.examples)
     step = StepSum(asked, float(handover.granted.plan.clip), training.unit)
+    rate = float(handover.granted.plan.rate)
     with shared(step, workers) as compute:
-        trained = training.run(
-            lambda weights: compute(weights, drawn(examples, training.rate, rng)), rng
-        )
-    handover.finish(trained)
+        trained = training.run(lambda now: compute(now, examples.drawn(rate, rng)), rng)
+    handover.trained = trained
     # Copies: what the app's model does with them does not reach what leaves.
     model.load_state_dict({name: torch.tensor(array) for name, array in trained.items()})
     record = ArrayRecord({name: Array(array) for name, array in trained.items()})
@@ -160,11 +159,6 @@ def _twins(model: nn.Module) -> dict[str, str]:
     return {name: one for name, one in named if name != one}
 
 
-def drawn(examples: Examples, rate: float, rng: RandomSource) -> list[list[int]]:
-    """Return the rows of each example that takes part in a step, drawn anew."""
-    return [examples.rows(int(one), rng).tolist() for one in taking_part(len(examples), rate, rng)]
-
-
 @dataclass(frozen=True)
 class _Training:
     """The steps of a round: all that is not about the data."""
@@ -192,10 +186,6 @@ class _Training:
         return cls(handover, learning, fixed, _twins(model), optimizer)
 
     @property
-    def rate(self) -> float:
-        return float(self.handover.granted.plan.rate)
-
-    @property
     def size(self) -> int:
         """Number of entries that learn."""
         return sum(self.handover.sent[name].size for name in self.learning)
@@ -215,40 +205,29 @@ class _Training:
         model nor rows.
         """
         plan, examples = self.handover.granted.plan, self.handover.granted.examples
-        weights = self._weights()
+        proximal = self.handover.proximal
+        first = self.first() if proximal else {}
+        weights = {name: nn.Parameter(one) for name, one in self.first().items()}
         stepping = self.optimizer(list(weights.values()))
-        mean = plan.mean_size(examples)
+        mean, sizes = plan.mean_size(examples), [p.numel() for p in weights.values()]
         for _ in range(plan.steps):
             now = {name: p.detach() for name, p in weights.items()}
-            total = self._zero() if summed is None else summed(now)
-            sizes = [p.numel() for p in weights.values()]
+            total = torch.zeros(self.size, dtype=torch.int64) if summed is None else summed(now)
             for (name, p), part in zip(weights.items(), total.split(sizes), strict=True):
                 blocks = (noised_whole(one, self.unit, rng) / mean for one in part.split(_BLOCK))
                 p.grad = torch.cat([one.to(p.dtype) for one in blocks]).reshape(p.shape)
                 # FedProx's proximal term comes after clipping and noise.
-                if self.handover.proximal:
-                    p.grad += self.handover.proximal * (p.detach() - self._first(name))
+                if proximal:
+                    p.grad += proximal * (p.detach() - first[name])
             del total, part  # memory that the next step needs
             stepping.step()
             for p in weights.values():
                 p.grad = None
-        trained = {name: _array(p) for name, p in weights.items()}
+        trained = {name: p.detach().cpu().numpy().copy() for name, p in weights.items()}
         tied = {name: trained[one] for name, one in self.twins.items() if one in trained}
         return {**self.handover.sent, **trained, **tied}
 
-    def _zero(self) -> torch.Tensor:
-        return torch.zeros(self.size, dtype=torch.int64)
-
     def first(self) -> dict[str, torch.Tensor]:
         """Return the weights that the round begins from."""
-        return {name: self._first(name) for name in self.learning}
-
-    def _first(self, name: str) -> torch.Tensor:
-        return torch.from_numpy(np.array(self.handover.sent[name]))
-
-    def _weights(self) -> dict[str, nn.Parameter]:
-        return {name: nn.Parameter(self._first(name)) for name in self.learning}
-
-
-def _array(parameter: nn.Parameter) -> NDArray[Any]:
-    return parameter.detach().cpu().numpy().copy()
+        sent = self.handover.sent
+        return {name: torch.from_numpy(np.array(sent[name])) for name in self.learning}

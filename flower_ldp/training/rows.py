@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flower_ldp.clients.dpsgd.groups import MOST_ROWS, by_group
+from flower_ldp.clients.rows import MOST_ROWS, Data, by_group
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
@@ -19,16 +19,6 @@ from flower_ldp.own_log import say
 _log = logging.getLogger("flower_ldp")
 
 Row = tuple[torch.Tensor, ...]
-
-
-class Data(Protocol):
-    """What torch calls a map-style data set."""
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-
-    def __getitem__(self, index: int, /) -> Any:
-        """Return a row: features and a target, or whatever the public row has."""
 
 
 class Rows:
@@ -141,6 +131,10 @@ class Examples:
         if len(rows) <= self.max_rows:
             return rows
         return rows[uniform_subset(rng, len(rows), self.max_rows)]
+
+    def drawn(self, rate: float, rng: RandomSource) -> list[list[int]]:
+        """Return the rows of each example that takes part in a step, drawn anew."""
+        return [self.rows(int(one), rng).tolist() for one in taking_part(len(self), rate, rng)]
 
 
 def taking_part(examples: int, rate: float, rng: RandomSource) -> NDArray[np.int64]:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from flower_ldp.clients.release import IncompleteError
-from flower_ldp.clients.split.block import Block
-from flower_ldp.clients.split.embedding import EMBEDDING_KEY
-from flower_ldp.clients.split.tasks import embed
+from flower_ldp.clients.split_app import embed
+from flower_ldp.clients.split_embedding import EMBEDDING_KEY, Block
 from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.split import TorchParty
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms

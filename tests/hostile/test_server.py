@@ -10,7 +10,8 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.clients import LdpMod, SignDSRelease
-from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED
+from flower_ldp.clients.release import ERROR_CODE
+from flower_ldp.refusals import FAILED
 from tests.hostile.site import WAYS, Site, guesses, most_right, seen
 
 BITS, TIMES, EPSILON = 64, 15, 0.001

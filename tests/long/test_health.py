@@ -30,7 +30,6 @@ from flower_ldp.clients import (
     LdpMod,
     SignDSRelease,
 )
-from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import (
@@ -46,6 +45,7 @@ from flower_ldp.mechanisms.selection import Selection
 from flower_ldp.mechanisms.signds_round import decode_report, report_length
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import Unit, compose
+from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.strategies import (
     CodewordStrategy,
     FixedLength,

@@ -103,7 +103,7 @@ FOREIGN: dict[str, frozenset[str]] = {
 #: What single modules may import beyond that.
 EXCEPTIONS = {
     f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
-    f"{PACKAGE}.clients.labels.store": frozenset({"filelock"}),
+    f"{PACKAGE}.clients.keys": frozenset({"filelock"}),
     f"{PACKAGE}.strategies.asked_file": frozenset({"filelock"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd_release": frozenset({"torch"}),

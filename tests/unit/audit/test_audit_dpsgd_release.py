@@ -95,7 +95,7 @@ def gives_more(original: Callable[..., Any]) -> Callable[..., Any]:
 def test_what_is_no_model_of_the_plans_form_is_an_outcome_far_from_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flower_ldp.clients.dpsgd.release import OpenDPSGD
+    from flower_ldp.clients.dpsgd import OpenDPSGD
 
     case = release.dpsgd_release(1.0)
     (contrast, *_) = case.contrasts

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from flwr.app import Context, RecordDict
 
 from flower_ldp.clients import calling
 from flower_ldp.clients.calling import AppCall
@@ -29,12 +30,16 @@ class Owner:
         self.told.append(time.monotonic())
 
 
+def context() -> Context:
+    return Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
+
+
 class Large:
     """Stands for arrays and open files."""
 
 
-def holding(seen: list[weakref.ref[Large]], *, chained: bool) -> Callable[[], bytes]:
-    def compute() -> bytes:
+def holding(seen: list[weakref.ref[Large]], *, chained: bool) -> Callable[[Context], bytes]:
+    def compute(_: Context) -> bytes:
         large = Large()
         seen.append(weakref.ref(large))
         try:
@@ -61,15 +66,16 @@ def test_what_a_failing_app_held_is_free_before_anything_else_is_done(
         def failed(self) -> None:
             free.append(seen[0]() is None)
 
-    assert AppCall(Asks(after), time.monotonic()).run(holding(seen, chained=chained), bytes) == b""
+    call = AppCall(Asks(after), time.monotonic(), context())
+    assert call.run(holding(seen, chained=chained), bytes) == b""
     assert free == [True]
 
 
-def wrong() -> bytes:
+def wrong(_: Context) -> bytes:
     raise ValueError
 
 
-def late() -> bytes:
+def late(_: Context) -> bytes:
     time.sleep(AFTER + 0.2)
     return b"late"
 
@@ -77,11 +83,11 @@ def late() -> bytes:
 @pytest.mark.parametrize("app", [wrong, late])
 @pytest.mark.parametrize("quiet", [AFTER / 4, 2 * AFTER])
 def test_no_failure_is_counted_between_the_moment_and_the_answer(
-    app: Callable[[], bytes], quiet: float, monkeypatch: pytest.MonkeyPatch
+    app: Callable[[Context], bytes], quiet: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calling, "QUIET", quiet)
     owner, arrived = Owner(AFTER), time.monotonic()
-    assert AppCall(owner, arrived).run(app, lambda: b"neutral") == b"neutral"
+    assert AppCall(owner, arrived, context()).run(app, lambda: b"neutral") == b"neutral"
     left = time.monotonic()
     assert left - arrived >= AFTER
     early = app is wrong and quiet < AFTER

@@ -18,12 +18,11 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import ExtensionRelease, GaussianRelease, LdpMod, OpenRelease, Release
-from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.errors import WireError
 from flower_ldp.extensions import Extension, Setting, loading
 from flower_ldp.mechanisms import Gaussian, RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
-from flower_ldp.refusals import REFUSED_POLICY
+from flower_ldp.refusals import REFUSED_POLICY, REFUSED_PROPOSAL
 from flower_ldp.strategies import ExtensionStrategy, Health
 from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
@@ -209,7 +208,7 @@ def odd(
         return Odd(does, **other)
 
     made = Extension(NAME, make, {"step": 0.01})
-    monkeypatch.setattr("flower_ldp.clients.extension_use.load_extension", lambda _: made)
+    monkeypatch.setattr("flower_ldp.clients.extension.load_extension", lambda _: made)
 
 
 #: What an extension may do wrong, once it has the update.
@@ -286,7 +285,7 @@ def test_one_without_a_neutral_report_is_refused_before_the_charge(
             raise ValueError("no update")
 
     extension = Extension(NAME, lambda setting, dimension: Shy(_raise), {"step": 0.01})
-    monkeypatch.setattr("flower_ldp.clients.extension_use.load_extension", lambda _: extension)
+    monkeypatch.setattr("flower_ldp.clients.extension.load_extension", lambda _: extension)
     assert ask(inner=never).error.reason == REFUSED_POLICY
     assert site.spent == 0.0
 

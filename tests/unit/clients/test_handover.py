@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
-from flower_ldp.clients.dpsgd.handover import Handover
+from flower_ldp.clients.handover import Handover
 from flower_ldp.errors import ReleaseError
 
 THREADS = 16

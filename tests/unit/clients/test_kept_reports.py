@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import OwnerAdmission, ReleaseRequest
-from flower_ldp.clients.parts import MOST_DRAWS
+from flower_ldp.clients.charging import MOST_DRAWS
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.privacy import PrivacyEvent, Unit

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LabelStages, PrivateDataset, RandomizedLabels, private_dataset
-from flower_ldp.clients.labels.data import true_labels
+from flower_ldp.clients.labels import true_labels
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import KaryResponse, SubsetSelection
 from flower_ldp.privacy import Unit

@@ -25,12 +25,11 @@ from flwr.app import (
 
 from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LdpMod, Permit, ReleaseRequest, SignDSRelease
-from flower_ldp.clients.ldp_mod import ERROR_CODE, FAILED, REFUSED_MESSAGE, REFUSED_PROPOSAL
-from flower_ldp.clients.release import open_proposal
+from flower_ldp.clients.release import ERROR_CODE, open_proposal
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import RandomSource, SignDS
 from flower_ldp.mechanisms.signds_round import decode_report, report_length
-from flower_ldp.refusals import NO_PROPOSAL
+from flower_ldp.refusals import FAILED, NO_PROPOSAL, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import Arrays, UnrecordedPermit, context, message, proposal, record
 

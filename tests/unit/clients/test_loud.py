@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from flwr.app import Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients.split.embedding import OpenEmbedding
+from flower_ldp.clients.split_embedding import OpenEmbedding
 from flower_ldp.mechanisms import (
     BottomClaim,
     CodebookEmbedding,

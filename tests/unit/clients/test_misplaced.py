@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from flower_ldp.clients.calling import cause_of
-from flower_ldp.clients.complaints import update_complaint
-from flower_ldp.clients.misplaced import hint_of
+from flower_ldp.clients.arrays import update_complaint
+from flower_ldp.clients.diagnostics import cause_of, hint_of
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.wire.layout import ModelLayout
 from tests.messages import record

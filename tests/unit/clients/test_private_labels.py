@@ -21,7 +21,7 @@ from flower_ldp.clients import (
     ReleaseRequest,
     private_labels,
 )
-from flower_ldp.clients.labels.store import most_bytes, pack, unpack
+from flower_ldp.clients.labels import most_bytes, pack, unpack
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError, ReleaseError
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior, SubsetSelection
 from flower_ldp.policy import REFUSED_POLICY, load_policy

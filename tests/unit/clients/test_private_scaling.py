@@ -12,7 +12,7 @@ from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import private_means, private_quantiles
-from flower_ldp.clients.dpsgd.scaling import _part
+from flower_ldp.clients.scaling import _part
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import ExampleCounts, ExampleMean
 from flower_ldp.privacy import as_fraction

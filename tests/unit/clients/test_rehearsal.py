@@ -13,9 +13,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordD
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.clients import LdpMod, Permit, Rehearsal, ReleaseRequest, SignDSRelease
-from flower_ldp.clients.rehearsal import MARK, REFUSED_REHEARSAL
+from flower_ldp.clients.rehearsal import MARK
 from flower_ldp.mechanisms import SignDS
-from flower_ldp.refusals import NO_PROPOSAL
+from flower_ldp.refusals import NO_PROPOSAL, REFUSED_REHEARSAL
 from flower_ldp.strategies import FixedStep, RunStopped, SignDSStrategy
 from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
 from tests.messages import UnrecordedPermit, context, error_reply, message, record
@@ -97,7 +97,7 @@ class Unspeakable(Exception):  # noqa: N818
         (replying(RecordDict({"a": record({"w": MODEL["w"][:9]})})), "no model like the one sent"),
         (replying(RecordDict({"a": record({"w": MODEL["w"] * np.nan})})), "400 NaN and 0 infinite"),
         (lambda message, context: Message(Error(5, "no GPU"), reply_to=message), "no GPU"),
-        (lambda message, context: None, "AttributeError"),
+        (lambda message, context: None, "answered with a NoneType, not a message"),
     ],
 )
 def test_what_fails_in_a_rehearsal_is_told_and_costs_nothing(app: Any, text: str) -> None:

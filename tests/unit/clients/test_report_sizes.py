@@ -19,8 +19,8 @@ from flower_ldp.clients import (
     ReleaseRequest,
 )
 from flower_ldp.clients import update as update_release
-from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.mechanisms import BottomClaim, Gaussian, Laplace, UnaryEncoding
+from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PROPOSAL_KEY

@@ -12,7 +12,7 @@ from flwr.app import Context, RecordDict
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients import OwnerAdmission, ReleaseRequest, private_labels
-from flower_ldp.clients.admission import Basis
+from flower_ldp.clients.permit import Basis
 from flower_ldp.errors import BudgetExhausted, RefusalError
 from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.privacy import PrivacyEvent, Unit

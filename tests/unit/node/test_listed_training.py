@@ -24,8 +24,8 @@ from flower_ldp.clients import (
     Permit,
     Release,
 )
-from flower_ldp.clients.dpsgd.handover import CountHandover, Handover, current
-from flower_ldp.clients.dpsgd.models import LAST
+from flower_ldp.clients.dpsgd_models import LAST
+from flower_ldp.clients.handover import CountHandover, Handover, current
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.node.channel import Channel
 from flower_ldp.node.command import named_gate
@@ -142,7 +142,7 @@ def trains(one: Message, _: Context) -> Message:
     """Do as the package's own training does: take the steps, hand the model over."""
     handover = current(Handover)
     handover.begin()
-    handover.finish(TRAINED)
+    handover.trained = TRAINED
     return Message(RecordDict(), reply_to=one)
 
 

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import RELEASES, LdpMod, OwnerAdmission, ReleaseRequest
-from flower_ldp.clients.split.embedding import OpenEmbedding
+from flower_ldp.clients.split_embedding import OpenEmbedding
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms import (
     BottomClaim,

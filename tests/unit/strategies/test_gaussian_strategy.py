@@ -14,9 +14,9 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import GaussianRelease, LdpMod
-from flower_ldp.clients.ldp_mod import REFUSED_PROPOSAL
 from flower_ldp.config import load_config
 from flower_ldp.mechanisms import Gaussian, SignDS
+from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.strategies import FixedStep, GaussianStrategy, Momentum, SignDSStrategy
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import error_reply, message, record

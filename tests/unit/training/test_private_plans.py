@@ -15,8 +15,8 @@ pytest.importorskip("scipy")
 from flwr.app import Context, Message
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients.dpsgd import ends, proposals
-from flower_ldp.clients.dpsgd.proposals import MOST_WANTING, Proposals
+from flower_ldp.clients import dpsgd_charging, dpsgd_models
+from flower_ldp.clients.dpsgd_charging import MOST_WANTING, Proposals
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.wire.training_plan import plan_fields
@@ -48,8 +48,8 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[TrainingPlan]:
         if plan.noise < 1:
             raise ValueError("noise is not enough")
 
-    monkeypatch.setattr(proposals, "check_noise", check)
-    monkeypatch.setattr("flower_ldp.clients.dpsgd.charging.PROPOSALS", Proposals())
+    monkeypatch.setattr(dpsgd_charging, "check_noise", check)
+    monkeypatch.setattr("flower_ldp.clients.dpsgd_charging.PROPOSALS", Proposals())
     return found
 
 
@@ -107,7 +107,7 @@ def test_a_plan_that_is_paid_for_is_not_computed_again(
 ) -> None:
     """Neither for its next round, nor for a message that comes again, nor by another process."""
     open_site.ask("m-1", config=proposed())
-    monkeypatch.setattr("flower_ldp.clients.dpsgd.charging.PROPOSALS", Proposals())
+    monkeypatch.setattr("flower_ldp.clients.dpsgd_charging.PROPOSALS", Proposals())
     for message_id in ("m-2", "m-1"):
         assert not open_site.ask(message_id, config=proposed()).has_error()
     assert len(computed) == 1
@@ -136,7 +136,7 @@ def test_of_a_run_few_wanting_plans_are_computed(
 def test_runs_are_counted_by_themselves_and_few_are_remembered(
     computed: list[TrainingPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proposals, "_MOST_RUNS", 3)
+    monkeypatch.setattr(dpsgd_charging, "_MOST_RUNS", 3)
     wanting, found = TrainingPlan(**{**NUMBERS, "noise": 0.1}), Proposals()
     for run in (1, 2, 3, 1, 4):
         with pytest.raises(RefusalError, match="not enough"):
@@ -173,12 +173,12 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         raise LedgerError("database is locked")
 
     monkeypatch.setattr(Ledger, "end_plan", fails)
-    monkeypatch.setattr(ends, "_owed", set())
+    monkeypatch.setattr(dpsgd_models, "_owed", set())
     return lambda: monkeypatch.setattr(Ledger, "end_plan", end_plan)
 
 
 def owed(site: Site) -> list[Path]:
-    return [path for path in site.folder.iterdir() if ends.ENDED_SUFFIX in path.name]
+    return [path for path in site.folder.iterdir() if dpsgd_models.ENDED_SUFFIX in path.name]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -191,7 +191,7 @@ def test_a_plan_whose_end_the_ledger_did_not_take_is_over(
     failing, site = Site(tmp_path, task=raising), Site(tmp_path)
     first = weights(failing.ask())
     if restarted:
-        monkeypatch.setattr(ends, "_owed", set())
+        monkeypatch.setattr(dpsgd_models, "_owed", set())
     # As long as the ledger does not take it, there is no round.
     assert site.ask("m-2").error.reason == "ldp:refused:ledger"
     locked()
@@ -307,7 +307,7 @@ def test_where_the_end_can_be_kept_nowhere_nothing_leaves(
     def full(*_: Any, **__: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(ends, "make_whole", full)
+    monkeypatch.setattr(dpsgd_models, "make_whole", full)
     assert Site(tmp_path, task=raising).ask().error.reason == "ldp:failed"
     site = Site(tmp_path)
     assert owed(site) == []

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from flower_ldp import refusals
-from flower_ldp.clients.answers import ERROR_CODE
-from flower_ldp.clients.health import with_health
+from flower_ldp.clients.release import ERROR_CODE
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword, RandomSource
 from flower_ldp.mechanisms.sampling.exact import exp_lower
@@ -275,7 +274,9 @@ def test_codewords_are_drawn_from_the_same_bytes() -> None:
         mechanism = proposal.mechanism
         report = mechanism.encode(mechanism.randomize(update, rng, d), d)
         neutral = update is None or len(update) != d or not np.isfinite(update).all()
-        payload = with_health(report, proposal.health, is_neutral=neutral, rng=rng)
+        response = proposal.health
+        bit = None if response is None else response.randomize(neutral, rng)
+        payload = health.append_health(report, bit)
         assert payload.hex() == case["payload"], case["name"]
         assert rng.left == b"", case["name"]
 

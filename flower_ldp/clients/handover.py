@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from flower_ldp.clients.admission import GrantedRound
+from flower_ldp.clients.permit import GrantedRound
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms.example_mean import ExampleMean
 
@@ -49,9 +49,11 @@ class Handover:
     sent: Arrays
     proximal: float = 0.0
     rehearsal: bool = False
+    #: The model of the round, once all of its steps are taken.
+    trained: Arrays | None = None
+    #: What makes a model of the round's noise and nothing of the data, if training came so far.
+    noise_alone: Callable[[], Arrays] | None = None
     _steps: Lock = field(default_factory=Lock, repr=False)
-    _noise_alone: Callable[[], Arrays] | None = None
-    _trained: Arrays | None = None
 
     def begin(self) -> None:
         """Use the round's steps up.
@@ -65,22 +67,10 @@ class Handover:
         if not self._steps.acquire(blocking=False):
             raise ReleaseError("the steps of this round are used: one message, one training")
 
-    def prepared(self, noise_alone: Callable[[], Arrays]) -> None:
-        """Take what makes a model of the round's noise and nothing of the data."""
-        self._noise_alone = noise_alone
-
-    def finish(self, trained: Arrays) -> None:
-        """Take the model that all steps of the round have made."""
-        self._trained = trained
-
     @property
-    def trained(self) -> Arrays | None:
-        """The model of the round, once all of its steps are taken."""
-        return self._trained
-
-    def noise_alone(self) -> Arrays | None:
-        """Return a model of the round's noise alone, if the training came so far."""
-        return None if self._noise_alone is None else self._noise_alone()
+    def is_done(self) -> bool:
+        """Whether the training is."""
+        return self.trained is not None
 
 
 @dataclass
@@ -106,6 +96,11 @@ class CountHandover:
     sent: Arrays
     total: int | None = None
     rehearsal: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the count is."""
+        return self.total is not None
 
     def finish(self, total: int) -> None:
         """Take the count.

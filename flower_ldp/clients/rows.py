@@ -1,16 +1,27 @@
-"""Whose each row is: which rows belong to which example."""
+"""Rows of private data as an app gives them, and whose they are: which belong to which example."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import islice
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 #: The most rows of an example that count in a step: every example fills as many places.
 MOST_ROWS = 1_000
+
+
+class Data(Protocol):
+    """Rows read by index: what torch calls a map-style data set."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Return a row: numbers, or a tuple or list that may end with its target or label."""
 
 
 def by_group(groups: Iterable[Hashable], rows: int) -> list[NDArray[np.int64]]:

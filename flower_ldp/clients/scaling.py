@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from flwr.app import Context
@@ -34,10 +34,11 @@ from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger import Charge
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.clients.dpsgd.ends import check_going_on, run_marks
-from flower_ldp.clients.dpsgd.groups import by_group
-from flower_ldp.clients.labels.store import locked_key
-from flower_ldp.clients.node_policy import account_of, ledger_of, policy_of
+from flower_ldp.clients.charging import check_going_on, run_marks
+from flower_ldp.clients.keys import locked_key
+from flower_ldp.clients.labels import MESSAGE_TYPE, check_name
+from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
+from flower_ldp.clients.rows import Data, by_group
 from flower_ldp.errors import RefusalError
 from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms.example_counts import ExampleCounts
@@ -49,26 +50,13 @@ from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_REPEAT
 
-#: Scaling is for training, so the policy's section for train messages governs.
-MESSAGE_TYPE = "train"
-_MOST_NAME = 100
 #: Of one example: what its rows say of each column; None for a row that cannot be read.
 _Values = list[NDArray[np.float64] | None]
 
 
-class Vectors(Protocol):
-    """Rows of numbers, read by index."""
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-
-    def __getitem__(self, index: int, /) -> Any:
-        """Return a row: one number for each column."""
-
-
 def private_means(
     context: Context,
-    rows: Vectors,
+    rows: Data,
     *,
     lower: Sequence[float],
     upper: Sequence[float],
@@ -82,7 +70,7 @@ def private_means(
     ----------
     context : Context
         The client app's.
-    rows : Vectors
+    rows : Data
         **Private**. A row that raises or has another shape counts as the lower bounds.
     lower, upper : sequence of float, shape (columns,)
         **Public** bounds that values are clipped into.
@@ -130,7 +118,7 @@ def private_means(
 
 def private_quantiles(
     context: Context,
-    rows: Vectors,
+    rows: Data,
     *,
     edges: Sequence[Sequence[float]],
     shares: Sequence[float],
@@ -144,7 +132,7 @@ def private_quantiles(
     ----------
     context : Context
         The client app's.
-    rows : Vectors
+    rows : Data
         **Private**. A row that raises or has another shape counts nowhere.
     edges : sequence of sequence of float
         Of each column the **public** numbers that a quantile can be, ascending.
@@ -200,7 +188,7 @@ class _Release:
 
     def once(
         self,
-        rows: Vectors,
+        rows: Data,
         columns: int,
         terms: dict[str, Any],
         draw: Callable[[list[_Values], RandomSource], NDArray[np.int64]],
@@ -226,8 +214,7 @@ class _Release:
             return found
 
     def _charge(self, terms: dict[str, Any]) -> Charge:
-        if not (1 <= len(self.name) <= _MOST_NAME and self.name.isprintable()):
-            raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters")
+        check_name(self.name)
         if (self.groups is None) == (self.policy.example == "patient"):
             raise ValueError(
                 f"an example is a {self.policy.example} by the owner's policy: groups= is given "
@@ -255,7 +242,7 @@ class _Release:
             example=self.policy.example,
         )
 
-    def _read(self, rows: Vectors, columns: int) -> list[_Values]:
+    def _read(self, rows: Data, columns: int) -> list[_Values]:
         """Return what each example's rows say; a row that fails says nothing."""
         number = len(rows)
         found = [_row(rows, index, columns) for index in range(number)]
@@ -264,7 +251,7 @@ class _Release:
         return [[found[index] for index in group] for group in by_group(self.groups, number)]
 
 
-def _row(rows: Vectors, index: int, columns: int) -> NDArray[np.float64] | None:
+def _row(rows: Data, index: int, columns: int) -> NDArray[np.float64] | None:
     try:
         with np.errstate(all="ignore"):
             row = np.array(rows[index], dtype=np.float64)  # a copy: it may be a buffer

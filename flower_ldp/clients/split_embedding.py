@@ -19,29 +19,106 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.admission import Basis
-from flower_ldp.clients.arrays import read_array
-from flower_ldp.clients.complaints import embeddings_complaint
+from flower_ldp.clients.arrays import embeddings_complaint, read_array
+from flower_ldp.clients.permit import Basis
 from flower_ldp.clients.release import KeptRelease, check_storable
-from flower_ldp.clients.split.block import Block, read_block
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.bottom_claim import BottomClaim
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.refusals import REFUSED_STEP
+from flower_ldp.refusals import REFUSED_RECORDS, REFUSED_STEP
 from flower_ldp.wire.embedding import (
     STEP_KEY,
     EmbeddingProposal,
+    TableTerms,
     embeddings_length,
     encode_embeddings,
 )
+from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
 
 _log = logging.getLogger("flower_ldp")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a party's records that the server asks about.
+
+    Parameters
+    ----------
+    proposal : EmbeddingProposal
+        What it asks.
+    rows : ndarray of int64, shape (records,)
+        The block's rows of the party's own table.
+    """
+
+    proposal: EmbeddingProposal
+    rows: NDArray[np.int64]
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self.proposal.terms.table
+
+
+def read_block(tables: RecordTables, content: RecordDict) -> Block:
+    """Return the block that a message is about.
+
+    Parameters
+    ----------
+    tables : RecordTables
+        The party's.
+    content : RecordDict
+        The message's.
+
+    Raises
+    ------
+    WireError, ValueError
+        If there is no well-formed proposal.
+    RefusalError
+        If the records are not the party's.
+    """
+    proposal = EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
+    check_table(tables, proposal.terms)
+    return Block(proposal, tables.rows(proposal.terms.table, proposal.block))
+
+
+def read_record(content: RecordDict, key: str) -> ConfigRecord:
+    """Return a message's record of fields; raise WireError if there is none of the name."""
+    record = content.config_records.get(key)
+    if record is None:
+        raise WireError("record", f"the message has no {key!r} record")
+    return record
+
+
+def check_table(tables: RecordTables, terms: TableTerms) -> None:
+    """Refuse a table that is not the party's own.
+
+    Raises
+    ------
+    RefusalError
+        With code ``REFUSED_RECORDS``; the text, for the party's log, says what differs.
+    """
+    own = tables.tables.get(terms.table)
+    if own is None:
+        asked, known = quoted(terms.table), list(tables.tables)
+        differs = f"the server asks for table {asked}; this party has {known}"
+    elif len(own) != terms.records:
+        differs = (
+            f"table {quoted(terms.table)}: {terms.records} records at the server, {len(own)} here"
+        )
+    elif own.digest != terms.ids:
+        differs = f"table {quoted(terms.table)}: as many records as the server has, but other ids"
+    elif tables.block_size != terms.block_size:
+        differs = f"blocks of {terms.block_size} at the server, of {tables.block_size} here"
+    else:
+        return
+    raise RefusalError(REFUSED_RECORDS, differs)
+
 
 #: Under this key the app answers with one array, the embeddings of the block's records.
 EMBEDDING_KEY = "embedding"
@@ -127,16 +204,7 @@ class EmbeddingRelease:
         RefusalError
             If the records are not the party's.
         """
-        return self.about(read_block(self.party.tables, content))
-
-    def about(self, block: Block) -> OpenEmbedding:
-        """Return what a block costs and becomes.
-
-        Raises
-        ------
-        ValueError
-            If no ledger could keep the report.
-        """
+        block = read_block(self.party.tables, content)
         proposal = block.proposal
         check_storable(embeddings_length(proposal.mechanism, len(block.rows)))
         claim = self.party.claim
@@ -184,10 +252,7 @@ class OpenEmbedding(KeptRelease):
     @property
     def parameters(self) -> str:
         """The proposal, the bottom and the claim, as canonical JSON."""
-        fields = {
-            **self.proposal.to_fields(),
-            **self._bottom,
-        }
+        fields = {**self.proposal.to_fields(), **self._bottom}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @property

@@ -1,4 +1,4 @@
-"""What to do where a mod, an old app of Flower's or a model cannot work behind the gate.
+"""What went wrong and what to do, in words for the client's own log.
 
 Flower's mods want records that the gate does not show to what stands behind it, and fail in words
 about these records; a model of scikit-learn fails where a client lacks a class. Which of them
@@ -7,9 +7,15 @@ failed is read from the error, for the client's own log.
 
 from __future__ import annotations
 
+import logging
 import traceback
+from collections import OrderedDict
 
+from flower_ldp.errors import LdpError, RefusalError
+from flower_ldp.own_log import say
 from flower_ldp.wire.layout import FEWER_ROWS
+
+_log = logging.getLogger("flower_ldp")
 
 #: Modules that an error passed through, the first that fits, and what to do.
 _PASSED = (
@@ -76,3 +82,50 @@ def _found(error: BaseException) -> str:
             return f"\n{hint}" if hint else ""
     text = str(error)
     return next((f"\n{hint}" for names, hint in _NAMED if any(one in text for one in names)), "")
+
+
+#: Longest text of a cause in the log, in characters.
+MOST_CAUSE = 8_000
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the sentence of an error, what to do if that is known, and below it the traceback.
+
+    An error of this package says all in its sentence: its traceback is there at the debug level.
+    """
+    try:
+        said = cut_middle("".join(traceback.format_exception_only(error)).strip()) + hint_of(error)
+        if isinstance(error, LdpError) and not _log.isEnabledFor(logging.DEBUG):
+            return said
+        return f"{said}\n{cut_middle(''.join(traceback.format_exception(error)))}"
+    except BaseException:  # the error's own text is the app's code too
+        return cut_middle(f"{type(error).__name__}, which cannot be shown")
+
+
+def cut_middle(text: str) -> str:
+    """Return the beginning and the end of a text that is too long for a log."""
+    if len(text) <= MOST_CAUSE:
+        return text
+    half = MOST_CAUSE // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n... {left_out} characters are left out ...\n{text[-half:]}"
+
+
+_MOST_REMEMBERED = 1_000
+
+
+_said: OrderedDict[tuple[int, str], None] = OrderedDict()
+
+
+def log_refusal(run_id: int, refusal: RefusalError) -> None:
+    """Warn of a refusal, once per run, process and code; what is like it is logged as INFO."""
+    key = (run_id, refusal.code)
+    text = cut_middle(str(refusal))
+    if key in _said:
+        say(_log, logging.INFO, "refused: %s", text)
+        return
+    _said[key] = None
+    while len(_said) > _MOST_REMEMBERED:
+        _said.popitem(last=False)
+    again = "refused: %s (refusals like it in this run are logged as INFO)"
+    say(_log, logging.WARNING, again, text)

@@ -1,0 +1,481 @@
+"""DP-SGD through the gate: a model by the package's own training, and its share of right answers.
+
+The claim is about one example, so the neutral law for a whole reply that serves claims about a
+client would be unsound here: if replacing one patient made the app fail, the server would see noise
+in place of a model of all others. So nothing of the app's reply is looked at. What leaves is the
+model that :func:`flower_ldp.training.private_training` made for this message, from the model that
+the server sent, by all steps of a round that was charged; whatever the app does after that, it
+leaves. An example that fails counts as zero within each step (docs/dpsgd_release.md).
+
+An app that fails before all steps are taken, or gives no training, is a failure of the whole. No
+epsilon covers it. A model of noise alone leaves, the owner is told, and the plan ends.
+
+How many predictions are right is about one example too: one that fails counts as wrong, and nothing
+else changes. What leaves is the count of the package's own
+:func:`flower_ldp.training.private_accuracy` with discrete Laplace noise, as an ordinary metric.
+
+**Guarantee** of a count: epsilon per example and evaluation, and delta 0, but for a failure of the
+whole. An app that raises before its count, never counts, or is late fails as a whole: whether it
+does may depend on one example, and no epsilon covers it. Then a count of noise around one half
+leaves, and it is sealed as the last of the run. Every further evaluation of the run is refused, and
+every further scaling (:mod:`~flower_ldp.clients.scaling`). So the server learns from refusals which
+evaluation failed: one of their number + 1 things for each run. A killed process shows as a gap, and
+the run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, Self
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Metadata, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from flower_ldp.clients.arrays import single_model
+from flower_ldp.clients.diagnostics import cause_of
+from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, HandedT, Handover, handed
+from flower_ldp.clients.permit import GrantedRound, Handling, Permit, PlanRequest, ReleaseRequest
+from flower_ldp.clients.release import OpenRelease
+from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
+from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.sampling.discrete_gaussian import DEVIATION_BITS, normal
+from flower_ldp.mechanisms.training_plan import TrainingPlan
+from flower_ldp.own_log import say
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_POLICY
+from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.model import decode_model, encode_model, model_digest
+from flower_ldp.wire.training_plan import read_plan, read_proximal
+
+_log = logging.getLogger("flower_ldp")
+
+
+def _check_keys(release: object, keys: Sequence[str], *, different: Sequence[str]) -> None:
+    """Refuse a name in the reply that is no text, or two that must differ and do not."""
+    for name in keys:
+        value = getattr(release, name)
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{name} must be a text, and not empty, got {value!r}")
+    if len({getattr(release, name) for name in different}) < len(different):
+        raise ValueError(f"{' and '.join(different)} must differ")
+
+
+@dataclass(frozen=True)
+class OpenCharged(OpenRelease, Generic[HandedT]):
+    """A message that the package's own code in the app answers, by what was charged for it.
+
+    Parameters
+    ----------
+    sent : mapping of str to ndarray
+        The model that the server sent.
+    charged : Handover or CountHandover, optional
+        What that code gets and gives back, once the message was charged.
+    """
+
+    #: What is told who writes the app, where that code was not called.
+    undone: ClassVar[str]
+
+    sent: Arrays
+    charged: HandedT | None = field(default=None, kw_only=True)
+
+    @property
+    def _charged(self) -> HandedT:
+        if self.charged is None:
+            raise ReleaseError("nothing was charged for this message")
+        return self.charged
+
+    def _in_rehearsal(self) -> HandedT:
+        """Return what that code gets on public data."""
+        raise NotImplementedError
+
+    def reply(self, ask: Callable[[], RecordDict], handling: Handling) -> RecordDict:
+        """Have the app do its work. Its reply is dropped, and what it raises once that is done.
+
+        Raises
+        ------
+        Exception
+            Whatever the app raised before; in a simulation after it too.
+        """
+        try:
+            with handed(self._charged):
+                said = self.complaint(ask())
+            if said is not None:
+                if handling.is_simulation:
+                    raise ReleaseError(said)
+                say(_log, logging.WARNING, "%s", said)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if handling.is_simulation or not self._charged.is_done:
+                raise
+            text = "the app failed after its private work, which leaves all the same: %s"
+            say(_log, logging.ERROR, text, cause_of(error))
+        return RecordDict()
+
+    def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, Self]:
+        """Have the app do its work on public data, and return what judges its reply."""
+        held = self._in_rehearsal()
+        with handed(held):
+            return ask(), replace(self, charged=held)
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what of a reply will not leave as the app may think; None if nothing is known."""
+        return None if self._charged.is_done else self.undone
+
+
+@dataclass(frozen=True)
+class DPSGDRelease:
+    """Releases a train reply as the model that :func:`private_training` made.
+
+    The reply has the form that Flower's own strategies read: one ArrayRecord with the arrays that
+    were sent, and one MetricRecord with a weight that is constant: how many examples there are, by
+    the owner's policy.
+
+    Parameters
+    ----------
+    weight_key : str
+        The strategy's ``weighted_by_key``.
+    arrays_key, metrics_key : str
+        Names of the two records.
+
+    Raises
+    ------
+    ValueError
+        If a name is empty, or both are the same.
+    """
+
+    weight_key: str = "num-examples"
+    arrays_key: str = "arrays"
+    metrics_key: str = "metrics"
+
+    def __post_init__(self) -> None:
+        records = ("arrays_key", "metrics_key")
+        _check_keys(self, ("weight_key", *records), different=records)
+
+    def open(self, content: RecordDict) -> OpenDPSGD:
+        """Read the model that the server sent, and the plan if it proposes one.
+
+        Raises
+        ------
+        WireError
+            If the message holds not exactly one model, or a plan that is malformed.
+        ValueError
+            If the model has no floating-point entries, or entries of another kind.
+        """
+        sent = single_model(content)
+        ModelLayout.of(sent)  # its dtypes
+        fields: dict[str, object] = {}
+        for name, record in content.config_records.items():
+            odd = fields.keys() & record.keys()
+            if odd:
+                raise WireError("fields", f"the record {name!r} repeats {sorted(odd)}")
+            fields.update(record)
+        return OpenDPSGD(sent, self, read_plan(fields), read_proximal(fields))
+
+
+@dataclass(frozen=True)
+class OpenDPSGD(OpenCharged[Handover]):
+    """A message that asks for a round of private training.
+
+    Parameters
+    ----------
+    release : DPSGDRelease
+        The form of the reply.
+    proposed : TrainingPlan or None
+        The plan that the server proposes.
+    proximal : float
+        Weight of FedProx's proximal term.
+    """
+
+    undone = (
+        "the app gave no private training: call private_training(context, ...) for each train "
+        "message, and reply with what it returns"
+    )
+
+    release: DPSGDRelease
+    proposed: TrainingPlan | None
+    proximal: float
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """None: a round costs nothing beside its plan, which the policy decides about."""
+        return ()
+
+    @property
+    def parameters(self) -> str:
+        """What tells this round from another, as canonical JSON: the model that it begins from."""
+        fields = {
+            "mechanism": "dpsgd",
+            "model": model_digest(self.sent),
+            "proximal-mu": self.proximal,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    def request(self, metadata: Metadata) -> ReleaseRequest:
+        """Return what the admission is asked: a round of a plan."""
+        return replace(super().request(metadata), plan=PlanRequest(self.proposed))
+
+    def granted(self, permit: Permit) -> OpenDPSGD:
+        """Return the release with the round that was charged.
+
+        Raises
+        ------
+        RefusalError
+            With ``REFUSED_POLICY`` if the admission grants no rounds.
+        """
+        if permit.granted is None:
+            raise RefusalError(REFUSED_POLICY, "this admission grants no rounds of a plan")
+        return replace(self, charged=Handover(permit.granted, self.sent, self.proximal))
+
+    def _in_rehearsal(self) -> Handover:
+        plan = TrainingPlan(1, 1, 1.0, 1.0, 1.0, 1.0, 1e-5)  # one step
+        return Handover(GrantedRound(plan, 1, UNKNOWN), self.sent, self.proximal, rehearsal=True)
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return what of a reply will not leave as the app may think; None if nothing is known."""
+        if not self._charged.is_done:
+            return self.undone
+        known = {self.release.weight_key, DPSGDRelease.weight_key}
+        names = {name for record in reply.metric_records.values() for name in record}
+        odd = ", ".join(sorted(names - known))
+        if not odd:
+            return None
+        return (
+            f"no epsilon pays for the metrics {odd}: a reply of private training has the model and "
+            "a constant weight. A strategy that needs more of each client, as QFedAvg its "
+            "train_loss, cannot be used"
+        )
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return the trained model, packed.
+
+        Raises
+        ------
+        ReleaseError
+            If the app did not train by :func:`private_training`, or not to the end.
+        """
+        trained = self._charged.trained
+        if trained is None:
+            raise ReleaseError(self.undone)
+        return self._packed(trained)
+
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a model of noise alone, packed.
+
+        By the training's own optimizer if the app came so far as to set it up, else by steps of
+        size 1 on all floating-point arrays.
+        """
+        alone, made = None, self._charged.noise_alone
+        with contextlib.suppress(Exception):  # the optimizer is the app's
+            alone = None if made is None else made()
+        with np.errstate(all="ignore"):  # of weights that the server picks
+            return self._packed(self._moved(rng) if alone is None else alone)
+
+    def content(self, report: bytes) -> RecordDict:
+        """Return the reply that Flower's strategies read."""
+        arrays, weight = decode_model(report, self.sent)
+        record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+        metrics = MetricRecord({self.release.weight_key: weight})
+        return RecordDict({self.release.arrays_key: record, self.release.metrics_key: metrics})
+
+    def check_form(self, report: bytes) -> None:
+        """Raise unless these bytes are a model like the one sent, with the constant weight.
+
+        What only an integer array holds leaves as it came, so it is compared; the others may be
+        anything that a training makes.
+
+        Raises
+        ------
+        WireError
+            If they are not.
+        ReleaseError
+            If no round was charged.
+        """
+        arrays, weight = decode_model(report, self.sent)
+        if weight != self._charged.granted.examples:
+            raise WireError("domain", f"a weight of {weight}")
+        for name, array in self.sent.items():
+            if array.dtype.kind != "f" and not np.array_equal(arrays[name], array):
+                raise WireError("domain", f"{quoted(name)} is not trained, and is not as it came")
+
+    def _packed(self, arrays: Arrays) -> bytes:
+        return encode_model(arrays, self.sent, self._charged.granted.examples)
+
+    def _moved(self, rng: RandomSource) -> dict[str, NDArray[Any]]:
+        granted = self._charged.granted
+        length = granted.plan.moved_by_noise(granted.examples)
+        moved = dict(self.sent)
+        for name, array in self.sent.items():
+            if array.dtype.kind == "f":
+                noise = np.ldexp(normal(array.size, rng).astype(np.float64), -DEVIATION_BITS)
+                shift = (length * noise).reshape(array.shape)
+                moved[name] = (array.astype(np.float64) + shift).astype(array.dtype)
+        return moved
+
+
+_BYTES = 16
+UNCOUNTED = (
+    "the app gave no count: call private_accuracy(context, ...) for each evaluate message, and "
+    "reply with what it returns"
+)
+
+
+@dataclass(frozen=True)
+class AccuracyRelease:
+    """Releases an evaluate reply as the share of right predictions, with noise.
+
+    The reply has one MetricRecord, as Flower's strategies read it: the share, which may lie outside
+    of [0, 1], and a weight that is constant: how many examples there are, by the owner's policy.
+
+    Parameters
+    ----------
+    epsilon : float
+        Of one evaluation, per example; in [1e-6, 100]. The owner's policy has to allow it, by the
+        name ``example_mean``.
+    weight_key : str
+        The strategy's ``weighted_by_key``.
+    accuracy_key : str
+        Name of the metric.
+    metrics_key : str
+        Name of the record.
+
+    Raises
+    ------
+    ValueError
+        If epsilon is outside its interval, a name is empty, or two are the same.
+    """
+
+    epsilon: float
+    weight_key: str = "num-examples"
+    accuracy_key: str = "accuracy"
+    metrics_key: str = "metrics"
+
+    def __post_init__(self) -> None:
+        if not 1e-6 <= self.epsilon <= 100:
+            raise ValueError(f"epsilon must be in [1e-6, 100], got {self.epsilon}")
+        metrics = ("weight_key", "accuracy_key")
+        _check_keys(self, (*metrics, "metrics_key"), different=metrics)
+
+    def open(self, content: RecordDict) -> OpenAccuracy:
+        """Read the model that the server sent.
+
+        Raises
+        ------
+        WireError
+            If the message holds not exactly one model.
+        """
+        return OpenAccuracy(single_model(content), self)
+
+
+@dataclass(frozen=True)
+class OpenAccuracy(OpenCharged[CountHandover]):
+    """A message that asks how many predictions are right.
+
+    Parameters
+    ----------
+    release : AccuracyRelease
+        Price and form of the reply.
+    """
+
+    undone = (
+        "the app gave no count: call private_accuracy(context, ...) for each evaluate message, and "
+        "reply with what it returns"
+    )
+
+    release: AccuracyRelease
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Cost of one evaluation, whatever the number of examples."""
+        return ExampleMean(self.release.epsilon, 1).events()
+
+    @property
+    def parameters(self) -> str:
+        """The price, and the model that is evaluated, as canonical JSON."""
+        fields = {
+            "mechanism": "example_mean",
+            "epsilon": float(self.release.epsilon),
+            "model": model_digest(self.sent),
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    def request(self, metadata: Metadata) -> ReleaseRequest:
+        """Return what the admission is asked: a release about the policy's examples."""
+        return replace(super().request(metadata), per_example=True)
+
+    def granted(self, permit: Permit) -> OpenAccuracy:
+        """Return the release with how many examples there are.
+
+        Raises
+        ------
+        RefusalError
+            With ``REFUSED_POLICY`` if the admission does not say so.
+        """
+        if permit.examples is None:
+            raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
+        mechanism = ExampleMean(self.release.epsilon, permit.examples)
+        return replace(self, charged=CountHandover(mechanism, permit.example, self.sent))
+
+    def _in_rehearsal(self) -> CountHandover:
+        mechanism = ExampleMean(self.release.epsilon, 1)
+        return CountHandover(mechanism, UNKNOWN, self.sent, rehearsal=True)
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return the count with noise, packed.
+
+        Raises
+        ------
+        ReleaseError
+            If the app did not count by :func:`private_accuracy`.
+        """
+        total = self._charged.total
+        if total is None:
+            raise ReleaseError(self.undone)
+        return self._packed(self._charged.mechanism.noised(total, rng))
+
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a count of which half are right, with noise, packed."""
+        return self._packed(self._charged.mechanism.neutral(rng))
+
+    def content(self, report: bytes) -> RecordDict:
+        """Return the reply that Flower's strategies read."""
+        number, examples = _numbers(report)
+        mechanism = ExampleMean(self.release.epsilon, examples)
+        share = float(mechanism.estimate(np.array([number]))[0])
+        metrics = MetricRecord({self.release.accuracy_key: share})
+        metrics[self.release.weight_key] = examples
+        return RecordDict({self.release.metrics_key: metrics})
+
+    def check_form(self, report: bytes) -> None:
+        """Raise unless these bytes are a count of the policy's number of examples.
+
+        Raises
+        ------
+        WireError
+            If they are not.
+        ReleaseError
+            If no evaluation was charged.
+        """
+        _, examples = _numbers(report)
+        if examples != self._charged.mechanism.examples:
+            raise WireError("domain", f"a count of {examples} examples")
+
+    def _packed(self, number: int) -> bytes:
+        numbers = (number, self._charged.mechanism.examples)
+        return b"".join(one.to_bytes(_BYTES, "big", signed=True) for one in numbers)
+
+
+def _numbers(report: bytes) -> tuple[int, int]:
+    """Return what was counted, with noise, and of how many."""
+    if len(report) != 2 * _BYTES:
+        raise WireError("length", f"{len(report)} bytes are no count")
+    number, examples = (
+        int.from_bytes(part, "big", signed=True) for part in (report[:_BYTES], report[_BYTES:])
+    )
+    return number, examples

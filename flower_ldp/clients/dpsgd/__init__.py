@@ -1,1 +1,0 @@
-"""Private training through the gate: the model that it made leaves, and nothing else."""

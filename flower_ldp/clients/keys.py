@@ -1,0 +1,71 @@
+"""Keys of this machine's own, in files beside a ledger that nobody else can read."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock
+
+from flower_ldp.errors import LedgerError
+from flower_ldp.files import make_whole
+
+_BYTES = 32
+
+
+def own_key(path: Path) -> bytes:
+    """Return the key in a file; make it if there is none.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be made or read, is not this user's alone, or is no key.
+    """
+    with suppress(FileNotFoundError):
+        return _read(path)
+    make_whole(path, os.urandom(_BYTES))  # or another process does, which is as good
+    return _read(path)
+
+
+@contextmanager
+def locked_key(ledger: Path) -> Iterator[bytes]:
+    """Hold the key file of a ledger, alone among processes and threads; made if missing.
+
+    Raises
+    ------
+    LedgerError
+        If the file cannot be used, or others may read it.
+    """
+    path = Path(os.path.realpath(ledger) + ".labels-key")
+    # Of its own for each call: threads exclude each other too.
+    lock = FileLock(f"{path}.lock", mode=0o600, is_singleton=False)
+    try:
+        try:
+            lock.acquire()
+            key = own_key(path)
+        except (OSError, NotImplementedError) as error:
+            told = "its folder's file system has no locks"
+            if isinstance(error, OSError):
+                told = error.strerror or str(error)
+            raise LedgerError(f"key file {path} cannot be used: {told}") from error
+        yield key
+    finally:
+        lock.release()
+
+
+def _read(path: Path) -> bytes:
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    )
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        key = file.read(_BYTES + 1)
+    if not stat.S_ISREG(found.st_mode) or len(key) != _BYTES:
+        raise OSError(f"{path} is no key, or damaged: restore it from a backup")
+    if sys.platform != "win32" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+        raise OSError(f"{path} must be readable by this node's user alone: chmod 600")
+    return key

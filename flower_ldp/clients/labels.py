@@ -1,0 +1,425 @@
+"""Private labels on the client: randomized once, stored beside the charge, used for ever.
+
+What the ledger stores beside the charge is an npz archive of the reports, the prior if there
+was one, and a **keyed** digest (HMAC-SHA256) of the true labels, to notice that a label set has
+changed. Without a key the digest would be private data: who has the ledger and knows all
+labels but one could try every value of the last. So the key lies in another file, beside
+the ledger (``<ledger>.labels-key``, mode 0600, with its lock in ``<ledger>.labels-key.lock``),
+and a ledger that is copied, exported or sent to an auditor says nothing about labels beyond the
+reports.
+
+A label that is randomized anew in each epoch, run or after each restart is paid for each
+time. So a label set is randomized once under a name, and what came out is stored in the
+owner's ledger, in the entry that charges it. Later calls return the stored reports and cost
+nothing. The entry belongs to the data's account and to no run. A label set of the same name
+that differs from the one that was randomized is refused.
+
+The owner's policy governs, by the names of the mechanisms at unit label::
+
+    messages:
+      train:
+        kary_response: {epsilon: 1.0, unit: label}
+    budgets:
+      label:
+        life: {epsilon: 1.0}
+
+The cost is epsilon **per label**, whatever the number of labels, since each is randomized
+once. Features are not protected. docs/label_dp.md says what is stored and why it tells
+nothing about the labels. :class:`PrivateDataset` serves torch, which is not imported.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import logging
+import zipfile
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from flwr.app import Context
+from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger.charges import NO_RUN
+from flower_ldp.clients.keys import locked_key
+from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
+from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.rows import Data
+from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
+from flower_ldp.labels.randomized import RandomizedLabels
+from flower_ldp.labels.stages import LabelStages, canonical
+from flower_ldp.mechanisms import RandomSource
+from flower_ldp.mechanisms.inputs import read_label, read_labels, read_prior, refuse_prior
+from flower_ldp.mechanisms.kary_response import MAX_CATEGORIES
+from flower_ldp.mechanisms.labels import LabelMechanism, reports_are_labels
+from flower_ldp.policy import Policy
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_REPEAT
+
+_log = logging.getLogger("flower_ldp")
+
+#: What is kept is for training, so the policy's section for train messages governs.
+MESSAGE_TYPE = "train"
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Where the ledger keeps the randomized labels of one name."""
+
+    ledger: Ledger
+    policy: Policy
+    name: str
+    digest: bytes
+    run: int
+
+    @property
+    def message(self) -> str:
+        """The ledger's name for the message that they stand for."""
+        return f"labels:{self.name}"
+
+    def home(self, whole: str, reserved: str, *, staged: bool) -> str:
+        """Return the account of the first charge under the name, or where it is to be."""
+        places = (reserved, whole) if staged else (whole, reserved)
+        used = (p for p in places if self.ledger.has_charge(p, NO_RUN, self.message))
+        return next(used, places[0])
+
+    def about(
+        self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
+    ) -> Charge:
+        """Return the charge of this label set; raise ValueError if no ledger would take it."""
+        text, fingerprint = canonical(terms)
+        waived = self.policy.waived(MESSAGE_TYPE)
+        return Charge(
+            account, NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived, self.run
+        )
+
+    def charge(self, charge: Charge) -> Receipt:
+        """Charge, or find what was charged; raise RefusalError where neither can be."""
+        try:
+            return self.ledger.charge(charge, self.policy.limits(), numbers=self.policy.numbers())
+        except RefusalError as error:
+            if error.code != REFUSED_REPEAT:
+                raise
+            raise RefusalError(
+                error.code,
+                f"{error.detail}. Labels are randomized once under a name: another number of "
+                "labels or other parameters need another name, which costs anew",
+            ) from error
+
+    def store(
+        self, receipt: Receipt, reports: NDArray[np.int64], prior: NDArray[np.float32] | None
+    ) -> None:
+        """Keep reports beside their charge."""
+        self.ledger.seal(receipt, pack(reports, prior, self.digest))
+
+    def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
+        """Return kept reports and their prior; raise ReleaseError if the true labels changed."""
+        reports, prior, digest = unpack(receipt.report or b"")
+        if not hmac.compare_digest(digest, self.digest):
+            raise ReleaseError(
+                f"the labels are not those that were randomized as {self.name!r}, or the ledger's "
+                "key file is another: give another set another name, which costs anew"
+            )
+        return reports, prior
+
+
+def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: bytes) -> bytes:
+    """Return what the ledger stores."""
+    small = reports.astype(np.min_scalar_type(int(reports.max(initial=0))))
+    mark = np.frombuffer(digest, dtype=np.uint8)
+    given: dict[str, Any] = {} if prior is None else {"prior": prior}
+    archive = io.BytesIO()
+    np.savez_compressed(archive, reports=small, digest=mark, **given)
+    return archive.getvalue()
+
+
+def most_bytes(n: int, report_end: int, prior: NDArray[np.float32] | None) -> int:
+    """Return what :func:`pack` never exceeds, for n reports below an end: public, unlike them.
+
+    What does not compress grows by less than a thousandth; heads of arrays and of the archive
+    have less than 4096 bytes.
+    """
+    raw = n * np.min_scalar_type(report_end - 1).itemsize + (0 if prior is None else prior.nbytes)
+    return raw + raw // 1_000 + 4_096
+
+
+def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, bytes]:
+    """Return reports, prior and digest from what the ledger stored.
+
+    Raises
+    ------
+    LedgerError
+        If it is no such archive.
+    """
+    try:
+        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+            prior = arrays.get("prior")
+            return arrays["reports"].astype(np.int64), prior, arrays["digest"].tobytes()
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise LedgerError(f"stored labels cannot be read: {error}") from error
+
+
+_MOST_NAME = 100
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError unless what is kept under a name can have it."""
+    if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
+        raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
+
+
+def private_labels(
+    context: Context,
+    labels: ArrayLike,
+    *,
+    mechanism: LabelMechanism | LabelStages,
+    name: str = "train",
+    stage: int = 0,
+    prior: ArrayLike | None = None,
+) -> RandomizedLabels:
+    """Randomize a client's labels once, or return what came out when that was done.
+
+    Parameters
+    ----------
+    context : Context
+        The client app's. The node's operator names the policy and with it the ledger.
+    labels : array_like of integers, shape (n,)
+        All true labels of the set. One that is no integer in [0, categories) is answered by the
+        mechanism's neutral law, and the log says how many there were.
+    mechanism : LabelMechanism or LabelStages
+        KaryResponse, RRWithPrior or another, with ``unit=Unit.LABEL``. Stages randomize
+        disjoint parts of the set, one a call.
+    name : str
+        Of the label set. Another name is another set, and costs anew.
+    stage : int
+        Which of the stages.
+    prior : array_like of float, shape (categories,) or (members of the stage, categories)
+        For a mechanism that needs one (RRWithPrior), and only for it: public, or made from
+        reports that are paid for.
+        If the labels were randomized before, it is not used: see the result's ``prior``.
+
+    Returns
+    -------
+    RandomizedLabels
+
+    Raises
+    ------
+    RefusalError
+        If the policy does not allow it or the budget is gone; also if the name was used with
+        other parameters, or a crash came between charge and storage.
+    ReleaseError
+        If the labels are not those that were randomized under this name.
+    LedgerError
+        If the ledger or the key file cannot be used.
+    ValueError
+        If a parameter is wrong, or the reports with their prior would be longer than a ledger
+        stores (2^28 bytes: 67 million numbers of priors). Nothing was charged.
+    """
+    policy = policy_of(context)
+    store = PrivateLabels(policy, account_of(policy, context), context.run_id)
+    stages = mechanism if isinstance(mechanism, LabelStages) else LabelStages((mechanism,), (1,))
+    return store.randomize(labels, stages, stage, name=name, prior=prior)
+
+
+@dataclass(frozen=True)
+class PrivateLabels:
+    """The randomized labels of one account; :func:`private_labels` is its use in an app.
+
+    Parameters
+    ----------
+    policy : Policy
+        The data owner's.
+    account : str
+        Name under which the ledger records spending.
+    run : int
+        The run that asks: its limits count the labels too, which belong to none.
+    """
+
+    policy: Policy
+    account: str
+    run: int = NO_RUN
+
+    def randomize(
+        self,
+        labels: ArrayLike,
+        stages: LabelStages,
+        stage: int = 0,
+        *,
+        name: str = "train",
+        prior: ArrayLike | None = None,
+    ) -> RandomizedLabels:
+        """Randomize one stage once, or return its stored reports. See :func:`private_labels`."""
+        check_name(name)
+        mechanism = stages.mechanism(stage)
+        # The first stage pays for all: none may turn out later not to be allowed.
+        self.policy.check(MESSAGE_TYPE, stages.events())
+        for each in stages.mechanisms:
+            self.policy.check(MESSAGE_TYPE, each.events(), whole=False)
+        true = _check_labels(labels, stages.categories)
+        members = stages.members(stage, len(true))
+        known = _check_prior(mechanism, prior, len(members))
+        # The lock is held until the reports are stored: a second process waits for them.
+        with locked_key(self.policy.ledger) as key, ledger_of(self.policy) as ledger:
+            digest = hmac.digest(key, true.astype("<i8").tobytes(), "sha256")
+            shelf = Shelf(ledger, self.policy, name, digest, self.run)
+            receipt = self._charge(shelf, stages, stage, len(true))
+            fresh = receipt.report is None
+            if fresh:
+                rng = RandomSource.from_os()
+                shelf.store(receipt, mechanism.randomize_array(true[members], rng, known), known)
+                receipt = self._charge(shelf, stages, stage, len(true))
+            reports, used = shelf.stored(receipt)
+        _log.info(
+            "%s%s labels %r of %s: %s at epsilon %g per label",
+            "simulation: " if self.policy.is_simulation else "",
+            "randomized" if fresh else "took the stored randomized",
+            name,
+            self.account,
+            mechanism.name,
+            mechanism.epsilon,
+        )
+        return RandomizedLabels(reports, members, mechanism, used, self.account)
+
+    def _charge(self, shelf: Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
+        """Charge a stage, or find it charged; the first stage of several charges for all."""
+        terms, staged = stages.terms(n), len(stages.mechanisms) > 1
+        layout = f"{self.account}#labels:{quote(shelf.name, safe='')}"
+        home = shelf.home(self.account, f"{layout}/all", staged=staged)
+        first = shelf.about(home, stages.events(), terms)
+        if not staged:
+            return shelf.charge(first)
+        if home == self.account:  # reserved before layouts were: its stages lie there too
+            layout = f"{self.account}#{shelf.name}"
+        # All are made before the first is charged: what no ledger takes must cost nothing.
+        parts = [
+            shelf.about(f"{layout}/{number}", mechanism.events(), {**terms, "stage": number})
+            for number, mechanism in enumerate(stages.mechanisms)
+        ]
+        receipt = shelf.charge(replace(first, releases=0))
+        # That reserved epsilon for every label, whichever stage it is in: in a part of the
+        # layout without an example, so that a stage, which costs no more, adds nothing to it.
+        if receipt.report is None:
+            shelf.store(receipt, np.zeros(0, dtype=np.int64), None)
+        else:
+            shelf.stored(receipt)
+        return shelf.charge(parts[stage])
+
+
+def _check_labels(labels: ArrayLike, categories: int) -> NDArray[np.int64]:
+    """Return the labels, -1 for what names no category: it is randomized as no label is known."""
+    found = read_labels(labels, categories, np.int64)
+    if found.ndim != 1 or not found.size:
+        raise ValueError(f"labels must be a vector of at least one, got shape {found.shape}")
+    return found
+
+
+def _check_prior(
+    mechanism: LabelMechanism, prior: ArrayLike | None, n: int
+) -> NDArray[np.float32] | None:
+    """Return the prior as it will be stored."""
+    if not mechanism.needs_prior:
+        refuse_prior(mechanism.name, prior)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+        known = None if prior is None else np.asarray(prior, dtype=np.float32)
+    try:
+        check_storable(most_bytes(n, mechanism.report_end, known))
+    except ValueError as error:
+        raise ValueError(
+            f"{n} labels, and a prior for each if there is one, are too many to be stored: "
+            f"divide the set into more stages, which cost no more ({error})"
+        ) from error
+    if mechanism.needs_prior:
+        read_prior(mechanism.name, known, mechanism.categories, (n,))
+    return known
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateDataset:
+    """A data set in which randomized labels stand in the place of the true ones.
+
+    Works where a map-style ``torch.utils.data.Dataset`` does, in a ``DataLoader`` too. It
+    holds the examples of the stage that was randomized, which is all of them unless there
+    are several stages.
+
+    Parameters
+    ----------
+    dataset : Data
+        With the true labels, which are never handed out.
+    labels : RandomizedLabels
+        Of this data set.
+
+    Raises
+    ------
+    ValueError
+        If the reports are no labels but sets of them.
+    """
+
+    dataset: Data
+    labels: RandomizedLabels
+
+    def __post_init__(self) -> None:
+        _check_reports(self.labels.mechanism)
+
+    def __len__(self) -> int:
+        return len(self.labels.reports)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """Return an item of the data set with its randomized label as the last element."""
+        place = range(len(self))[index]  # raises IndexError at the end, as a sequence must
+        *features, _ = self.dataset[int(self.labels.members[place])]
+        return *features, int(self.labels.reports[place])
+
+
+def true_labels(dataset: Data) -> NDArray[np.int64]:
+    """Read the label of each item, in order; -1 for one that is no integer of at least 0.
+
+    Raises
+    ------
+    ValueError
+        If an item does not have the form of features and a label.
+    """
+    found = []
+    for index in range(len(dataset)):
+        item = dataset[index]
+        if not isinstance(item, (tuple, list)) or len(item) < 2:
+            raise ValueError("dataset must have items of features and a label, as (image, label)")
+        found.append(read_label(item[-1], MAX_CATEGORIES))
+    return np.array(found, dtype=np.int64)
+
+
+def private_dataset(
+    context: Context,
+    dataset: Data,
+    *,
+    mechanism: LabelMechanism | LabelStages,
+    name: str = "train",
+    stage: int = 0,
+    prior: ArrayLike | None = None,
+) -> PrivateDataset:
+    """Return a data set with randomized labels: :func:`private_labels` for torch.
+
+    Each item is read once for its label. The order of the items must stay the same from
+    call to call, or the labels are refused as changed.
+
+    Raises
+    ------
+    ValueError
+        Also if the mechanism reports no labels but sets of them. Nothing was charged.
+    """
+    stages = mechanism if isinstance(mechanism, LabelStages) else LabelStages((mechanism,), (1,))
+    _check_reports(stages.mechanism(stage))  # before anything is charged
+    labels = private_labels(
+        context, true_labels(dataset), mechanism=stages, name=name, stage=stage, prior=prior
+    )
+    return PrivateDataset(dataset, labels)
+
+
+def _check_reports(mechanism: LabelMechanism) -> None:
+    if not reports_are_labels(mechanism):
+        raise ValueError(
+            f"mechanism {mechanism.name} reports sets, which take no label's place: use "
+            "private_labels and the likelihood of what it returns"
+        )

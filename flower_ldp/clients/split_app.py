@@ -1,0 +1,344 @@
+"""The client app of a feature party: aligns, releases embeddings, takes gradients in.
+
+=====================  ==================================================================
+type of message        answer
+=====================  ==================================================================
+``query.align``        the party's name, its claim and its step, if the ids agree: public facts
+``train.rewind``       empty; the bottom is back at an earlier step
+``train.prepare``      empty; the bottom was trained on the randomized labels that were sent
+``train.forward``      randomized embeddings of a block
+``evaluate.forward``   the same, for records that are only predicted
+``train.backward``     empty; the bottom has moved by the gradient that was sent
+=====================  ==================================================================
+
+Embeddings pass the gate (:class:`~flower_ldp.clients.LdpMod`). What a bottom may take in follows
+from its claim: gradients only if it is ``conditional``, labels unless it is ``public``, when it is
+frozen altogether. How the labels are used under ``dp`` is the party's own promise. A bottom that
+takes gradients answers only a run that is at its step.
+
+Nothing is answered without the admission: it is asked for introductions and empty answers too. An
+answer that takes something in is empty whether that went well or not, and the party's step is then
+the one that was asked for. Malformed messages are refused beforehand, by public facts.
+
+Reading a message sees the message, the ids and the party's step: public facts, so a refusal says
+nothing of the records. What is done then is the app's: nothing of how it went leaves. The step
+that a message asks for is reached whether it went well or not, since it is public where the party
+stands (:func:`reach`).
+
+Embeddings are about single records, so the bottom is asked for each record by itself: in a block, a
+kernel's last bits for one record depend on where it stands among the others.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
+from numpy.typing import NDArray
+
+from flower_ldp.clients.arrays import open_array
+from flower_ldp.clients.diagnostics import cause_of, log_refusal
+from flower_ldp.clients.ldp_mod import LdpMod
+from flower_ldp.clients.node_config import kept_node_config
+from flower_ldp.clients.owner import OwnerAdmission
+from flower_ldp.clients.permit import Admission
+from flower_ldp.clients.release import IncompleteError, constant, failed, report
+from flower_ldp.clients.split_embedding import (
+    EMBEDDING_KEY,
+    Block,
+    EmbeddingRelease,
+    Party,
+    check_step,
+    check_table,
+    read_block,
+    read_record,
+)
+from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
+from flower_ldp.own_log import say
+from flower_ldp.privacy import Unit
+from flower_ldp.refusals import REFUSED_PROPOSAL, REFUSED_STEP
+from flower_ldp.wire.embedding import (
+    ALIGN,
+    BACKWARD,
+    CHANNEL_KEY,
+    EVALUATE,
+    FORWARD,
+    GRADIENT_KEY,
+    LABELS_KEY,
+    PREPARE,
+    REWIND,
+    STEP_KEY,
+    TableTerms,
+)
+from flower_ldp.wire.fields import PROPOSAL_KEY
+
+_log = logging.getLogger("flower_ldp")
+
+#: What is done behind the gate, and the step that it takes the party to; None if it stays.
+Task = tuple[Callable[[], None], str | None]
+
+
+def read_task(party: Party, kind: str, content: RecordDict) -> Task:
+    """Return what the bottom is to take in.
+
+    Parameters
+    ----------
+    party : Party
+        Who is asked.
+    kind : {"train.backward", "train.prepare", "train.rewind"}
+        Type of the message.
+    content : RecordDict
+        The message's.
+
+    Raises
+    ------
+    WireError, ValueError
+        If the message is malformed.
+    RefusalError
+        If it is about other records, or a step that the party does not have.
+    """
+    return {BACKWARD: _learn, PREPARE: _prepare, REWIND: _rewind}[kind](party, content)
+
+
+def reach(party: Party, step: str) -> None:
+    """Have the party stand at the step although its app failed; where it cannot, the log says so.
+
+    What is written has the same length whatever the records are, so that it does not depend on
+    them whether it can be written.
+    """
+    try:
+        if party.step != step:
+            party.skip(step)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        text = "the party cannot go on to step %s: %s"
+        say(_log, logging.ERROR, text, step, cause_of(error))
+
+
+def _rewind(party: Party, content: RecordDict) -> Task:
+    step = _step(content, "after")
+    if step not in (party.step, *party.earlier()):
+        raise RefusalError(REFUSED_STEP, f"this party has no bottom of step {step or 'none'!r}")
+    return partial(party.rewind, step), step
+
+
+def _prepare(party: Party, content: RecordDict) -> Task:
+    terms = TableTerms.from_fields(read_record(content, PROPOSAL_KEY))
+    check_table(party.tables, terms)
+    channel = read_record(content, CHANNEL_KEY)
+    epsilon, categories = channel.get("epsilon"), channel.get("categories")
+    if type(epsilon) is not float or type(categories) is not int:
+        raise WireError("fields", f"no channel of labels: {dict(channel)!r}")
+    response = KaryResponse(epsilon, categories, "label", Unit.LABEL)
+    sent = check_labels("labels", _array(content, LABELS_KEY), categories)
+    if sent.shape != (terms.records,):
+        raise WireError("length", f"{sent.shape} labels for {terms.records} records")
+    own = np.empty_like(sent)
+    own[party.tables.tables[terms.table].order] = sent
+    return partial(party.prepare, terms.table, own, response), None
+
+
+def _learn(party: Party, content: RecordDict) -> Task:
+    step = _step(content, "step")
+    if not step:
+        raise WireError("fields", "the step must have a name")
+    block = read_block(party.tables, content)
+    gradient = _gradient(content, len(block.rows))
+    return partial(party.learn, block.table, block.rows, gradient, step), step
+
+
+def embed(party: Party, block: Block) -> RecordDict:
+    """Return the reply's records for a block, behind the gate.
+
+    Raises
+    ------
+    IncompleteError
+        If the bottom fails for a record; it holds what it did for the others.
+    """
+    width = block.proposal.mechanism.width
+    found = np.full((len(block.rows), width), np.nan)
+    failed, cause = 0, ""
+    for place, row in enumerate(block.rows):
+        try:
+            found[place] = _alone(party, block.table, row, width)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            failed, cause = failed + 1, cause or cause_of(error)
+    if failed:
+        text = f"{failed} of {len(found)} records have no embedding; the first:\n{cause}"
+        raise IncompleteError(text, _embeddings(found))
+    return _embeddings(found)
+
+
+def _alone(party: Party, table: str, row: np.int64, width: int) -> NDArray[Any]:
+    found = np.asarray(party.embed(table, np.array([row])))
+    if found.dtype.kind not in "biuf" or found.shape != (1, width):
+        raise ReleaseError(
+            f"expected an embedding of {width} numbers, found {found.dtype} {found.shape}"
+        )
+    return np.asarray(found[0])
+
+
+def _embeddings(found: NDArray[Any]) -> RecordDict:
+    return RecordDict({EMBEDDING_KEY: ArrayRecord({EMBEDDING_KEY: Array(found)})})
+
+
+def _step(content: RecordDict, field: str) -> str:
+    step = read_record(content, STEP_KEY).get(field)
+    if not isinstance(step, str):
+        raise WireError("fields", f"{field} must be the name of a step")
+    return step
+
+
+def _array(content: RecordDict, key: str) -> NDArray[Any]:
+    record = content.array_records.get(key)
+    if record is None or key not in record:
+        raise WireError("record", f"the message has no array {key!r}")
+    return open_array(record[key])
+
+
+def _gradient(content: RecordDict, records: int) -> NDArray[np.float32]:
+    gradient = _array(content, GRADIENT_KEY)
+    if gradient.dtype != np.float32 or gradient.ndim != 2 or len(gradient) != records:
+        raise WireError(
+            "array",
+            f"the gradient must be float32 with {records} rows, got {gradient.dtype} "
+            f"{gradient.shape}",
+        )
+    if not np.isfinite(gradient).all():
+        raise WireError("array", "the gradient must be finite")
+    return np.asarray(gradient)
+
+
+_TAKEN_IN: dict[str, tuple[str, ...]] = {
+    "public": (),
+    "dp": (PREPARE,),
+    "conditional": (PREPARE, BACKWARD, REWIND),
+}
+_RELEASED = (FORWARD, EVALUATE)
+_AT_STEP = (*_RELEASED, BACKWARD)
+
+
+def split_client_app(
+    load: Callable[[Context], Party],
+    *,
+    admission: Admission | None = None,
+    mods: Sequence[Mod] = (),
+) -> ClientApp:
+    """Return the app of a feature party.
+
+    Parameters
+    ----------
+    load : callable
+        Returns the party from Flower's context, for each message anew: Flower may handle each
+        in a process of its own. It reads what is public, ids, claim and weights, since the server
+        is told if it fails (``FAILED``): without the ids there is nothing that an answer could
+        be about. Features wait until ``embed`` asks for them.
+    admission : Admission, optional
+        As for the gate: by default the data owner's policy and ledger.
+    mods : sequence of Mod
+        Mods around all of it. They see only what leaves.
+
+    Returns
+    -------
+    ClientApp
+    """
+    asked = OwnerAdmission() if admission is None else admission
+
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            return _answer(load, asked, message, context)
+        except RefusalError as refusal:
+            log_refusal(message.metadata.run_id, refusal)
+            return constant(refusal.code, message)
+        except (WireError, ValueError) as error:
+            log_refusal(message.metadata.run_id, RefusalError(REFUSED_PROPOSAL, str(error)))
+            return constant(REFUSED_PROPOSAL, message)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return failed(message, error, "the message could not be judged")
+
+    app = ClientApp(mods=list(mods))
+    app.query("align")(answer)
+    app.train("rewind")(answer)
+    app.train("prepare")(answer)
+    app.train("forward")(answer)
+    app.train("backward")(answer)
+    app.evaluate("forward")(answer)
+    return app
+
+
+def _answer(
+    load: Callable[[Context], Party], admission: Admission, message: Message, context: Context
+) -> Message:
+    """Answer one message; raise what public facts refuse."""
+    kind = message.metadata.message_type
+    if kind == ALIGN:
+        admission.acknowledge(kind, context)
+    try:
+        with kept_node_config(context) as given:
+            party = load(given)
+        taken_in = _TAKEN_IN[party.claim.kind]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return failed(message, error, "the party could not be loaded")
+    if kind == ALIGN:
+        return report(_introduction(party, message.content), message)
+    if kind in _AT_STEP:
+        check_step(party, message.content)
+    if kind in _RELEASED:
+        return _released(admission, party, message, context)
+    gate = LdpMod(admission=admission, acknowledged=taken_in)
+    if kind in taken_in:
+        return _taken_in(gate, party, message, context)
+    return gate(message, context, _app(RecordDict))  # refused: this bottom does not take it in
+
+
+def _released(admission: Admission, party: Party, message: Message, context: Context) -> Message:
+    """Have the gate release the embeddings of the message's block."""
+    block = read_block(party.tables, message.content)
+    release = EmbeddingRelease(party)
+    gate = LdpMod(admission=admission, actions={message.metadata.message_type: release})
+    return gate(message, context, _app(partial(embed, party, block)))
+
+
+def _taken_in(gate: LdpMod, party: Party, message: Message, context: Context) -> Message:
+    """Have the party take something in, and stand where it was asked to whatever came of it."""
+    act, step = read_task(party, message.metadata.message_type, message.content)
+    answer = gate(message, context, _app(act))
+    if step is not None and not answer.has_error():
+        reach(party, step)
+    return answer
+
+
+def _app(act: Callable[[], RecordDict | None]) -> Callable[[Message, Context], Message]:
+    return lambda message, _: Message(act() or RecordDict(), reply_to=message)
+
+
+def _introduction(party: Party, content: RecordDict) -> bytes:
+    """Say who this is, once all tables that the server names are the party's."""
+    for key, record in content.config_records.items():
+        if key.startswith(PROPOSAL_KEY):
+            check_table(party.tables, TableTerms.from_fields(record))
+    claim, learns = party.claim, party.claim.kind == "conditional"
+    fields = {
+        "name": party.name,
+        "claim": claim.kind,
+        "epsilon": float(claim.epsilon),
+        "delta": float(claim.delta),
+        "step": party.step if learns else "",
+        "earlier": list(party.earlier()) if learns else [],
+    }
+    return json.dumps(fields, sort_keys=True).encode()
