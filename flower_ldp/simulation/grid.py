@@ -16,9 +16,7 @@ from flwr.supercore.run import Run
 from flower_ldp.errors import ConfigError
 from flower_ldp.refusals import is_code
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import Answering
-from flower_ldp.simulation.expiry import Expiry
-from flower_ldp.simulation.link import SLICE_SECONDS, Link
+from flower_ldp.simulation.answering import SLICE_SECONDS, Answering, Expiry, Link
 from flower_ldp.simulation.progress import Watcher
 
 _OVER = "the message's time to live has passed"

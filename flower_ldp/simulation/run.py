@@ -12,15 +12,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import Answering, Inline
-from flower_ldp.simulation.bar import watching
-from flower_ldp.simulation.contexts import Keeping
+from flower_ldp.simulation.answering import Answering, Inline, Link, Steady
+from flower_ldp.simulation.contexts import Config, Keeping, Plan
 from flower_ldp.simulation.faults import Faults
 from flower_ldp.simulation.grid import InProcessGrid
-from flower_ldp.simulation.link import Link, Steady
-from flower_ldp.simulation.plan import Config, Plan
+from flower_ldp.simulation.nodes import Nodes
 from flower_ldp.simulation.pool import Pool, Start, starter
-from flower_ldp.simulation.progress import Watcher
+from flower_ldp.simulation.progress import Watcher, watching
 from flower_ldp.simulation.unreliable import PULL_SECONDS, Unreliable
 
 #: How long one look for replies lasts at most where worker processes answer.
@@ -125,16 +123,8 @@ def run_in_process(
             folder = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="flower-ldp-", ignore_cleanup_errors=True)
             )
-        plan = Plan(
-            run_id,
-            num_nodes,
-            config,
-            dict(node_config or {}),
-            strict,
-            contexts,
-            folder,
-            expire=faults is None,
-        )
+        of_nodes = dict(node_config or {})
+        plan = Plan(run_id, num_nodes, config, of_nodes, strict, contexts, folder, faults is None)
         answering = stack.enter_context(
             contextlib.closing(_answering(client_app, plan, workers, start))
         )
@@ -151,7 +141,7 @@ def run_in_process(
 
 def _answering(app: ClientApp, plan: Plan, workers: int, start: Start | None) -> Answering:
     if workers == 1:
-        return Inline(plan.nodes(app).answer)
+        return Inline(Nodes(app, plan).answer)
     return Pool(workers, starter(start, app, plan))
 
 

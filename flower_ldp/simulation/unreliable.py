@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from flwr.app import Message, Metadata
 
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import Answering
+from flower_ldp.simulation.answering import SLICE_SECONDS, Answering
 from flower_ldp.simulation.faults import Faults
-from flower_ldp.simulation.link import SLICE_SECONDS
 
 #: How long Flower takes a node for there after its last heartbeat: twice their interval.
 HEARTBEAT_PATIENCE_SECONDS = 60.0
@@ -46,7 +45,7 @@ class Unreliable:
     """Passes messages to those who answer, and their replies on when they are due.
 
     It is an :class:`~flower_ldp.simulation.answering.Answering` and the grid's
-    :class:`~flower_ldp.simulation.link.Link` at once: who is there and what time it is follows
+    :class:`~flower_ldp.simulation.answering.Link` at once: who is there and what time it is follows
     from what was sent.
 
     Parameters

@@ -9,12 +9,12 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message
 from flwr.serverapp import Grid
 
-from flower_ldp.simulation.contexts import FIRST_NODE, Contexts, Folder, Nowhere, Shelf
+from flower_ldp.simulation.contexts import FIRST_NODE, Contexts, Folder, Nowhere, Plan, Shelf
 from tests.unit.simulation.apps import asked, client, messages, numbers
 
 
 def contexts(shelf: Shelf, *, as_bytes: bool = True, **config: Any) -> Contexts:
-    return Contexts(1, 5, {"rate": 0.5}, config, shelf=shelf, as_bytes=as_bytes)
+    return Contexts(Plan(1, 5, {"rate": 0.5}, config, strict=as_bytes), shelf)
 
 
 def shelves(folder: Path) -> list[Contexts]:
