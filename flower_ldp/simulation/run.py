@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import Answering, Inline, Link, Steady
+from flower_ldp.simulation.answering import Answering, Inline, Link
 from flower_ldp.simulation.contexts import Config, Keeping, Plan
 from flower_ldp.simulation.faults import Faults
 from flower_ldp.simulation.grid import InProcessGrid
@@ -150,7 +150,7 @@ def _link(
 ) -> tuple[Answering, Link, float | None]:
     """Return who is asked for replies, by what link, and how long one pull waits at most."""
     if faults is None:
-        return answering, Steady(plan.ids), None if workers == 1 else LOOK_SECONDS
+        return answering, Link(plan.ids), None if workers == 1 else LOOK_SECONDS
     faulty = Unreliable(answering, plan.ids, faults)
     return faulty, faulty, PULL_SECONDS
 
