@@ -23,7 +23,7 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 _HOUR = 3600.0
 
 
-class Allowance:
+class Allowance(logging.Filter):
     """A number of bytes that may be written, which grows back with time.
 
     Parameters
@@ -35,6 +35,7 @@ class Allowance:
     """
 
     def __init__(self, largest: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self._largest = largest
         self._clock = clock
         self._left = float(largest)
@@ -52,6 +53,10 @@ class Allowance:
             self._left -= size
             return True
 
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take what a record will have; return whether it may be written."""
+        return self.take(64 + len(str(record.msg)) + len(record.exc_text or ""))
+
 
 def plain(text: str) -> str:
     """Return a text as it may stand in a log: further lines begin with spaces, and it ends."""
@@ -59,16 +64,6 @@ def plain(text: str) -> str:
         text = f"{text[:LONGEST]}... ({len(text)} characters)"
     written = _STEERING.sub(lambda one: one[0].encode("unicode_escape").decode(), text)
     return written.replace("\n", "\n    ")
-
-
-class _Bounded(logging.Filter):
-    def __init__(self, allowance: Allowance) -> None:
-        super().__init__()
-        self._allowance = allowance
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = str(record.msg)
-        return self._allowance.take(64 + len(text) + len(record.exc_text or ""))
 
 
 def keep_plain(allowance: Allowance | None = None) -> Callable[[], None]:
@@ -80,7 +75,7 @@ def keep_plain(allowance: Allowance | None = None) -> Callable[[], None]:
         For what Flower writes.
     """
     make = logging.getLogRecordFactory()
-    bound = _Bounded(Allowance(IN_AN_HOUR) if allowance is None else allowance)
+    bound = Allowance(IN_AN_HOUR) if allowance is None else allowance
 
     def make_plain(*args: object, **more: object) -> logging.LogRecord:
         record = make(*args, **more)
