@@ -10,9 +10,10 @@ for the app: then the answer is there before a reply, and ``on_answer`` is told.
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
@@ -42,32 +43,29 @@ class HeldMessage:
         gate: Mod,
         message: Message,
         context: Context,
-        on_answer: Callable[[], None] | None = None,
+        on_answer: Callable[[], None] = lambda: None,
     ) -> None:
         self.message = message
         self._gate = gate
         self._context = context
         self._on_answer = on_answer
-        self._replies: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        # Set when it is known whose turn it is, and when the answer is there.
-        self._judged, self._done = threading.Event(), threading.Event()
-        self._lock = threading.Lock()
-        self._answer: Message | None = None
-        self._is_with_app = False
+        self._asks: Future[Any] = Future()  # done when the gate calls the app
+        self._reply: Future[Message | None] = Future()
+        self._answer: Future[Message] = Future()
 
     def admit(self) -> Message | None:
         """Let the gate judge the message; return its answer, or None if the app is to see it."""
         threading.Thread(target=self._run, name="flower-ldp-gate", daemon=True).start()
-        self._judged.wait()
-        with self._lock:
-            self._is_with_app = self._answer is None
-            return self._answer
+        wait((self._asks, self._answer), return_when=FIRST_COMPLETED)
+        if self._answer.done():
+            return self._answer.result()
+        self._answer.add_done_callback(lambda _: self._on_answer())
+        return None
 
     def finish(self, reply: Message | None) -> Message:
         """Give the gate the app's reply, or None if there is none; return what may leave."""
-        self._replies.put(reply)
-        self._done.wait()
-        return failure(self.message) if self._answer is None else self._answer
+        self._reply.set_result(reply)
+        return self._answer.result()
 
     def _run(self) -> None:
         try:
@@ -75,17 +73,11 @@ class HeldMessage:
             answer = self._gate(self.message, self._context, call_next)
         except BaseException as error:
             answer = failed(self.message, error, "the gate failed")
-        with self._lock:
-            self._answer = answer if isinstance(answer, Message) else failure(self.message)
-            is_with_app = self._is_with_app
-        self._judged.set()
-        self._done.set()
-        if is_with_app and self._on_answer is not None:
-            self._on_answer()
+        self._answer.set_result(answer if isinstance(answer, Message) else failure(self.message))
 
     def _call_app(self, message: Message, context: Context) -> Message:
-        self._judged.set()
-        reply = self._replies.get()
+        self._asks.set_result(None)
+        reply = self._reply.result()
         if reply is None:
             raise ReleaseError("the app gave no readable reply")
         return reply

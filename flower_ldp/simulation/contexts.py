@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from flwr.app import Context, RecordDict
 from flwr.app.user_config import UserConfig
@@ -25,25 +25,6 @@ FIRST_NODE = 1_000_000
 # What is kept begins with one of these: whether the app changed the node's configuration, which
 # is written only then.
 _UNCHANGED, _CHANGED = b"\0", b"\1"
-
-
-class Shelf(Protocol):
-    """Keeps a node's context; a dictionary is one."""
-
-    def get(self, node: int, /) -> Any:
-        """Return what was kept for a node, or None."""
-
-    def __setitem__(self, node: int, kept: Any, /) -> None: ...
-
-
-class Nowhere:
-    """Keeps nothing: each message finds a new context."""
-
-    def get(self, node: int, /) -> None:
-        """Return None."""
-
-    def __setitem__(self, node: int, kept: Any, /) -> None:
-        """Drop it."""
 
 
 class Folder:
@@ -131,11 +112,9 @@ class Plan:
         """
         return self.strict or self.folder is not None
 
-    def shelf(self) -> Shelf:
+    def shelf(self) -> Folder | dict[int, Any]:
         """Return where contexts are kept."""
-        if self.folder is not None:
-            return Folder(self.folder)
-        return Nowhere() if self.contexts == "drop" else {}
+        return {} if self.folder is None else Folder(self.folder)
 
 
 class Contexts:
@@ -147,11 +126,11 @@ class Contexts:
     ----------
     plan : Plan
         Of the nodes.
-    shelf : Shelf
+    shelf : Folder or dict
         Where they are kept.
     """
 
-    def __init__(self, plan: Plan, shelf: Shelf) -> None:
+    def __init__(self, plan: Plan, shelf: Folder | dict[int, Any]) -> None:
         self._plan = plan
         self._node_config: UserConfig = {**plan.node_config, "num-partitions": plan.count}
         self._shelf = shelf
@@ -160,7 +139,7 @@ class Contexts:
 
     def take(self, node: int) -> Context:
         """Return a node's context."""
-        kept = self._shelf.get(node)
+        kept: Any = self._shelf.get(node)
         if kept is None:
             return self._new(node)
         if not self._plan.as_bytes:
@@ -186,7 +165,9 @@ class Contexts:
         unchanged = context.node_config == self._node_config_of(node)
         if unchanged and not len(context.state) and self._shelf.get(node) is None:
             return
-        self._shelf[node] = self._written(context, unchanged) if self._plan.as_bytes else context
+        kept: Any = self._written(context, unchanged) if self._plan.as_bytes else context
+        if self._plan.contexts != "drop":
+            self._shelf[node] = kept
 
     def _written(self, context: Context, unchanged: bool) -> bytes:
         config = {} if unchanged else context.node_config
