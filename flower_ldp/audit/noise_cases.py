@@ -9,13 +9,13 @@ add.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.audit.cases import CLASSES, Case, Contrast, Settings, claim, shipped
+from flower_ldp.audit.response_cases import rows_at_once
 from flower_ldp.mechanisms import (
     BoundedMean,
     CodebookEmbedding,
@@ -31,6 +31,7 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 # Entries of the update: noise is alike in all directions, so more would show nothing more.
 _GAUSSIAN_DIMENSION = 8
+_LABEL = "log-ratio / epsilon"
 #: Examples of a sum, and the edges that they are counted between.
 _EXAMPLES = 4
 _EDGES = (0.0, 1.0, 10.0, 100.0)
@@ -43,44 +44,28 @@ def laplace(mechanism: Laplace) -> Case:
     """Return the case of Laplace noise on one row: two rows that are certain of their class."""
     ends = [np.eye(mechanism.classes)[[i]] for i in range(mechanism.classes)]
     centres = np.eye(mechanism.classes, dtype=np.int64)[:2] * mechanism.steps
-
-    @lru_cache(maxsize=2)
-    def batch(count: int) -> Laplace:
-        return Laplace(mechanism.epsilon, mechanism.classes, count, mechanism.grid_bits)
-
-    def draw_many(value: Floats, count: int, rng: RandomSource) -> Integers:
-        return batch(count).randomize(np.repeat(value, count, axis=0), rng)
-
-    def ratio(reports: Sequence[Any]) -> Floats:
-        found = np.asarray(reports).reshape(-1, mechanism.classes)
-        first, second = (np.abs(found - centre).sum(axis=1) for centre in centres)
-        return np.asarray((second - first) / (2 * mechanism.steps))
-
+    score = _ratio(centres[0], centres[1], 2 * mechanism.steps)
     return Case(
         f"laplace (epsilon {mechanism.epsilon:g}, k {mechanism.classes})",
         claim(mechanism.events())[0],
         mechanism.randomize,
-        (Contrast("two one-hot rows", (ends[0], ends[1]), ratio, "log-ratio / epsilon"),),
+        (Contrast("two one-hot rows", (ends[0], ends[1]), score, _LABEL),),
         list(zip(ends, ends[1:] + ends[:1], strict=True))[:16],
         draws=200_000,
-        draw_many=draw_many,
+        draw_many=rows_at_once(mechanism),
     )
 
 
 @shipped("bounded-mean", lambda s: (BoundedMean(s.epsilon, 0.0, 1.0),))
 def bounded_mean(mechanism: BoundedMean) -> Case:
     """Return the case of a scalar metric: its two bounds."""
-
-    def ratio(reports: Sequence[Any]) -> Floats:
-        found = np.asarray(reports)
-        return np.asarray((np.abs(found - mechanism.steps) - np.abs(found)) / mechanism.steps)
-
+    score = _ratio(0, mechanism.steps, mechanism.steps)
     pair = (mechanism.lower, mechanism.upper)
     return Case(
         f"bounded-mean (epsilon {mechanism.epsilon:g})",
         claim(mechanism.events())[0],
         mechanism.randomize,
-        (Contrast("the two bounds", pair, ratio, "log-ratio / epsilon"),),
+        (Contrast("the two bounds", pair, score, _LABEL),),
         (pair, pair[::-1]),
         draws=20_000,
     )
@@ -108,9 +93,6 @@ def gaussian(mechanism: Gaussian) -> Case:
         draws=20_000,
         delta=delta,
     )
-
-
-_LABEL = "log-ratio / epsilon"
 
 
 @shipped("example-mean", lambda s: (ExampleMean(s.epsilon, _EXAMPLES),))
@@ -195,6 +177,7 @@ def nested_units(
     events = (*metric.events(), *embedding.events())
     codes = np.eye(embedding.codes)
     ends = (metric.lower, metric.upper)
+    of_metric = _ratio(0, metric.steps, metric.steps)
 
     def draw(example: int, rng: RandomSource) -> tuple[int, int]:
         of_client = metric.randomize(ends[example], rng)
@@ -202,9 +185,8 @@ def nested_units(
 
     def ratio(reports: Sequence[Any]) -> Floats:
         told, code = np.asarray(reports, dtype=np.float64).T
-        of_metric = (np.abs(told - metric.steps) - np.abs(told)) / metric.steps
         of_code = (code == 0).astype(np.float64) - (code == 1)
-        return np.asarray(metric.epsilon * of_metric + embedding.epsilon * of_code)
+        return np.asarray(metric.epsilon * of_metric(told) + embedding.epsilon * of_code)
 
     return Case(
         f"account (client {metric.epsilon:g}, example {embedding.epsilon:g})",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -119,13 +120,6 @@ def codebook_response(mechanism: CodebookResponse) -> Case:
     """Return the case of codebook response on one row: two rows with different codes."""
     codes = mechanism.codebook
 
-    @lru_cache(maxsize=2)
-    def batch(count: int) -> CodebookResponse:
-        return CodebookResponse(codes, mechanism.epsilon, rows=count)
-
-    def draw_many(value: NDArray[np.float64], count: int, rng: RandomSource) -> Integers:
-        return batch(count).randomize(np.repeat(value, count, axis=0), rng)
-
     def score(reports: Sequence[Any]) -> Integers:
         return _which(reports, (0, 1)).reshape(len(reports))
 
@@ -137,7 +131,7 @@ def codebook_response(mechanism: CodebookResponse) -> Case:
         (Contrast("two codes", pair, score, _FIRST_CODE),),
         [(codes[i][None], codes[j][None]) for i, j in _neighbours(mechanism.codes)],
         draws=200_000,
-        draw_many=draw_many,
+        draw_many=rows_at_once(mechanism),
         differing=_telling(mechanism.response),
     )
 
@@ -234,6 +228,20 @@ def _rows(mechanism: UnaryEncoding | CodebookEmbedding) -> Any:
 def _array(mechanism: Any, *more: Any) -> Draw:
     def draw_many(value: int, count: int, rng: RandomSource) -> NDArray[Any]:
         found: NDArray[Any] = mechanism.randomize_array(np.full(count, value), rng, *more)
+        return found
+
+    return draw_many
+
+
+def rows_at_once(mechanism: Any) -> Draw:
+    """Return what draws reports of as many rows as are wanted, in one call."""
+
+    @lru_cache(maxsize=2)
+    def batch(count: int) -> Any:
+        return replace(mechanism, rows=count)
+
+    def draw_many(value: NDArray[np.float64], count: int, rng: RandomSource) -> NDArray[Any]:
+        found: NDArray[Any] = batch(count).randomize(np.repeat(value, count, axis=0), rng)
         return found
 
     return draw_many

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Context, Message
@@ -23,6 +24,7 @@ from flower_ldp.errors import ReleaseError
 from flower_ldp.refusals import FAILED
 
 
+@dataclass(eq=False, repr=False)
 class HeldMessage:
     """A message that the gate judges now, and whose reply it judges later.
 
@@ -38,20 +40,14 @@ class HeldMessage:
         Called in the gate's thread when the answer to a message is there that the app was to see.
     """
 
-    def __init__(
-        self,
-        gate: Mod,
-        message: Message,
-        context: Context,
-        on_answer: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.message = message
-        self._gate = gate
-        self._context = context
-        self._on_answer = on_answer
-        self._asks: Future[Any] = Future()  # done when the gate calls the app
-        self._reply: Future[Message | None] = Future()
-        self._answer: Future[Message] = Future()
+    gate: Mod
+    message: Message
+    context: Context
+    on_answer: Callable[[], None] = lambda: None
+    # Done when the gate calls the app.
+    _asks: Future[Any] = field(init=False, default_factory=Future)
+    _reply: Future[Message | None] = field(init=False, default_factory=Future)
+    _answer: Future[Message] = field(init=False, default_factory=Future)
 
     def admit(self) -> Message | None:
         """Let the gate judge the message; return its answer, or None if the app is to see it."""
@@ -59,7 +55,7 @@ class HeldMessage:
         wait((self._asks, self._answer), return_when=FIRST_COMPLETED)
         if self._answer.done():
             return self._answer.result()
-        self._answer.add_done_callback(lambda _: self._on_answer())
+        self._answer.add_done_callback(lambda _: self.on_answer())
         return None
 
     def finish(self, reply: Message | None) -> Message:
@@ -70,7 +66,7 @@ class HeldMessage:
     def _run(self) -> None:
         try:
             call_next: ClientAppCallable = self._call_app
-            answer = self._gate(self.message, self._context, call_next)
+            answer = self.gate(self.message, self.context, call_next)
         except BaseException as error:
             answer = failed(self.message, error, "the gate failed")
         self._answer.set_result(answer if isinstance(answer, Message) else failure(self.message))

@@ -10,6 +10,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
 from flwr.app import Message
@@ -32,6 +33,7 @@ class Watcher(Protocol):
         """Note a reply, or an error in place of one, and how many messages still wait."""
 
 
+@dataclass(eq=False)
 class Pace:
     """Counts, says how long the rest takes if it goes on like this, and is shown now and then.
 
@@ -50,32 +52,27 @@ class Pace:
         Returns seconds.
     """
 
-    def __init__(
-        self,
-        rounds: int | None = None,
-        show: Callable[[Pace], None] = lambda _: None,
-        every: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.rounds = rounds
-        #: The round's number, from 1; 0 before the first.
-        self.round = 0
-        #: The type of the last messages, as ``train``.
-        self.kind = ""
-        #: How many were sent together with the last ones, and how many of these were answered.
-        self.asked = self.answered_now = 0
-        self._show = show
-        self._every = every
-        self._clock = clock
-        self._shown = clock()
+    rounds: int | None = None
+    show: Callable[[Pace], None] = lambda _: None
+    every: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    #: The round's number, from 1; 0 before the first.
+    round: int = field(default=0, init=False)
+    #: The type of the last messages, as ``train``.
+    kind: str = field(default="", init=False)
+    #: How many were sent together with the last ones, and how many of these were answered.
+    asked: int = field(default=0, init=False)
+    answered_now: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._shown = self.clock()
         self._is_shown = True
-        self._waiting = 0
+        self._waiting = self._rounds_before = 0
         self._first = self._round_began = self._push_began = 0.0
-        self._rounds_before = 0
 
     def sent(self, messages: Sequence[Message]) -> None:
         """Begin to count anew, unless messages that were sent before still wait."""
-        now = self._clock()
+        now = self.clock()
         next_round = self.round if self.round and self._waiting else self.round + 1
         number = _round_of(messages[0]) or next_round
         if number != self.round:
@@ -98,12 +95,12 @@ class Pace:
         if self._waiting:
             self.answered_now += 1
             self._waiting -= 1
-        self._maybe_show(self._clock())
+        self._maybe_show(self.clock())
 
     def close(self) -> None:
         """Show where the run ended."""
         if not self._is_shown:
-            self._show(self)
+            self.show(self)
 
     @property
     def seconds_left(self) -> float | None:
@@ -111,7 +108,7 @@ class Pace:
 
         None if too little has happened.
         """
-        now = self._clock()
+        now = self.clock()
         rounds_left = max(0, self.rounds - self.round) if self.rounds else 0
         done = self.round - self._rounds_before
         if self.rounds and done:
@@ -143,10 +140,10 @@ class Pace:
         return f"{hours} h {minutes} min left" if hours else f"{minutes} min left"
 
     def _maybe_show(self, now: float) -> None:
-        self._is_shown = now - self._shown >= self._every
+        self._is_shown = now - self._shown >= self.every
         if self._is_shown:
             self._shown = now
-            self._show(self)
+            self.show(self)
 
 
 def _round_of(message: Message) -> int | None:
