@@ -7,7 +7,7 @@ import queue
 import sys
 import threading
 from multiprocessing.connection import Connection
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flwr.app import Message
 from flwr.clientapp import ClientApp
@@ -16,20 +16,15 @@ from flower_ldp.simulation import flower
 from flower_ldp.simulation.contexts import FIRST_NODE, Plan
 from flower_ldp.simulation.serving import READY, Spawning
 
+if TYPE_CHECKING:
+    from flower_ldp.simulation.forking import Forking  # there is none on Windows
+
 #: How workers begin.
 Start = Literal["fork", "spawn"]
+#: Starts workers and ends them.
+Starter: TypeAlias = "Forking | Spawning"
 # No wait is longer at a time: on Windows a wait does not end when the user asks it to.
 _SLICE_SECONDS = 0.5
-
-
-class Starter(Protocol):
-    """Starts workers and ends them."""
-
-    def start(self) -> Connection:
-        """Start a worker; return the connection to it."""
-
-    def close(self, *, at_once: bool) -> None:
-        """End all workers."""
 
 
 def starter(start: Start | None, app: ClientApp, plan: Plan) -> Starter:
@@ -55,7 +50,7 @@ def starter(start: Start | None, app: ClientApp, plan: Plan) -> Starter:
         return Spawning(app, plan)
     if not hasattr(os, "fork"):
         raise ValueError("this system has no fork; workers can be spawned")
-    from flower_ldp.simulation.forking import Forking  # there is none on Windows
+    from flower_ldp.simulation.forking import Forking
 
     return Forking(app, plan)
 
