@@ -125,34 +125,24 @@ def run_in_process(
             )
         of_nodes = dict(node_config or {})
         plan = Plan(run_id, num_nodes, config, of_nodes, strict, contexts, folder, faults is None)
-        answering = stack.enter_context(
-            contextlib.closing(_answering(client_app, plan, workers, start))
+        asked: Answering = (
+            Inline(Nodes(client_app, plan).answer)
+            if workers == 1
+            else Pool(workers, starter(start, client_app, plan))
         )
+        stack.callback(asked.close)
         stack.enter_context(flower.server_identity(run_id))
         watcher = stack.enter_context(watching(progress, _rounds(config)))
-        asked, link, look = _link(answering, plan, faults, workers)
+        link, look = Link(plan.ids), None if workers == 1 else LOOK_SECONDS
+        if faults is not None:
+            asked = link = Unreliable(asked, plan.ids, faults)
+            look = PULL_SECONDS
         seal = strict or workers > 1
         grid = InProcessGrid(
             asked, run_id, link, num_nodes, outcomes, seal=seal, pull_seconds=look, watcher=watcher
         )
         server_app(grid, context)
     return context
-
-
-def _answering(app: ClientApp, plan: Plan, workers: int, start: Start | None) -> Answering:
-    if workers == 1:
-        return Inline(Nodes(app, plan).answer)
-    return Pool(workers, starter(start, app, plan))
-
-
-def _link(
-    answering: Answering, plan: Plan, faults: Faults | None, workers: int
-) -> tuple[Answering, Link, float | None]:
-    """Return who is asked for replies, by what link, and how long one pull waits at most."""
-    if faults is None:
-        return answering, Link(plan.ids), None if workers == 1 else LOOK_SECONDS
-    faulty = Unreliable(answering, plan.ids, faults)
-    return faulty, faulty, PULL_SECONDS
 
 
 def _rounds(run_config: Config) -> int | None:
