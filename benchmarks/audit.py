@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from flower_ldp.audit import Case, audit_case  # noqa: E402
+from flower_ldp.audit.bounds import draws_to_refute, expected_bound  # noqa: E402
 from flower_ldp.audit.codeword_cases import codeword  # noqa: E402
 from flower_ldp.audit.noise_cases import nested_units  # noqa: E402
-from flower_ldp.audit.power import draws_to_refute, expected_bound  # noqa: E402
 from flower_ldp.audit.response_cases import binary_response  # noqa: E402
 from flower_ldp.audit.selection_cases import magrr, signds, signds_long  # noqa: E402
 from flower_ldp.audit_paths import gate, labels  # noqa: E402

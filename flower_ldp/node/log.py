@@ -17,7 +17,8 @@ from collections.abc import Callable
 LONGEST = 8192
 #: Bytes that are written at once, and in an hour.
 IN_AN_HOUR = 64 << 20
-_LOGGERS = ("flwr", "uvicorn", "uvicorn.error", "uvicorn.access")
+#: What Flower, and the server of its runtime API, write by.
+LOGGERS = ("flwr", "uvicorn", "uvicorn.error", "uvicorn.access")
 # Control characters but tab and line feed, and those that set the direction of text.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _HOUR = 3600.0
@@ -66,8 +67,8 @@ def plain(text: str) -> str:
     return written.replace("\n", "\n    ")
 
 
-def keep_plain(allowance: Allowance | None = None) -> Callable[[], None]:
-    """Make every record of this process plain, and bound what Flower writes; return what undoes it.
+def keep_plain(allowance: Allowance | None = None) -> None:
+    """Make every record of this process plain, and bound what Flower writes.
 
     Parameters
     ----------
@@ -88,12 +89,5 @@ def keep_plain(allowance: Allowance | None = None) -> Callable[[], None]:
         return record
 
     logging.setLogRecordFactory(make_plain)
-    for name in _LOGGERS:
+    for name in LOGGERS:
         logging.getLogger(name).addFilter(bound)
-
-    def undo() -> None:
-        logging.setLogRecordFactory(make)
-        for name in _LOGGERS:
-            logging.getLogger(name).removeFilter(bound)
-
-    return undo

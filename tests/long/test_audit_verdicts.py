@@ -23,7 +23,7 @@ from flower_ldp.audit import (
     audit,
     audit_case,
 )
-from flower_ldp.audit.power import power
+from flower_ldp.audit.bounds import power
 from flower_ldp.audit.selection_cases import signds
 from flower_ldp.mechanisms import ExampleCounts, RandomSource, SignDS
 from tests.broken import (
