@@ -25,17 +25,12 @@ from _environment import write_report
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from flower_ldp.audit import (  # noqa: E402
-    Case,
-    audit_case,
-    binary_response,
-    magrr,
-    nested_units,
-    signds,
-    signds_long,
-)
+from flower_ldp.audit import Case, audit_case  # noqa: E402
+from flower_ldp.audit.bounds import draws_to_refute, expected_bound  # noqa: E402
 from flower_ldp.audit.codeword_cases import codeword  # noqa: E402
-from flower_ldp.audit.power import draws_to_refute, expected_bound  # noqa: E402
+from flower_ldp.audit.noise_cases import nested_units  # noqa: E402
+from flower_ldp.audit.response_cases import binary_response  # noqa: E402
+from flower_ldp.audit.selection_cases import magrr, signds, signds_long  # noqa: E402
 from flower_ldp.audit_paths import gate, labels  # noqa: E402
 from flower_ldp.audit_paths.dpsgd_release import dpsgd_release  # noqa: E402
 from flower_ldp.mechanisms import (  # noqa: E402

@@ -1,7 +1,7 @@
 """What an audit tries: a sampler, its worst inputs and what tells their reports apart.
 
 A case is data: a sampler, its claim, and contrasts, each a pair of inputs with a statistic.
-Those of the shipped mechanisms are in :mod:`~flower_ldp.audit.builders`. To audit another
+A function that returns that of a shipped mechanism is named by :func:`shipped`. To audit another
 sampler of the same mechanism, ``dataclasses.replace`` the ``draw`` (and ``draw_many``) of a case.
 """
 
@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from flower_ldp.audit.auditing import AuditResult, Draw, Progress, Sources, Statistic, audit
 from flower_ldp.audit.reuse import DIFFERING, audit_reuse, report_key, reuse_draws
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
+
+#: Categories, classes or codes of a shipped mechanism.
+CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -157,3 +160,53 @@ def claim(events: Iterable[PrivacyEvent]) -> tuple[float, float]:
         math.fsum(event.epsilon * event.count for event in events),
         math.fsum(event.delta * event.count for event in events),
     )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters that the command line offers; a case takes those that it knows.
+
+    Parameters
+    ----------
+    epsilon : float
+        Claim per release.
+    dimension : int
+        d, entries of an update.
+    k : float
+        SignDS: fraction of dimensions that count as largest.
+    dim_out : int
+        SignDS: reported dimensions; 0 to choose.
+    delta : float
+        Gaussian: claim per release. The others claim none.
+    """
+
+    epsilon: float = 1.0
+    dimension: int = 1_000
+    k: float = 0.2
+    dim_out: int = 0
+    delta: float = 0.01
+
+
+#: Every mechanism that the command line can audit, by name.
+BUILDERS: dict[str, Callable[[Settings], Case]] = {}
+_Builder = TypeVar("_Builder", bound=Callable[..., Case])
+
+
+def shipped(
+    name: str, arguments: Callable[[Settings], tuple[Any, ...]]
+) -> Callable[[_Builder], _Builder]:
+    """Name the function that it decorates in :data:`BUILDERS`.
+
+    Parameters
+    ----------
+    name : str
+        By which the command line offers the case.
+    arguments : callable
+        Makes what the function takes.
+    """
+
+    def register(build: _Builder) -> _Builder:
+        BUILDERS[name] = lambda settings: build(*arguments(settings))
+        return build
+
+    return register

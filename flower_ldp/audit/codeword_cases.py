@@ -7,18 +7,29 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.audit.cases import Case, Contrast, claim
+from flower_ldp.audit.cases import Case, Contrast, Settings, claim, shipped
 from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
 from flower_ldp.mechanisms.sampling.hadamard import signs, transform
 
 #: Pairs that the check for repeated noise chooses from.
 _PAIRS = 16
 _SMALLEST_DIMENSION = 2
+#: Codes of a seed: few, since a score knows the favoured codewords of each.
+_CODES = 4
 
 Update = NDArray[np.float32]
 Ratio = Callable[[Sequence[NamedCodeword]], NDArray[np.float64]]
 
 
+def _in_blocks(settings: Settings) -> tuple[Codeword, int]:
+    """Return codewords of about ten blocks, none of which is empty."""
+    size = -(-settings.dimension // 10)
+    blocks = -(-settings.dimension // size)
+    return Codeword(settings.epsilon, rotations=_CODES, blocks=blocks), settings.dimension
+
+
+@shipped("codeword-blocks", _in_blocks)
+@shipped("codeword", lambda s: (Codeword(s.epsilon, rotations=_CODES), s.dimension))
 def codeword(mechanism: Codeword, dimension: int) -> Case:
     """Return the case of codewords for updates of ``dimension`` entries.
 

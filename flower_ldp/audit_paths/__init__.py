@@ -3,12 +3,55 @@
 The samplers' audits are in :mod:`flower_ldp.audit`; these stand above the client's code and go
 through all of it: the gate with its owner's policy and ledger, the labels' store, DP-SGD's
 training. They draw from the operating system's entropy, as those do.
+
+To add one, write a function that returns its :class:`~flower_ldp.audit.Case` and name it in
+:data:`PATHS`.
 """
 
 from __future__ import annotations
 
-from flower_ldp.audit_paths.builders import PATHS, NoSuchClaimError
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from flower_ldp.audit import Case, Settings
+from flower_ldp.audit.selection_cases import round_of
 from flower_ldp.audit_paths.gate import CLAIMED, gate
 from flower_ldp.audit_paths.labels import labels
 
 __all__ = ["CLAIMED", "PATHS", "NoSuchClaimError", "gate", "labels"]
+
+_TORCH = ("torch", "dp_accounting")
+#: Epsilons for which DP-SGD's noise is accounted for.
+DPSGD_EPSILONS = (0.01, 30.0)
+
+
+class NoSuchClaimError(ValueError):
+    """The path is private at other epsilons only: there is no such claim that could be tried."""
+
+
+def _dpsgd_release(settings: Settings) -> Case:
+    try:
+        from flower_ldp.audit_paths.dpsgd_release import dpsgd_release
+    except ModuleNotFoundError as error:
+        if error.name not in _TORCH:
+            raise
+        raise ModuleNotFoundError(
+            "an audit of dpsgd-release needs torch: pip install 'flower-ldp[dpsgd]'",
+            name=error.name,
+        ) from error
+    low, high = DPSGD_EPSILONS
+    if not low <= settings.epsilon <= high:
+        raise NoSuchClaimError(
+            f"dpsgd-release has no epsilon outside [{low:g}, {high:g}], got {settings.epsilon:g}"
+        )
+    return dpsgd_release(settings.epsilon)
+
+
+#: Every path that the command line can audit, by name.
+PATHS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
+    {
+        "gate": lambda s: gate(*round_of(s)),
+        "labels": lambda s: labels(s.epsilon),
+        "dpsgd-release": _dpsgd_release,
+    }
+)

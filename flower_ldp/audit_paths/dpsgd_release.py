@@ -21,7 +21,6 @@ nothing.
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -29,14 +28,14 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.dpsgd import noise_multiplier
 from flower_ldp.audit.cases import Case, Contrast
 from flower_ldp.audit_paths.last_bits import certain_class, rounded_rows
-from flower_ldp.audit_paths.owner import NODE, RUN, AsDeployed, AuditOwner
+from flower_ldp.audit_paths.owner import AsDeployed, AuditOwner, asked, score_of_else
 from flower_ldp.clients import DPSGDRelease, LdpMod
 from flower_ldp.clients.arrays import single_model
 from flower_ldp.mechanisms import TrainingPlan
@@ -58,8 +57,6 @@ _CANARY = 3.0
 _RATE = 0.7
 #: So long a step that the model is the sum and nothing else.
 _STEP = 2.0**60
-# Above every move of the model. What else arrives gets other scores.
-_NO_MODEL = 1e6
 
 #: Trains as :func:`private_training` does.
 Trainer = Callable[..., RecordDict]
@@ -230,9 +227,9 @@ class _Site:
         weight = ward.sent
         for place in range(ward.rounds):
             name = f"audit-{number}-{place}"
-            asked = over_the_wire(_message(weight, self._plan(ward.rounds, ward.rate), name))
+            sent = over_the_wire(_message(weight, self._plan(ward.rounds, ward.rate), name))
             with self._owner.at_home():
-                reply = over_the_wire(self._app(asked, self._owner.context(number)))
+                reply = over_the_wire(self._app(sent, self._owner.context(number)))
             if reply.has_error():
                 return "error", (reply.error.code, reply.error.reason)
             found = reply.content
@@ -260,29 +257,14 @@ class _Site:
 def _message(weight: NDArray[Any], plan: TrainingPlan, name: str) -> Message:
     model = ArrayRecord({"weight": Array(weight)})
     fields = ConfigRecord({**plan_fields(plan)})
-    where = Metadata(
-        run_id=RUN,
-        message_id=name,
-        src_node_id=NODE + 1,
-        dst_node_id=NODE,
-        reply_to_message_id="",
-        group_id="audit",
-        created_at=0.0,
-        ttl=3600.0,
-        message_type="train",
-    )
-    # Flower's own processes make messages so; its signature names what apps may give.
-    make = cast(Callable[..., Message], Message)
-    return make(content=RecordDict({"arrays": model, "config": fields}), metadata=where)
+    return asked(RecordDict({"arrays": model, "config": fields}), name)
 
 
 def _scores(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
     """Return how far the model went down, and numbers far above that for all else."""
     return np.array(
         [
-            float(cast(float, content))
-            if kind == "model"
-            else _NO_MODEL + zlib.crc32(repr((kind, content)).encode())
+            float(cast(float, content)) if kind == "model" else score_of_else((kind, content))
             for kind, content in outcomes
         ]
     )

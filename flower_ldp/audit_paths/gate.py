@@ -10,20 +10,19 @@ owner's policy and ledger, the packed report, and the server's strict decoding o
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
 from flower_ldp.audit.cases import Case, Contrast, claim
 from flower_ldp.audit.selection_cases import signds_magrr
-from flower_ldp.audit_paths.owner import NODE, RUN, AsDeployed, AuditOwner
+from flower_ldp.audit_paths.owner import AsDeployed, AuditOwner, asked, score_of_else
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import MagRR, Selection, SignDS
@@ -47,8 +46,6 @@ CLAIMED = (
     "another model",
     "data that makes the app raise",
 )
-# Above every score of a report. Errors of other content get other scores.
-_NO_REPORT = 1e6
 
 
 def gate(
@@ -83,8 +80,8 @@ def gate(
     unknown = set(checks) - pairs.keys()
     if unknown or not checks:
         raise ValueError(f"checks must be some of {sorted(pairs)}, got {list(checks)}")
-    asked = SignDSRound(selection, magnitude.epsilon, _threshold(selection, slope))
-    proposal = UpdateProposal(asked)
+    proposed = SignDSRound(selection, magnitude.epsilon, _threshold(selection, slope))
+    proposal = UpdateProposal(proposed)
     served = _Round(proposal, mod or LdpMod(train=SignDSRelease(), admission=AsDeployed()))
     score = _scores(sampled.statistic)
     return Case(
@@ -129,20 +126,8 @@ class _Round:
     def _message(self) -> Message:
         model = ArrayRecord({"weights": Array(np.zeros(DIMENSION, dtype=np.float32))})
         fields = ConfigRecord({**self._proposal.to_fields()})
-        where = Metadata(
-            run_id=RUN,
-            message_id=f"audit-{next(self._numbers)}",
-            src_node_id=NODE + 1,
-            dst_node_id=NODE,
-            reply_to_message_id="",
-            group_id="audit",
-            created_at=0.0,
-            ttl=3600.0,
-            message_type="train",
-        )
-        # Flower's own processes make messages so; its signature names what apps may give.
-        make = cast(Callable[..., Message], Message)
-        return make(content=RecordDict({"model": model, PROPOSAL_KEY: fields}), metadata=where)
+        content = RecordDict({"model": model, PROPOSAL_KEY: fields})
+        return asked(content, f"audit-{next(self._numbers)}")
 
     def _train(self, message: Message, context: Context) -> Message:
         if not len(self._data):
@@ -160,7 +145,7 @@ def _scores(statistic: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Out
     """Return the scores of reports as they are, and those of all else far above them."""
 
     def scores(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
-        found = np.array([_NO_REPORT + zlib.crc32(repr(outcome).encode()) for outcome in outcomes])
+        found = np.array([score_of_else(outcome) for outcome in outcomes])
         reports = [place for place, (kind, _) in enumerate(outcomes) if kind == "report"]
         if reports:
             found[reports] = statistic([_report(outcomes[place][1]) for place in reports])

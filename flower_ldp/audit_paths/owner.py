@@ -6,12 +6,14 @@ import logging
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
-from flwr.app import Context, RecordDict
+from flwr.app import Context, Message, Metadata, RecordDict
 
 from flower_ldp.clients import OwnerAdmission, Permit, ReleaseRequest
 from flower_ldp.clients.permit import Handling
@@ -32,7 +34,9 @@ budgets:
   example: {life: {epsilon: 1000000.0, delta: 0.5}}
   label: {life: {epsilon: 1000000.0, delta: 0.5}}
 """
-RUN, NODE = 1, 1
+_RUN, _NODE = 1, 1
+# Above every score of a report or a model. What else arrives gets other scores.
+_ELSE = 1e6
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,8 @@ class AuditOwner:
     def context(self, partition: int = 0) -> Context:
         """Return the context of a client app on this owner's node; a partition has an account."""
         return Context(
-            run_id=RUN,
-            node_id=NODE,
+            run_id=_RUN,
+            node_id=_NODE,
             node_config={NODE_CONFIG_KEY: str(self._path), "partition-id": partition},
             state=RecordDict(),
             run_config={},
@@ -99,3 +103,26 @@ class AuditOwner:
                 yield
         finally:
             log.disabled = was_disabled
+
+
+def asked(content: RecordDict, name: str) -> Message:
+    """Return a server's request to train, as the owner's node receives it."""
+    where = Metadata(
+        run_id=_RUN,
+        message_id=name,
+        src_node_id=_NODE + 1,
+        dst_node_id=_NODE,
+        reply_to_message_id="",
+        group_id="audit",
+        created_at=0.0,
+        ttl=3600.0,
+        message_type="train",
+    )
+    # Flower's own processes make messages so; its signature names what apps may give.
+    make = cast(Callable[..., Message], Message)
+    return make(content=content, metadata=where)
+
+
+def score_of_else(outcome: object) -> float:
+    """Return a number far above every score of what should arrive; errors differ in theirs."""
+    return _ELSE + zlib.crc32(repr(outcome).encode())

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -41,6 +41,7 @@ class _App:
     until: float
 
 
+@dataclass(eq=False)
 class AppExecutor(SubprocessExecutor):
     """Starts client apps, and gives each its token on its standard input.
 
@@ -48,7 +49,7 @@ class AppExecutor(SubprocessExecutor):
     ----------
     start : callable
         Starts a command with a descriptor as its standard input.
-    close : callable
+    ended : callable
         Is called when the executor ends.
     stays : float, optional
         Seconds for which an app may run on after the next one was started: a node handles one
@@ -57,18 +58,11 @@ class AppExecutor(SubprocessExecutor):
         Seconds for which an app may run at all.
     """
 
-    def __init__(
-        self,
-        start: Starter,
-        close: Callable[[], None] = lambda: None,
-        stays: float = math.inf,
-        longest: float = math.inf,
-    ) -> None:
-        self._start = start
-        self._close = close
-        self._stays = stays
-        self._longest = longest
-        self._processes: list[_App] = []
+    start: Starter
+    ended: Callable[[], None] = lambda: None
+    stays: float = math.inf
+    longest: float = math.inf
+    _processes: list[_App] = field(init=False, default_factory=list)
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Start the process of one task."""
@@ -76,13 +70,13 @@ class AppExecutor(SubprocessExecutor):
             return LaunchResult.failed(f"this node runs client apps, no {spec.task_type}")
         try:
             with _nameless(spec.token.encode()) as file:
-                started = self._start(command_of(spec), file.fileno())
+                started = self.start(command_of(spec), file.fileno())
         except OSError as error:
             return LaunchResult.failed(f"the app's process cannot be started: {error}")
         now = time.monotonic()
         for one in self._processes:
-            one.until = min(one.until, now + self._stays)
-        self._processes.append(_App(started, now + self._longest))
+            one.until = min(one.until, now + self.stays)
+        self._processes.append(_App(started, now + self.longest))
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
@@ -94,7 +88,7 @@ class AppExecutor(SubprocessExecutor):
 
     def close(self) -> None:
         """Release what the apps ran in."""
-        self._close()
+        self.ended()
 
 
 class FreshHomes:

@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from flwr.app import Context, Message, RecordDict
@@ -66,6 +66,7 @@ class _Open:
     sent: threading.Event = field(default_factory=threading.Event)
 
 
+@dataclass(eq=False, repr=False)
 class Guard:
     """Wraps a connection. Flower's SuperNode handles one message at a time.
 
@@ -89,36 +90,26 @@ class Guard:
         Returns the seconds after which the gate answers messages of a type, if that is fixed.
     """
 
-    def __init__(
-        self,
-        inner: Channel,
-        gate: Mod,
-        node_config: NodeConfig,
-        *,
-        hold_seconds: float = 0.0,
-        hides: bool = False,
-        calls: AppCalls | None = None,
-        answer_after: Callable[[str], float | None] = lambda _: None,
-    ) -> None:
-        self._inner = inner
-        self._gate = gate
-        self._node_config = node_config
-        self._hold_seconds = hold_seconds
-        self._hides = hides
-        self._calls = AppCalls() if calls is None else calls
-        self._answer_after = answer_after
-        self._lock = threading.Lock()
-        # Answers leave one at a time: at a fixed moment it is the gate's thread that sends.
-        self._sending = threading.Lock()
-        self._open: dict[str, _Open] = {}
-        # The server's identities of messages by those that the app knows.
-        self._originals: dict[str, str] = {}
-        self._incoming: dict[str, bytes] = {}
-        self._outgoing: dict[str, _Outgoing] = {}
+    inner: Channel
+    gate: Mod
+    node_config: NodeConfig
+    _: KW_ONLY
+    hold_seconds: float = 0.0
+    hides: bool = False
+    calls: AppCalls = field(default_factory=AppCalls)
+    answer_after: Callable[[str], float | None] = lambda _: None
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    # Answers leave one at a time: at a fixed moment it is the gate's thread that sends.
+    _sending: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _open: dict[str, _Open] = field(init=False, default_factory=dict)
+    # The server's identities of messages by those that the app knows.
+    _originals: dict[str, str] = field(init=False, default_factory=dict)
+    _incoming: dict[str, bytes] = field(init=False, default_factory=dict)
+    _outgoing: dict[str, _Outgoing] = field(init=False, default_factory=dict)
 
     def channel(self) -> Channel:
         """Return the guarded connection, for Flower's SuperNode to use."""
-        return self._inner._replace(
+        return self.inner._replace(
             receive=self._receive,
             send=self._send,
             pull_object=self._pull_object,
@@ -134,14 +125,14 @@ class Guard:
     def _receive(self) -> tuple[Message, Any] | None:
         """Fetch the next message, and have it judged before the SuperNode sees it."""
         self._fail_unanswered()
-        received = self._inner.receive()
+        received = self.inner.receive()
         if received is None:
             return None
         message, tree = received
         run_id, message_id = message.metadata.run_id, message.metadata.message_id
         since = time.monotonic()
         try:
-            contents = pull_contents(self._inner, run_id, tree)
+            contents = pull_contents(self.inner, run_id, tree)
             size = check_size(tree.object_id, contents, _LEAST)
             whole = unpack(tree, contents)
             _check_same(message, whole)
@@ -151,17 +142,17 @@ class Guard:
                 self._open[message_id] = found
             answer = held.admit()
             if answer is None:
-                if self._hides:
+                if self.hides:
                     message, tree, contents = self._without_ours(message, held.message)
                 self._incoming.update(contents)
-                self._calls.opened(message, tree, size)
-                kept = self._answer_after(message.metadata.message_type)
+                self.calls.opened(message, tree, size)
+                kept = self.answer_after(message.metadata.message_type)
                 if kept is not None:
-                    self._calls.quiet(since + kept, found.sent)
+                    self.calls.quiet(since + kept, found.sent)
                 return message, tree
             with self._lock:
                 self._open.pop(message_id, None)
-            self._inner.confirm_message_received(run_id, message_id)
+            self.inner.confirm_message_received(run_id, message_id)
             self._transmit(answer)
         except Exception:
             # A run that was stopped, a broken connection, a message that is none: the server
@@ -184,12 +175,12 @@ class Guard:
     def _hold(self, message_id: str, message: Message) -> HeldMessage:
         context = Context(
             run_id=message.metadata.run_id,
-            node_id=self._inner.node_id,
-            node_config=dict(self._node_config),
+            node_id=self.inner.node_id,
+            node_config=dict(self.node_config),
             state=RecordDict(),
             run_config={},
         )
-        return HeldMessage(self._gate, message, context, lambda: self._due(message_id))
+        return HeldMessage(self.gate, message, context, lambda: self._due(message_id))
 
     def _due(self, message_id: str) -> None:
         """Send the gate's answer if no reply of the app's has led to it."""
@@ -201,13 +192,13 @@ class Guard:
 
     def _pull_object(self, run_id: int, object_id: str) -> bytes:
         kept = self._incoming.get(object_id)
-        return self._inner.pull_object(run_id, object_id) if kept is None else kept
+        return self.inner.pull_object(run_id, object_id) if kept is None else kept
 
     def _confirm(self, run_id: int, object_id: str) -> None:
         self._incoming.clear()
         with self._lock:
             original = self._originals.get(object_id, object_id)
-        self._inner.confirm_message_received(run_id, original)
+        self.inner.confirm_message_received(run_id, original)
 
     def _send(self, message: Message, object_tree: Any, _: float) -> tuple[set[str], str]:
         """Ask the SuperNode for all objects of a reply; send nothing yet."""
@@ -263,19 +254,19 @@ class Guard:
                 "the app's own gate (LdpMod) refused what this node has charged: start apps by "
                 "flower-ldp-superexec, so that it steps aside, or see --ldp-gate"
             )
-        wait = found.since + self._hold_seconds - time.monotonic()
+        wait = found.since + self.hold_seconds - time.monotonic()
         if wait > 0:
-            self._calls.quiet(time.monotonic() + wait, found.sent)
+            self.calls.quiet(time.monotonic() + wait, found.sent)
             time.sleep(wait)
-        elif self._hold_seconds:
+        elif self.hold_seconds:
             _log.warning("an answer leaves %.1f s after the time it should be held to", -wait)
-        if self._hold_seconds:  # its metadata holds the time at which it was made
+        if self.hold_seconds:  # its metadata holds the time at which it was made
             answer = _made_now(answer, found.held.message)
         return answer
 
     def _transmit(self, answer: Message) -> None:
         with self._sending:
-            transmit(self._inner, answer)
+            transmit(self.inner, answer)
 
 
 def _check_same(announced: Message, whole: Message) -> None:

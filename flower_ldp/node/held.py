@@ -10,9 +10,11 @@ for the app: then the answer is there before a reply, and ``on_answer`` is told.
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
@@ -22,6 +24,7 @@ from flower_ldp.errors import ReleaseError
 from flower_ldp.refusals import FAILED
 
 
+@dataclass(eq=False, repr=False)
 class HeldMessage:
     """A message that the gate judges now, and whose reply it judges later.
 
@@ -37,55 +40,40 @@ class HeldMessage:
         Called in the gate's thread when the answer to a message is there that the app was to see.
     """
 
-    def __init__(
-        self,
-        gate: Mod,
-        message: Message,
-        context: Context,
-        on_answer: Callable[[], None] | None = None,
-    ) -> None:
-        self.message = message
-        self._gate = gate
-        self._context = context
-        self._on_answer = on_answer
-        self._replies: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        # Set when it is known whose turn it is, and when the answer is there.
-        self._judged, self._done = threading.Event(), threading.Event()
-        self._lock = threading.Lock()
-        self._answer: Message | None = None
-        self._is_with_app = False
+    gate: Mod
+    message: Message
+    context: Context
+    on_answer: Callable[[], None] = lambda: None
+    # Done when the gate calls the app.
+    _asks: Future[Any] = field(init=False, default_factory=Future)
+    _reply: Future[Message | None] = field(init=False, default_factory=Future)
+    _answer: Future[Message] = field(init=False, default_factory=Future)
 
     def admit(self) -> Message | None:
         """Let the gate judge the message; return its answer, or None if the app is to see it."""
         threading.Thread(target=self._run, name="flower-ldp-gate", daemon=True).start()
-        self._judged.wait()
-        with self._lock:
-            self._is_with_app = self._answer is None
-            return self._answer
+        wait((self._asks, self._answer), return_when=FIRST_COMPLETED)
+        if self._answer.done():
+            return self._answer.result()
+        self._answer.add_done_callback(lambda _: self.on_answer())
+        return None
 
     def finish(self, reply: Message | None) -> Message:
         """Give the gate the app's reply, or None if there is none; return what may leave."""
-        self._replies.put(reply)
-        self._done.wait()
-        return failure(self.message) if self._answer is None else self._answer
+        self._reply.set_result(reply)
+        return self._answer.result()
 
     def _run(self) -> None:
         try:
             call_next: ClientAppCallable = self._call_app
-            answer = self._gate(self.message, self._context, call_next)
+            answer = self.gate(self.message, self.context, call_next)
         except BaseException as error:
             answer = failed(self.message, error, "the gate failed")
-        with self._lock:
-            self._answer = answer if isinstance(answer, Message) else failure(self.message)
-            is_with_app = self._is_with_app
-        self._judged.set()
-        self._done.set()
-        if is_with_app and self._on_answer is not None:
-            self._on_answer()
+        self._answer.set_result(answer if isinstance(answer, Message) else failure(self.message))
 
     def _call_app(self, message: Message, context: Context) -> Message:
-        self._judged.set()
-        reply = self._replies.get()
+        self._asks.set_result(None)
+        reply = self._reply.result()
         if reply is None:
             raise ReleaseError("the app gave no readable reply")
         return reply

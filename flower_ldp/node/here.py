@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
+from typing import NoReturn
+
+PROGRAM = "flower-ldp-supernode"
 
 #: Flower releases whose SuperNode was read and tested: from the first, below the second.
 FIRST_VERSION = (1, 40)
@@ -45,3 +49,9 @@ def check_here() -> None:
 
 def _dotted(numbers: tuple[int, int]) -> str:
     return ".".join(map(str, numbers))
+
+
+def stop(reason: str) -> NoReturn:
+    """End at once: Flower's server thread, if it runs already, would keep the process alive."""
+    print(f"{PROGRAM}: not started: {reason}", file=sys.stderr, flush=True)
+    os._exit(2)

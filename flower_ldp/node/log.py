@@ -17,13 +17,14 @@ from collections.abc import Callable
 LONGEST = 8192
 #: Bytes that are written at once, and in an hour.
 IN_AN_HOUR = 64 << 20
-_LOGGERS = ("flwr", "uvicorn", "uvicorn.error", "uvicorn.access")
+#: What Flower, and the server of its runtime API, write by.
+LOGGERS = ("flwr", "uvicorn", "uvicorn.error", "uvicorn.access")
 # Control characters but tab and line feed, and those that set the direction of text.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _HOUR = 3600.0
 
 
-class Allowance:
+class Allowance(logging.Filter):
     """A number of bytes that may be written, which grows back with time.
 
     Parameters
@@ -35,6 +36,7 @@ class Allowance:
     """
 
     def __init__(self, largest: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self._largest = largest
         self._clock = clock
         self._left = float(largest)
@@ -52,6 +54,10 @@ class Allowance:
             self._left -= size
             return True
 
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take what a record will have; return whether it may be written."""
+        return self.take(64 + len(str(record.msg)) + len(record.exc_text or ""))
+
 
 def plain(text: str) -> str:
     """Return a text as it may stand in a log: further lines begin with spaces, and it ends."""
@@ -61,18 +67,8 @@ def plain(text: str) -> str:
     return written.replace("\n", "\n    ")
 
 
-class _Bounded(logging.Filter):
-    def __init__(self, allowance: Allowance) -> None:
-        super().__init__()
-        self._allowance = allowance
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = str(record.msg)
-        return self._allowance.take(64 + len(text) + len(record.exc_text or ""))
-
-
-def keep_plain(allowance: Allowance | None = None) -> Callable[[], None]:
-    """Make every record of this process plain, and bound what Flower writes; return what undoes it.
+def keep_plain(allowance: Allowance | None = None) -> None:
+    """Make every record of this process plain, and bound what Flower writes.
 
     Parameters
     ----------
@@ -80,7 +76,7 @@ def keep_plain(allowance: Allowance | None = None) -> Callable[[], None]:
         For what Flower writes.
     """
     make = logging.getLogRecordFactory()
-    bound = _Bounded(Allowance(IN_AN_HOUR) if allowance is None else allowance)
+    bound = Allowance(IN_AN_HOUR) if allowance is None else allowance
 
     def make_plain(*args: object, **more: object) -> logging.LogRecord:
         record = make(*args, **more)
@@ -93,12 +89,5 @@ def keep_plain(allowance: Allowance | None = None) -> Callable[[], None]:
         return record
 
     logging.setLogRecordFactory(make_plain)
-    for name in _LOGGERS:
+    for name in LOGGERS:
         logging.getLogger(name).addFilter(bound)
-
-    def undo() -> None:
-        logging.setLogRecordFactory(make)
-        for name in _LOGGERS:
-            logging.getLogger(name).removeFilter(bound)
-
-    return undo

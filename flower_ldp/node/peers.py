@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def _plain(
     return address if mapped is None else mapped
 
 
+@dataclass(frozen=True)
 class OwnUserWatch:
     """A layer around the node's runtime API that notices callers of the node's own user, and root.
 
@@ -75,9 +77,8 @@ class OwnUserWatch:
         Is called, with what was seen, before such a call is let through; ends the process.
     """
 
-    def __init__(self, app: Callable[..., Any], noticed: Callable[[str], object]) -> None:
-        self._app = app
-        self._noticed = noticed
+    app: Callable[..., Any]
+    noticed: Callable[[str], object]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Look at a call, and pass it on."""
@@ -85,5 +86,5 @@ class OwnUserWatch:
         if scope["type"] == "http" and scope["method"] != "GET" and scope.get("client"):
             host, port = scope["client"]
             if os.name == "posix" and can_read_the_node(owner_of(host, port)):
-                self._noticed(f"a caller of {scope['path']} is of this node's own user, or root")
-        await self._app(scope, receive, send)
+                self.noticed(f"a caller of {scope['path']} is of this node's own user, or root")
+        await self.app(scope, receive, send)

@@ -112,7 +112,7 @@ class PinnedGate:
             return None
         if found is None:
             raise _refusal("the run's bundle could not be fetched")
-        app = next((one for digest, one in policy.apps.items() if digest == found.digest), None)
+        app = policy.apps.get(found.digest)
         if app is None:
             if policy.unlisted_apps == "refuse":
                 raise _refusal(f"the policy does not list {found.digest}")

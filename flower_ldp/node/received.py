@@ -134,7 +134,8 @@ class ReceivedApps:
         digest = digest_of(fab.content)
         plain = digest.rpartition(":")[2]
         if plain != run.fab_hash:
-            _log.warning("the app of run %d is %s, announced as %s", run.run_id, digest, _cut(run))
+            said = quoted(str(run.fab_hash))
+            _log.warning("the app of run %d is %s, announced as %s", run.run_id, digest, said)
         changes: dict[str, Any] = {"fab_hash": plain}
         fault = _unreadable(fab.content, run)
         listed = self._is_listed(digest)
@@ -157,7 +158,3 @@ def _unreadable(content: bytes, run: Any) -> str:
     except Exception as error:
         return f"its settings cannot be read: {quoted(f'{type(error).__name__}: {error}')}"
     return ""
-
-
-def _cut(run: Any) -> str:
-    return quoted(str(run.fab_hash))

@@ -1,15 +1,18 @@
-"""The gate for apps that use ``LdpMod`` themselves: only paid reports leave.
+"""What a gate lets out of the node: reports of the form of an honest one, stored ones included.
 
-The app's own gate draws the report, charges the site's ledger and seals the report there.
-This gate, in the SuperNode's process, lets out the bytes that the ledger holds for the very
-message and proposal, if they are a well-formed report, and nothing else. Where the ledger holds
-none, because the app failed, died or did not charge, this gate answers as any gate does for an app
-that failed: it draws a neutral report itself, seals it and sends it.
+**For apps that use** ``LdpMod`` **themselves, only paid reports leave.** The app's own gate draws
+the report, charges the site's ledger and seals the report there. :class:`PaidReports`, in the
+SuperNode's process, lets out the bytes that the ledger holds for the very message and proposal, if
+they are a well-formed report, and nothing else. Where the ledger holds none, because the app
+failed, died or did not charge, it answers as any gate does for an app that failed: it draws a
+neutral report itself, seals it and sends it.
 
 This trusts the app for the noise, as ``LdpMod`` in the app does: an app that can write to
 the ledger can seal a report that it made up, of the form and the length of an honest one. That
 is a few hundred bytes of SignDS, but a byte for every weight of the Gaussian mechanism: a whole
 model, roughly. To trust the app for nothing, privatize in the SuperNode's process (the default).
+
+**Where the node privatizes**, :class:`WellFormed` looks once more at what its gate has made.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp.clients import RELEASES, OwnerAdmission, Permit, Release, ReleaseRequest
 from flower_ldp.clients.diagnostics import cause_of, cut_middle
 from flower_ldp.clients.release import OpenRelease, constant, failed, open_proposal
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.node.held import failure
 from flower_ldp.refusals import REFUSED_REPEAT
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 
@@ -140,3 +144,36 @@ def report_of(content: RecordDict) -> bytes:
     if not isinstance(payload, bytes):
         raise ReleaseError("the app's report is not bytes")
     return payload
+
+
+@dataclass(frozen=True)
+class WellFormed:
+    """A gate whose answers are looked at once more before they leave.
+
+    Parameters
+    ----------
+    gate : Mod
+        Builds the answers.
+    releases : mapping of str to Release
+        Read the proposals, by type of message.
+    """
+
+    gate: Mod
+    releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer as the gate does, or with the constant failure."""
+        opened = None
+        with contextlib.suppress(RefusalError):  # before the gate: what it makes of it is its own
+            opened = open_proposal(self.releases, message)
+        answer = self.gate(message, context, call_next)
+        if answer.has_error():
+            return answer
+        try:
+            if opened is None:
+                raise WireError("record", "a report that answers no proposal")
+            opened.check_form(report_of(answer.content))
+        except Exception:
+            _log.exception("no report leaves: the gate's answer is none")
+            return failure(message)
+        return answer

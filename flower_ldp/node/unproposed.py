@@ -62,8 +62,7 @@ def unproposed_releases(policy: Policy, message: Message) -> dict[str, Release]:
     if kind == MessageType.TRAIN:
         return {kind: DPSGDRelease()}
     name = _MECHANISMS[kind]
-    listed = next((had for one, had in policy.messages.items() if one == kind), {})
-    allowance = next((had for one, had in listed.items() if one == name), None)
+    allowance = policy.messages.get(kind, {}).get(name)
     if allowance is None:
         raise RefusalError(REFUSED_POLICY, f"{name} may not answer a {kind!r} message")
     try:

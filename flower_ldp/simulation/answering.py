@@ -1,12 +1,18 @@
-"""What the grid asks for replies, and the plainest of it: one message after another, here."""
+"""What the grid has beneath it: who answers, who is there, what time it is, and what is over.
+
+Here too is the plainest of it: one message after another in this process, and all nodes, always.
+"""
 
 from __future__ import annotations
 
+import heapq
+import math
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from flwr.app import Message
+from flwr.app import Message, Metadata
 
 
 class Answering(Protocol):
@@ -78,3 +84,82 @@ class Inline:
     def close(self) -> None:
         """Forget what waits."""
         self._waiting.clear()
+
+
+#: No wait is longer at a time: on Windows a wait does not end when the user asks it to.
+SLICE_SECONDS = 1.0
+
+
+class Link:
+    """What stands between the server and its nodes: here all of them, always, and a clock.
+
+    Parameters
+    ----------
+    nodes : sequence of int
+        The identities of partition 0, 1 and so on.
+    """
+
+    #: For how many seconds replies are waited for at a time.
+    longest_wait = SLICE_SECONDS
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        self._nodes = nodes
+
+    def node_ids(self) -> Iterable[int]:
+        """Return the identities of the nodes that are there now."""
+        return self._nodes
+
+    def begin_push(self) -> None:
+        """Note that messages are about to be sent."""
+
+    def unreachable(self, waiting: Mapping[str, Metadata]) -> Collection[str]:
+        """Return the messages, of those that wait, that are given up: their node is not there.
+
+        A node that does not exist answers for itself.
+        """
+        del waiting
+        return ()
+
+    def now(self) -> float:
+        """Return the time in seconds; only differences mean something."""
+        return time.monotonic()
+
+    def seconds_left(self, message: Metadata) -> float:
+        """Return how much of its time to live a message has that is sent now."""
+        return message.created_at + message.ttl - time.time()
+
+
+class Expiry:
+    """The ends of messages' times to live, the next one first.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ends: list[tuple[float, str]] = []
+
+    def add(self, name: str, end: float) -> None:
+        """Note when a message ends, by the clock."""
+        heapq.heappush(self._ends, (end, name))
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the next end, which may have passed."""
+        return self._ends[0][0] - self._clock() if self._ends else math.inf
+
+    def passed(self, waiting: Collection[str]) -> list[str]:
+        """Return the messages of those that wait whose time has passed, each once."""
+        found = []
+        now = self._clock()
+        while self._ends and self._ends[0][0] <= now:
+            name = heapq.heappop(self._ends)[1]
+            if name in waiting:
+                found.append(name)
+        # What was answered long before its end is forgotten here: a run has many messages.
+        if len(self._ends) > 2 * len(waiting) + 1000:
+            self._ends = [one for one in self._ends if one[1] in waiting]
+            heapq.heapify(self._ends)
+        return found

@@ -1,8 +1,19 @@
-"""The apps of a folder, with the configuration that its pyproject.toml gives."""
+"""The apps of a folder, with the configuration that its pyproject.toml gives.
+
+Python keeps one module of a name, and looks for modules in every folder that was added to its path.
+So in a process that has loaded one folder's app, another folder's may get modules of the first, or
+one that was edited may stay what it was: the app without the gate, where the guarded one was asked
+for. What is looked at is what the code of the app's own files imports, also within functions; not
+what it imports by a computed name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +23,171 @@ from flwr.serverapp import ServerApp
 from flwr.supercore.object_ref import load_app
 
 from flower_ldp.errors import ConfigError
-from flower_ldp.simulation.origins import Origins
+
+_ADVICE = (
+    "run the two apps in two processes, as by 'flower-ldp simulate', or rename the modules of one"
+)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """A file as it was when the app was loaded, and whether it was by then a module."""
+
+    file: Path
+    digest: bytes
+    is_loaded: bool
+
+
+#: Of modules of apps that were loaded.
+_known: dict[str, _Origin] = {}
+#: Folders that apps were loaded from, which are on Python's path since.
+_folders: set[Path] = set()
+
+
+@dataclass(frozen=True)
+class Origins:
+    """The modules of a folder's app.
+
+    Parameters
+    ----------
+    folder : Path
+        The app's, without links.
+    files : mapping of str to Path or None
+        Of each module that the app names: its file in the folder, or None if it is not there.
+    """
+
+    folder: Path
+    files: dict[str, Path | None]
+
+    @classmethod
+    def of(cls, folder: Path, names: Iterable[str]) -> Origins:
+        """Find the modules of an app by the code of its files.
+
+        Parameters
+        ----------
+        folder : Path
+            The app's.
+        names : iterable of str
+            The modules that the server's app and the client's are in.
+        """
+        folder = folder.resolve()
+        files: dict[str, Path | None] = {}
+        waiting = list(names)
+        while waiting:
+            for name in _with_parents(waiting.pop()):
+                if name not in files:
+                    found = files[name] = _file(folder, name)
+                    if found is not None:
+                        waiting.extend(_imported(name, found))
+        return cls(folder, files)
+
+    def check(self) -> None:
+        """Return if each module that is loaded is the folder's, as its file is now.
+
+        Raises
+        ------
+        ConfigError
+            If one is another folder's, or was changed.
+        """
+        self.check_places()
+        for name, file in self.files.items():
+            if file is not None:
+                self._check_known(name, file)
+
+    def check_places(self) -> None:
+        """Return if each module that is loaded is the folder's.
+
+        Raises
+        ------
+        ConfigError
+            If one is another folder's.
+        """
+        for name, file in self.files.items():
+            loaded = _loaded(name)
+            if file is None:
+                self._check_absent(name, loaded)
+            elif name in sys.modules and not _is_same(name, loaded, file):
+                self._refuse(name, "was loaded before, from", loaded)
+
+    def remember(self) -> None:
+        """Keep what the files are, once the app is loaded."""
+        _folders.add(self.folder)
+        for name, file in self.files.items():
+            if file is not None:
+                place = _loaded(name) or file.resolve()  # of a copy, the one that is loaded
+                _known[name] = _Origin(place, _digest(file), name in sys.modules)
+
+    def _check_absent(self, name: str, loaded: Path | None) -> None:
+        for other in _folders - {self.folder}:
+            found = _file(other, name)
+            if found is not None and found.resolve() == loaded:
+                self._refuse(name, "is not in it, and was loaded before, from", loaded)
+
+    def _check_known(self, name: str, file: Path) -> None:
+        known = _known.get(name)
+        if known is None or (known.is_loaded and name not in sys.modules):
+            return  # or somebody has dropped the module, to have it loaded anew
+        if known.digest == _digest(file):
+            return  # a copy of the same file too: whichever is loaded first is both apps'
+        if known.file != file.resolve():
+            self._refuse(name, "is also in an app that was loaded before, from", known.file)
+        if name in sys.modules:
+            raise ConfigError(f"{file} was changed after it was loaded: start another process")
+
+    def _refuse(self, name: str, why: str, where: Path | None) -> None:
+        place = "Python itself" if where is None else where.parent
+        raise ConfigError(f"{self.folder}: a module {name} {why} {place}: {_ADVICE}")
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    """Return the file of a module; a folder without ``__init__.py`` has none."""
+    place = folder.joinpath(*name.split("."))
+    for file in (place / "__init__.py", place.parent / f"{place.name}.py"):
+        if file.is_file():
+            return file
+    return None
+
+
+def _loaded(name: str) -> Path | None:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return Path(file).resolve() if isinstance(file, str) else None
+
+
+def _is_same(name: str, loaded: Path | None, file: Path) -> bool:
+    """Tell whether a module that is loaded is a folder's file, or of a copy of it."""
+    if loaded == file.resolve():
+        return True
+    if loaded is None or not loaded.is_file():
+        return False
+    known = _known.get(name)
+    # Of a module that no app was remembered with, what its file is now is all there is to see.
+    was = known.digest if known is not None and known.file == loaded else _digest(loaded)
+    return was == _digest(file)
+
+
+def _digest(file: Path) -> bytes:
+    return hashlib.sha256(file.read_bytes()).digest()
+
+
+def _imported(name: str, file: Path) -> Iterator[str]:
+    """Yield what a module's code imports, and what may be a module in it; nothing of Python's."""
+    with suppress(SyntaxError, ValueError):  # who loads it is told
+        package = name.split(".") if file.name == "__init__.py" else name.split(".")[:-1]
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                found = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                above = package[: len(package) - node.level + 1] if node.level else []
+                base = ".".join([*above, *([node.module] if node.module else [])])
+                found = [f"{base}.{alias.name}" for alias in node.names] if base else []
+            else:
+                continue
+            yield from (one for one in found if one.split(".")[0] not in sys.stdlib_module_names)
 
 
 @dataclass(frozen=True)

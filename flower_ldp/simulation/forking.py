@@ -30,14 +30,12 @@ from multiprocessing.reduction import recv_handle, send_handle
 
 from flwr.clientapp import ClientApp
 
-from flower_ldp.simulation.plan import Plan
-from flower_ldp.simulation.serving import serve
+from flower_ldp.simulation.contexts import Plan
+from flower_ldp.simulation.serving import GRACE_SECONDS, serve
 
 if sys.platform == "win32":
     raise ImportError("there is no fork on Windows")
 
-#: How long a worker that has nothing to do may take to end.
-GRACE_SECONDS = 1.0
 #: How often the nursery looks for workers that have ended, and whether the run has.
 _LOOK_SECONDS = 0.2
 _START, _END, _KILL = b"start", b"end", b"kill"

@@ -6,8 +6,9 @@ import itertools
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from flwr.app import Message, Metadata, RecordDict
 from flwr.serverapp import Grid
@@ -16,11 +17,10 @@ from flwr.supercore.run import Run
 from flower_ldp.errors import ConfigError
 from flower_ldp.refusals import is_code
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import Answering
-from flower_ldp.simulation.expiry import Expiry
-from flower_ldp.simulation.link import SLICE_SECONDS, Link
+from flower_ldp.simulation.answering import SLICE_SECONDS, Answering, Expiry, Link
 from flower_ldp.simulation.progress import Watcher
 
+_AtLast = Literal["stop", "give up", "wait"]
 _OVER = "the message's time to live has passed"
 
 
@@ -194,8 +194,7 @@ class InProcessGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there once all are, or nothing more comes for now."""
-        names = list(dict.fromkeys(message_ids))
-        return self._pull(names, self._end(self._pull_seconds), lambda: True)
+        return self._pull(list(dict.fromkeys(message_ids)), self._pull_seconds, "stop")
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -206,18 +205,11 @@ class InProcessGrid(Grid):
         which a network would give when the message's time to live has passed.
         """
         names = list(self.push_messages(messages))
-        end = self._end(timeout)
+        return self._pull(names, timeout, "give up" if timeout is None else "wait")
 
-        def idle() -> bool:
-            if timeout is None:
-                for name in names:
-                    self._give_up(name, flower.TOO_LATE, _OVER)
-            return timeout is None
-
-        return self._pull(names, end, idle)
-
-    def _pull(self, names: list[str], end: float, idle: Callable[[], bool]) -> list[Message]:
-        """Wait for replies; ``idle`` says whether to stop where none is to come by itself."""
+    def _pull(self, names: list[str], seconds: float | None, at_last: _AtLast) -> list[Message]:
+        """Wait for replies; ``at_last`` is what to do where none is to come by itself."""
+        end = math.inf if seconds is None else self._link.now() + seconds
         with self._lock:
             waiting = {name: self._open[name] for name in names if name in self._open}
             pull = _Pull(set(waiting), end, threading.Condition(self._lock))
@@ -232,7 +224,10 @@ class InProcessGrid(Grid):
                         pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
                     elif self._answering.pending:
                         self._ask(max(min(left, self._link.longest_wait), 0))
-                    elif idle():
+                    elif at_last == "give up":
+                        for name in names:
+                            self._give_up(name, flower.TOO_LATE, _OVER)
+                    elif at_last == "stop":
                         break
                     else:
                         pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
@@ -291,6 +286,3 @@ class InProcessGrid(Grid):
             if pull.missing:
                 pull.woken.notify()
                 return
-
-    def _end(self, seconds: float | None) -> float:
-        return math.inf if seconds is None else self._link.now() + seconds

@@ -14,7 +14,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.contexts import FIRST_NODE, Contexts
+from flower_ldp.simulation.contexts import FIRST_NODE, Contexts, Plan
 
 _log = logging.getLogger("flwr")
 
@@ -28,30 +28,19 @@ class Nodes:
     ----------
     app : ClientApp
         Answers for each of them.
-    count : int
-        How many; at least 1.
-    contexts : Contexts
-        Theirs.
-    strict : bool
-        Whether messages go through bytes, as over a network, and the first of each type to each
-        node through the network's objects too.
-    expire : bool
-        Whether a message whose time to live is over by the machine's clock is not worked on.
+    plan : Plan
+        How many there are, and what goes through bytes.
     """
 
-    def __init__(
-        self, app: ClientApp, count: int, contexts: Contexts, *, strict: bool, expire: bool
-    ) -> None:
+    def __init__(self, app: ClientApp, plan: Plan) -> None:
         self._app = app
-        self._ids = range(FIRST_NODE, FIRST_NODE + count)
-        self._contexts = contexts
-        self._strict = strict
-        self._expire = expire
+        self._plan = plan
+        self._contexts = Contexts(plan, plan.shelf())
         self._seen: dict[str, set[int]] = {}
 
     def answer(self, message: Message) -> Message:
         """Return a node's reply: its app's, or Flower's error if the app raised."""
-        if not self._strict:
+        if not self._plan.strict:
             return self._answer(message, flower.with_own_records)
         return self._answer(flower.over_the_wire(message), flower.over_the_wire)
 
@@ -62,13 +51,13 @@ class Nodes:
     def _answer(self, message: Message, send: Callable[[Message], Sent]) -> Sent:
         where = message.metadata
         node = where.dst_node_id
-        if node not in self._ids:
+        if node not in self._plan.ids:
             reason = f"there is no node {node}"
             return send(flower.error_reply(where, flower.NODE_GONE, reason))
-        if self._expire and where.created_at + where.ttl <= time.time():
+        if self._plan.expire and where.created_at + where.ttl <= time.time():
             reason = "the message's time to live has passed"
             return send(flower.error_reply(where, flower.TOO_LATE, reason))
-        first = self._strict and self._is_first(node, where.message_type)
+        first = self._plan.strict and self._is_first(node, where.message_type)
         try:
             return self._app_reply(message, send, first=first)
         except (Exception, SystemExit) as error:

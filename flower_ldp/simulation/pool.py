@@ -6,31 +6,25 @@ import os
 import queue
 import sys
 import threading
-from typing import Literal, Protocol
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.contexts import FIRST_NODE
-from flower_ldp.simulation.plan import Plan
-from flower_ldp.simulation.serving import READY, Line
-from flower_ldp.simulation.spawning import Spawning
+from flower_ldp.simulation.contexts import FIRST_NODE, Plan
+from flower_ldp.simulation.serving import READY, Spawning
+
+if TYPE_CHECKING:
+    from flower_ldp.simulation.forking import Forking  # there is none on Windows
 
 #: How workers begin.
 Start = Literal["fork", "spawn"]
+#: Starts workers and ends them.
+Starter: TypeAlias = "Forking | Spawning"
 # No wait is longer at a time: on Windows a wait does not end when the user asks it to.
 _SLICE_SECONDS = 0.5
-
-
-class Starter(Protocol):
-    """Starts workers and ends them."""
-
-    def start(self) -> Line:
-        """Start a worker; return the connection to it."""
-
-    def close(self, *, at_once: bool) -> None:
-        """End all workers."""
 
 
 def starter(start: Start | None, app: ClientApp, plan: Plan) -> Starter:
@@ -56,7 +50,7 @@ def starter(start: Start | None, app: ClientApp, plan: Plan) -> Starter:
         return Spawning(app, plan)
     if not hasattr(os, "fork"):
         raise ValueError("this system has no fork; workers can be spawned")
-    from flower_ldp.simulation.forking import Forking  # there is none on Windows
+    from flower_ldp.simulation.forking import Forking
 
     return Forking(app, plan)
 
@@ -134,11 +128,11 @@ class _Worker:
 
     def __init__(
         self,
-        connection: Line,
+        connection: Connection,
         starter: Starter,
         replies: queue.SimpleQueue[Message | bytes],
     ) -> None:
-        self._connection: Line | None = connection
+        self._connection: Connection | None = connection
         self._starter = starter
         self._replies = replies
         self._waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
@@ -178,7 +172,7 @@ class _Worker:
             reason = f"the message could not be written: {error}"
         return flower.error_reply(message.metadata, flower.APP_DIED, reason)
 
-    def _sent(self, data: bytes) -> Line:
+    def _sent(self, data: bytes) -> Connection:
         if self._connection is not None:
             try:
                 self._connection.send_bytes(data)
@@ -191,7 +185,7 @@ class _Worker:
         self._connection.send_bytes(data)
         return self._connection
 
-    def _replacement(self) -> Line:
+    def _replacement(self) -> Connection:
         connection = self._starter.start()
         connection.recv_bytes()  # that it is ready
         return connection

@@ -1,12 +1,21 @@
-"""How far a run is: who has answered, in which round, and how long the rest will take."""
+"""How far a run is: who has answered, in which round, and how long the rest will take.
+
+It is shown as a progress bar at a terminal, and in lines elsewhere.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TextIO
 
 from flwr.app import Message
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 __all__ = ["Pace", "Watcher"]
 
@@ -24,8 +33,9 @@ class Watcher(Protocol):
         """Note a reply, or an error in place of one, and how many messages still wait."""
 
 
+@dataclass(eq=False)
 class Pace:
-    """Counts, and says how long the rest takes if it goes on like this.
+    """Counts, says how long the rest takes if it goes on like this, and is shown now and then.
 
     A round is the strategy's own, which Flower's strategies write into their messages. Where no
     message says one, each push of messages is a round.
@@ -34,28 +44,35 @@ class Pace:
     ----------
     rounds : int, optional
         How many there will be, if somebody knows.
+    show : callable
+        Shows this now and then.
+    every : float
+        Seconds between two times at least.
     clock : callable
         Returns seconds.
     """
 
-    def __init__(
-        self, rounds: int | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.rounds = rounds
-        #: The round's number, from 1; 0 before the first.
-        self.round = 0
-        #: The type of the last messages, as ``train``.
-        self.kind = ""
-        #: How many were sent together with the last ones, and how many of these were answered.
-        self.asked = self.answered_now = 0
-        self._clock = clock
-        self._waiting = 0
+    rounds: int | None = None
+    show: Callable[[Pace], None] = lambda _: None
+    every: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    #: The round's number, from 1; 0 before the first.
+    round: int = field(default=0, init=False)
+    #: The type of the last messages, as ``train``.
+    kind: str = field(default="", init=False)
+    #: How many were sent together with the last ones, and how many of these were answered.
+    asked: int = field(default=0, init=False)
+    answered_now: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._shown = self.clock()
+        self._is_shown = True
+        self._waiting = self._rounds_before = 0
         self._first = self._round_began = self._push_began = 0.0
-        self._rounds_before = 0
 
     def sent(self, messages: Sequence[Message]) -> None:
         """Begin to count anew, unless messages that were sent before still wait."""
-        now = self._clock()
+        now = self.clock()
         next_round = self.round if self.round and self._waiting else self.round + 1
         number = _round_of(messages[0]) or next_round
         if number != self.round:
@@ -70,6 +87,7 @@ class Pace:
         self.kind = messages[0].metadata.message_type
         self.asked += len(messages)
         self._waiting += len(messages)
+        self._maybe_show(now)
 
     def answered(self, waiting: int) -> None:
         """Count a reply."""
@@ -77,6 +95,12 @@ class Pace:
         if self._waiting:
             self.answered_now += 1
             self._waiting -= 1
+        self._maybe_show(self.clock())
+
+    def close(self) -> None:
+        """Show where the run ended."""
+        if not self._is_shown:
+            self.show(self)
 
     @property
     def seconds_left(self) -> float | None:
@@ -84,7 +108,7 @@ class Pace:
 
         None if too little has happened.
         """
-        now = self._clock()
+        now = self.clock()
         rounds_left = max(0, self.rounds - self.round) if self.rounds else 0
         done = self.round - self._rounds_before
         if self.rounds and done:
@@ -115,6 +139,12 @@ class Pace:
         hours, minutes = divmod(round(whole / 60), 60)
         return f"{hours} h {minutes} min left" if hours else f"{minutes} min left"
 
+    def _maybe_show(self, now: float) -> None:
+        self._is_shown = now - self._shown >= self.every
+        if self._is_shown:
+            self._shown = now
+            self.show(self)
+
 
 def _round_of(message: Message) -> int | None:
     if message.has_content():
@@ -123,3 +153,84 @@ def _round_of(message: Message) -> int | None:
             if isinstance(number, int) and number > 0:
                 return number
     return None
+
+
+#: Between two looks at the clock of the display: a message may take less than a millisecond.
+BAR_SECONDS, LINE_SECONDS = 0.1, 5.0
+
+
+@contextlib.contextmanager
+def watching(progress: bool | Watcher | None, rounds: int | None) -> Iterator[Watcher | None]:
+    """Give who is told of messages and replies: a bar, lines, somebody else or nobody.
+
+    Parameters
+    ----------
+    progress : bool or Watcher, optional
+        None is a bar if the error output is a terminal, and nobody otherwise. True is lines where
+        there is none.
+    rounds : int, optional
+        How many there will be, if known.
+    """
+    if progress is None:
+        progress = sys.stderr.isatty()
+    if not isinstance(progress, bool):
+        yield progress
+    elif not progress:
+        yield None
+    elif sys.stderr.isatty():
+        with _bar() as show, contextlib.closing(Pace(rounds, show, BAR_SECONDS)) as shown:
+            yield shown
+    else:
+        with contextlib.closing(Pace(rounds, _line, LINE_SECONDS)) as shown:
+            yield shown
+
+
+def _line(pace: Pace) -> None:
+    said = ", ".join(part for part in (pace.text(), pace.clients(), pace.left()) if part)
+    print(said, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Callable[[Pace], None]]:
+    """Draw a bar, beneath what is logged meanwhile.
+
+    No thread draws it, and the output of apps is not touched: a debugger's prompt stays whole.
+    """
+    columns = [TextColumn("{task.fields[text]}"), BarColumn()]
+    columns += [TextColumn("{task.fields[clients]}"), TextColumn("{task.fields[left]}")]
+    error_output = sys.stderr
+    console = Console(stderr=True)
+    bar = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
+    task = bar.add_task("", total=None, text="", clients="", left="")
+
+    def show(pace: Pace) -> None:
+        bar.update(
+            task,
+            total=pace.asked,
+            completed=pace.answered_now,
+            text=pace.text(),
+            clients=pace.clients(),
+            left=pace.left(),
+        )
+        bar.refresh()
+
+    with bar, _logs_above(error_output):
+        yield show
+
+
+@contextlib.contextmanager
+def _logs_above(error_output: TextIO) -> Iterator[None]:
+    """Let logs go where the bar makes room for them: handlers keep the output they began with."""
+    handlers = [
+        handler
+        for name in (None, "flwr")
+        for handler in logging.getLogger(name).handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream is error_output
+    ]
+    for handler in handlers:
+        handler.setStream(sys.stderr)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.setStream(error_output)

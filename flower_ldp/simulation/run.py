@@ -12,15 +12,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import Answering, Inline
-from flower_ldp.simulation.bar import watching
-from flower_ldp.simulation.contexts import Keeping
+from flower_ldp.simulation.answering import Answering, Inline, Link
+from flower_ldp.simulation.contexts import Config, Keeping, Plan
 from flower_ldp.simulation.faults import Faults
 from flower_ldp.simulation.grid import InProcessGrid
-from flower_ldp.simulation.link import Link, Steady
-from flower_ldp.simulation.plan import Config, Plan
+from flower_ldp.simulation.nodes import Nodes
 from flower_ldp.simulation.pool import Pool, Start, starter
-from flower_ldp.simulation.progress import Watcher
+from flower_ldp.simulation.progress import Watcher, watching
 from flower_ldp.simulation.unreliable import PULL_SECONDS, Unreliable
 
 #: How long one look for replies lasts at most where worker processes answer.
@@ -125,44 +123,26 @@ def run_in_process(
             folder = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="flower-ldp-", ignore_cleanup_errors=True)
             )
-        plan = Plan(
-            run_id,
-            num_nodes,
-            config,
-            dict(node_config or {}),
-            strict,
-            contexts,
-            folder,
-            expire=faults is None,
+        of_nodes = dict(node_config or {})
+        plan = Plan(run_id, num_nodes, config, of_nodes, strict, contexts, folder, faults is None)
+        asked: Answering = (
+            Inline(Nodes(client_app, plan).answer)
+            if workers == 1
+            else Pool(workers, starter(start, client_app, plan))
         )
-        answering = stack.enter_context(
-            contextlib.closing(_answering(client_app, plan, workers, start))
-        )
+        stack.callback(asked.close)
         stack.enter_context(flower.server_identity(run_id))
         watcher = stack.enter_context(watching(progress, _rounds(config)))
-        asked, link, look = _link(answering, plan, faults, workers)
+        link, look = Link(plan.ids), None if workers == 1 else LOOK_SECONDS
+        if faults is not None:
+            asked = link = Unreliable(asked, plan.ids, faults)
+            look = PULL_SECONDS
         seal = strict or workers > 1
         grid = InProcessGrid(
             asked, run_id, link, num_nodes, outcomes, seal=seal, pull_seconds=look, watcher=watcher
         )
         server_app(grid, context)
     return context
-
-
-def _answering(app: ClientApp, plan: Plan, workers: int, start: Start | None) -> Answering:
-    if workers == 1:
-        return Inline(plan.nodes(app).answer)
-    return Pool(workers, starter(start, app, plan))
-
-
-def _link(
-    answering: Answering, plan: Plan, faults: Faults | None, workers: int
-) -> tuple[Answering, Link, float | None]:
-    """Return who is asked for replies, by what link, and how long one pull waits at most."""
-    if faults is None:
-        return answering, Steady(plan.ids), None if workers == 1 else LOOK_SECONDS
-    faulty = Unreliable(answering, plan.ids, faults)
-    return faulty, faulty, PULL_SECONDS
 
 
 def _rounds(run_config: Config) -> int | None:

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from flwr.app import Message, Metadata
 
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import Answering
+from flower_ldp.simulation.answering import SLICE_SECONDS, Answering, Link
 from flower_ldp.simulation.faults import Faults
-from flower_ldp.simulation.link import SLICE_SECONDS
 
 #: How long Flower takes a node for there after its last heartbeat: twice their interval.
 HEARTBEAT_PATIENCE_SECONDS = 60.0
@@ -42,11 +41,11 @@ class _Sent:
     arrives: float = math.inf
 
 
-class Unreliable:
+class Unreliable(Link):
     """Passes messages to those who answer, and their replies on when they are due.
 
-    It is an :class:`~flower_ldp.simulation.answering.Answering` and the grid's
-    :class:`~flower_ldp.simulation.link.Link` at once: who is there and what time it is follows
+    It is an :class:`~flower_ldp.simulation.answering.Answering` and the grid's link at once: who
+    is there and what time it is follows
     from what was sent.
 
     Parameters
@@ -62,8 +61,8 @@ class Unreliable:
     longest_wait = math.inf  # it is over at once
 
     def __init__(self, answering: Answering, nodes: Sequence[int], faults: Faults) -> None:
+        super().__init__(nodes)
         self._answering = answering
-        self._nodes = nodes
         self._faults = faults
         self._lock = threading.Lock()
         self._now = 0.0

@@ -216,7 +216,7 @@ class RowModel:
         shown.append(self._computed(self._rows.like, shown))
         digest = hashlib.blake2b()
         for one in shown:
-            digest.update(_bits(one).numpy())
+            digest.update(memoryview(_bits(one).numpy()))
         return digest.digest()
 
     def _computed(self, row: Row, shown: list[torch.Tensor] | None = None) -> torch.Tensor:

@@ -30,14 +30,19 @@ from flower_ldp.audit import (
     audit,
     audit_case,
     audit_reuse,
-    nested_units,
+)
+from flower_ldp.audit.auditing import Event, best_event
+from flower_ldp.audit.noise_cases import nested_units
+from flower_ldp.audit.response_cases import unary
+from flower_ldp.audit.reuse import report_key, reuse_draws
+from flower_ldp.audit.selection_cases import (
+    LONG,
+    mass_at_probes,
+    probed_positions,
+    ranks,
     signds,
     signds_long,
-    unary,
 )
-from flower_ldp.audit.events import Event, best_event
-from flower_ldp.audit.long_cases import LONG, mass_at_probes, probed_positions, ranks
-from flower_ldp.audit.reuse import report_key, reuse_draws
 from flower_ldp.audit_paths import PATHS
 from flower_ldp.cli.output import command as registered
 from flower_ldp.mechanisms import (
@@ -373,7 +378,7 @@ def test_the_page_names_every_case_and_where_they_are() -> None:
     for name, module in (("BUILDERS", BUILDERS), ("PATHS", PATHS)):
         (path,) = re.findall(rf"`{name}` \(`([a-z_/]+\.py)`\)", page)
         source = (DOCS.parents[1] / path).read_text(encoding="utf-8")
-        assert f"{name}: Mapping" in source
+        assert f"\n{name}: " in source
         assert module
 
 

@@ -22,9 +22,9 @@ from flower_ldp.audit import (
     Settings,
     audit,
     audit_case,
-    signds,
 )
-from flower_ldp.audit.power import power
+from flower_ldp.audit.bounds import power
+from flower_ldp.audit.selection_cases import signds
 from flower_ldp.mechanisms import ExampleCounts, RandomSource, SignDS
 from tests.broken import (
     argmax_of_noisy_label,

@@ -16,7 +16,9 @@ from flower_ldp.errors import ConfigError
 from flower_ldp.node import command
 from flower_ldp.node.apps import AppExecutor, command_of
 from flower_ldp.node.channel import flower_arguments, given_config
+from flower_ldp.node.here import PROGRAM
 from flower_ldp.node.sandbox.settings import SandboxMissing
+from flower_ldp.node.starting import Start
 
 POLICY = """
 data_id: ward-7
@@ -33,7 +35,7 @@ def given(
 ) -> tuple[argparse.Namespace, argparse.Namespace]:
     """Return the site's options and Flower's arguments, as the command reads them."""
     options, rest = command.site_parser().parse_known_args(words)
-    monkeypatch.setattr(sys, "argv", [command.PROGRAM, "--insecure", *rest])
+    monkeypatch.setattr(sys, "argv", [PROGRAM, "--insecure", *rest])
     return options, flower_arguments()
 
 
@@ -42,20 +44,20 @@ def test_apps_under_the_nodes_own_user_are_refused(
     more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SandboxMissing, match="--sandbox") as caught:
-        command._apps(*given(monkeypatch, *more))
+        Start(*given(monkeypatch, *more)).apps()
     for way in ("--isolation process", "--ldp-unsafe-app-user"):
         assert way in str(caught.value)
-    assert command._apps(*given(monkeypatch, *more, "--ldp-unsafe-app-user")) is None
-    assert command._apps(*given(monkeypatch, "--isolation", "process")) is None
+    assert Start(*given(monkeypatch, *more, "--ldp-unsafe-app-user")).apps() is None
+    assert Start(*given(monkeypatch, "--isolation", "process")).apps() is None
 
 
 def test_an_executor_without_a_secret_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     words = ("--isolation", "process", "--superexec-auth-secret-file", "secret")
-    assert command._apps(*given(monkeypatch, *words)) is None
+    assert Start(*given(monkeypatch, *words)).apps() is None
     assert caplog.records == []
-    assert command._apps(*given(monkeypatch, *words[:2])) is None
+    assert Start(*given(monkeypatch, *words[:2])).apps() is None
     assert "superexec-auth-secret-file" in caplog.text
 
 
@@ -74,16 +76,16 @@ def test_what_contradicts_the_sandbox_is_refused(
     words: tuple[str, ...], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SandboxMissing, match=complaint):
-        command._apps(*given(monkeypatch, "--sandbox", *words))
+        Start(*given(monkeypatch, "--sandbox", *words)).apps()
     with pytest.raises(SandboxMissing, match="--check"):
-        command._apps(*given(monkeypatch, "--isolation", "process", "--check"))
+        Start(*given(monkeypatch, "--isolation", "process", "--check")).apps()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is for Linux")
 def test_the_secret_is_on_no_command_line_and_flower_reads_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    apps = command._apps(*given(monkeypatch, "--sandbox"))
+    apps = Start(*given(monkeypatch, "--sandbox")).apps()
     assert apps is not None
     more = apps.flower_options()
     _, arguments = given(monkeypatch, *more)
@@ -99,10 +101,10 @@ def test_a_simulations_policy_needs_a_flag(tmp_path: Path, monkeypatch: pytest.M
     words = ("--node-config", f'ldp-policy="{policy}"')
     options, arguments = given(monkeypatch, *words)
     with pytest.raises(ConfigError, match="--ldp-simulation"):
-        command._usable_policy(given_config(arguments), options)
+        Start(options, arguments).policy(given_config(arguments))
     assert not (tmp_path / "ledger.sqlite").exists()
     options, arguments = given(monkeypatch, *words, "--ldp-simulation")
-    assert command._usable_policy(given_config(arguments), options).path == policy
+    assert Start(options, arguments).policy(given_config(arguments)).path == policy
 
 
 def test_key_policy_and_ledger_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +115,8 @@ def test_key_policy_and_ledger_are_hidden(tmp_path: Path, monkeypatch: pytest.Mo
     words += ["--auth-supernode-private-key", str(tmp_path / "node-key")]
     (tmp_path / "node-key").write_text("key")
     options, arguments = given(monkeypatch, *words)
-    policy = command._usable_policy(given_config(arguments), options)
-    names = {path.name for path in command._hidden(policy, arguments).values()}
+    policy = Start(options, arguments).policy(given_config(arguments))
+    names = {path.name for path in Start(options, arguments).hidden(policy).values()}
     assert names == {
         "flower",
         "policy.yaml",

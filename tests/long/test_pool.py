@@ -19,9 +19,9 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.simulation import flower, run_in_process
-from flower_ldp.simulation.plan import Plan
+from flower_ldp.simulation.contexts import Plan
 from flower_ldp.simulation.pool import Pool
-from flower_ldp.simulation.spawning import Spawning
+from flower_ldp.simulation.serving import Spawning
 from tests.unit.simulation.apps import (
     asked,
     client,

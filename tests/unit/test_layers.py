@@ -110,7 +110,7 @@ EXCEPTIONS = {
     f"{PACKAGE}.audit_paths.last_bits": frozenset({"torch"}),
     f"{PACKAGE}.node.sandbox.check": frozenset({"rich"}),
     f"{PACKAGE}.node.sandbox.seccomp": frozenset({"pyseccomp"}),
-    f"{PACKAGE}.simulation.bar": frozenset({"rich"}),
+    f"{PACKAGE}.simulation.progress": frozenset({"rich"}),
     f"{PACKAGE}.simulation.federation": frozenset({"click"}),  # errors of Flower's parsers
 }
 #: Generators that can be predicted or repeated, or that bypass RandomSource.

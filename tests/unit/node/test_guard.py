@@ -437,9 +437,9 @@ def test_a_gate_that_answers_by_itself_is_not_waited_for(tmp_path: Path) -> None
     assert held.finish(None).has_content()
     time.sleep(0.1)
     assert told == [1]
-    at_once = HeldMessage(lambda one, *_: Message(RecordDict(), reply_to=one), ask(), held._context)
+    at_once = HeldMessage(lambda one, *_: Message(RecordDict(), reply_to=one), ask(), held.context)
     assert at_once.admit() is not None
-    nothing = HeldMessage(lambda *_: None, ask(), held._context)  # type: ignore[arg-type,return-value]
+    nothing = HeldMessage(lambda *_: None, ask(), held.context)  # type: ignore[arg-type,return-value]
     answer = nothing.admit()
     assert answer is not None
     assert answer.error.reason == "ldp:failed"

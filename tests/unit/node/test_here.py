@@ -40,7 +40,7 @@ def test_the_node_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(reason: str) -> None:
         raise SystemExit(reason)
 
-    monkeypatch.setattr(command, "_stop", stop)
+    monkeypatch.setattr(command, "stop", stop)
     monkeypatch.setattr(command, "keep_plain", lambda: None)
     monkeypatch.setattr(command, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(sys, "argv", ["flower-ldp-supernode", "--ldp-policy", "/nowhere"])

@@ -11,12 +11,13 @@ import pytest
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.errors import ConfigError
 from flower_ldp.extensions import Allowed, load_extension, loading
-from flower_ldp.node import command
+from flower_ldp.node import starting
 from flower_ldp.node.calls import AppCalls
 from tests.extension_world import policy_text
 
 DIGEST = "sha256:" + "0f" * 32
 OPTIONS = argparse.Namespace(ldp_simulation=False, ldp_gate="no gate")
+START = starting.Start(OPTIONS, argparse.Namespace())
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     def stop(reason: str) -> NoReturn:
         raise SystemExit(reason)
 
-    monkeypatch.setattr(command, "_stop", stop)  # which would end the process of the tests
+    monkeypatch.setattr(starting, "stop", stop)  # which would end the process of the tests
     monkeypatch.setattr(loading, "_never", [])
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
     Ledger.open(tmp_path / "spent.sqlite", create=True).close()
@@ -34,15 +35,15 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def test_a_policy_with_extensions_is_refused_at_the_start(config: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="the guarded node loads none"):
-        command._usable_policy(config, OPTIONS)  # type: ignore[arg-type]
+        START.policy(config)  # type: ignore[arg-type]
     with pytest.raises(SystemExit, match="the guarded node loads none"):
-        command._setup(config, OPTIONS, argparse.Namespace(), None, AppCalls())  # type: ignore[arg-type]
+        START.setup(config, None, AppCalls())  # type: ignore[arg-type]
 
 
 def test_one_that_gets_them_later_does_not_load_them_either(config: dict[str, str]) -> None:
     path = Path(config["ldp-policy"])
     path.write_text(path.read_text().partition("extensions:")[0])
     with pytest.raises(SystemExit, match="no gate"):  # after the policy was taken
-        command._setup(config, OPTIONS, argparse.Namespace(), None, AppCalls())  # type: ignore[arg-type]
+        START.setup(config, None, AppCalls())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="the guarded node loads none"):
         load_extension(Allowed("one_bit", "one-bit", "0.1.0", DIGEST))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from flwr.supercore.logger import ConsoleHandler
 
-from flower_ldp.node.log import LONGEST, Allowance, keep_plain, plain
+from flower_ldp.node.log import LOGGERS, LONGEST, Allowance, keep_plain, plain
 
 
 class Clock:
@@ -29,12 +29,15 @@ def written(clock: Clock) -> Iterator[io.StringIO]:
     """What Flower's logger writes, of a node that may write 40,000 bytes in an hour."""
     stream = io.StringIO()
     handler = ConsoleHandler(colored=False, stream=stream)
-    undo = keep_plain(Allowance(40_000, clock))
+    make, allowance = logging.getLogRecordFactory(), Allowance(40_000, clock)
+    keep_plain(allowance)
     logger = logging.getLogger("flwr")
     logger.addHandler(handler)
     yield stream
     logger.removeHandler(handler)
-    undo()
+    logging.setLogRecordFactory(make)
+    for name in LOGGERS:
+        logging.getLogger(name).removeFilter(allowance)
 
 
 def test_a_name_with_a_new_line_forges_no_record(written: io.StringIO) -> None:

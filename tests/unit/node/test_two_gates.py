@@ -24,7 +24,7 @@ from flower_ldp.mechanisms import Codeword
 from flower_ldp.node import command
 from flower_ldp.node.app import GATE, PRIVATIZES, says_that_it_privatizes
 from flower_ldp.node.calls import AppCalls
-from flower_ldp.node.command import named_gate
+from flower_ldp.node.starting import Start, named_gate
 from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import message, record
@@ -141,7 +141,7 @@ def test_the_node_says_so_only_if_what_an_app_replies_never_leaves(
     monkeypatch.setattr("flower_ldp.extensions.loading._never", [])
     calls = AppCalls()
     options, arguments = command.site_parser().parse_known_args(["--ldp-gate", name])
-    command._setup(dict(site.node_config), options, arguments, None, calls)  # type: ignore[arg-type]
+    Start(options, arguments).setup(dict(site.node_config), None, calls)  # type: ignore[arg-type]
     with answering(calls) as words:
         assert says_that_it_privatizes(words) is expected
 

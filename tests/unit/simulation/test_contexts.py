@@ -9,12 +9,18 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message
 from flwr.serverapp import Grid
 
-from flower_ldp.simulation.contexts import FIRST_NODE, Contexts, Folder, Nowhere, Shelf
+from flower_ldp.simulation.contexts import FIRST_NODE, Contexts, Folder, Keeping, Plan
 from tests.unit.simulation.apps import asked, client, messages, numbers
 
 
-def contexts(shelf: Shelf, *, as_bytes: bool = True, **config: Any) -> Contexts:
-    return Contexts(1, 5, {"rate": 0.5}, config, shelf=shelf, as_bytes=as_bytes)
+def contexts(
+    shelf: Folder | dict[int, Any],
+    *,
+    as_bytes: bool = True,
+    keeping: Keeping = "memory",
+    **config: Any,
+) -> Contexts:
+    return Contexts(Plan(1, 5, {"rate": 0.5}, config, strict=as_bytes, contexts=keeping), shelf)
 
 
 def shelves(folder: Path) -> list[Contexts]:
@@ -57,7 +63,7 @@ def test_what_the_app_left_alone_takes_no_room(tmp_path: Path) -> None:
         kept.keep(FIRST_NODE, kept.take(FIRST_NODE))
     assert memory == {}
     assert not list(tmp_path.iterdir())
-    dropped = contexts(Nowhere())
+    dropped = contexts({}, keeping="drop")
     context = dropped.take(FIRST_NODE)
     context.state["calls"] = ConfigRecord({"n": 1})
     dropped.keep(FIRST_NODE, context)

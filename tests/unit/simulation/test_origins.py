@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.errors import ConfigError
-from flower_ldp.simulation import load_folder, origins
+from flower_ldp.simulation import apps, load_folder
 
 PROJECT = """
 [project]
@@ -37,8 +37,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     """Return what makes an app's folder, whose modules are forgotten in the end."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(origins, "_known", {})
-    monkeypatch.setattr(origins, "_folders", set())
+    monkeypatch.setattr(apps, "_known", {})
+    monkeypatch.setattr(apps, "_folders", set())
 
     def make(name: str, module: str, **files: str) -> Path:
         folder = tmp_path / name

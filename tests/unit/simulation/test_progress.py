@@ -14,8 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.simulation import run_in_process
-from flower_ldp.simulation.bar import Display, watching
-from flower_ldp.simulation.progress import Pace
+from flower_ldp.simulation.progress import Pace, watching
 from tests.messages import message
 
 
@@ -80,7 +79,7 @@ def test_seconds_left_are_those_of_the_round_where_nobody_knows_how_many() -> No
 
 def test_seconds_left_in_the_first_round_are_by_its_replies_and_then_by_whole_rounds() -> None:
     watch = Watch()
-    pace = Pace(4, watch)
+    pace = Pace(4, clock=watch)
     pace.sent(messages(10, 1))
     answer(pace, watch, 5, 2.0)
     assert pace.seconds_left == pytest.approx(5 * 2.0 + 3 * 10 * 2.0)
@@ -109,7 +108,7 @@ def test_long_times_are_said_in_minutes(seconds: float, words: str) -> None:
 def test_a_display_is_not_drawn_for_each_message_but_at_the_end() -> None:
     watch = Watch()
     shown: list[int] = []
-    display = Display(Pace(), lambda pace: shown.append(pace.answered_now), 5.0, watch)
+    display = Pace(None, lambda pace: shown.append(pace.answered_now), 5.0, watch)
     display.sent(messages(100))
     for _ in range(99):
         watch.now += 0.125

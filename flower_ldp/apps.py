@@ -1,22 +1,32 @@
-"""A Flower app bundle (FAB) as bytes: its digest, what is in it, and whether it is a sound one.
+"""What an owner pins: a Flower app bundle (FAB) by its bytes, and the environment that it runs in.
 
-Flower's installation checks the files that the bundle's own list names, and takes others as well;
-a name that stands twice is one file or the other, by who reads it. A sound bundle has each name
-once, all of them on the list with the right digests, none that leads out of its folder, and none of
-a compiled file: Python would run that in the place of the source that its owner reads.
+A bundle is read here as bytes: nothing of it is unpacked to disk, imported or run. Flower's
+installation checks the files that the bundle's own list names, and takes others as well; a name
+that stands twice is one file or the other, by who reads it. A sound bundle has each name once, all
+of them on the list with the right digests, none that leads out of its folder, and none of a
+compiled file: Python would run that in the place of the source that its owner reads.
+
+The environment is one digest of the interpreter and of the distributions' lists. A wheel's
+``RECORD`` holds the digest of each file as it was installed. Not held: what was changed after that,
+files of no distribution (``.pth``, ``sitecustomize``), sources of an editable installation, and
+what is not Python (libraries of the system, drivers).
 """
 
 from __future__ import annotations
 
+import json
+import platform
 import re
 import stat
+import sys
 import tomllib
 import unicodedata
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import Distribution, distributions
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -201,3 +211,44 @@ def _named(content: bytes | None) -> tuple[str, str]:
         if not (isinstance(one, str) and _PLAIN.fullmatch(one)):
             raise BundleError(f"{quoted(str(one))} is no name of a publisher, app or version")
     return "/".join(names), version
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter and what is installed for it.
+
+    Parameters
+    ----------
+    python : str
+        Its implementation, release, build and machine.
+    installed : tuple of (str, str, str)
+        Name, version and SHA-256 of the ``RECORD`` of each distribution, sorted; where there is no
+        ``RECORD``, an empty text.
+    """
+
+    python: str
+    installed: tuple[tuple[str, str, str], ...]
+
+    @property
+    def digest(self) -> str:
+        """The value that an owner pins."""
+        return digest_of(json.dumps([self.python, self.installed]).encode())
+
+
+def this_environment(found: Iterable[Distribution] | None = None) -> Environment:
+    """Return the environment of this process's interpreter.
+
+    Parameters
+    ----------
+    found : iterable of Distribution, optional
+        What is installed: by default what this interpreter finds.
+    """
+    rows = {_row(one) for one in (distributions() if found is None else found)}
+    python = (sys.implementation.name, sys.version, platform.machine())
+    return Environment(" ".join(python), tuple(sorted(rows)))
+
+
+def _row(one: Distribution) -> tuple[str, str, str]:
+    record = one.read_text("RECORD")
+    name = str(one.metadata["Name"]).lower()
+    return name, one.version, "" if record is None else sha256(record.encode()).hexdigest()
