@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flower_ldp.audit.cases import Case, Contrast, claim
 from flower_ldp.audit.selection_cases import selection_key
 from flower_ldp.mechanisms import SignDS
-from flower_ldp.mechanisms.selection import Selection
+from flower_ldp.mechanisms.signds import Selection
 
 #: The shortest vector whose top set is not found on a copy.
 LONG = (1 << 17) + 1

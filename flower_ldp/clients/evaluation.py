@@ -16,9 +16,9 @@ from flower_ldp.clients.arrays import read_array
 from flower_ldp.clients.complaints import are_rows, rows_complaint
 from flower_ldp.clients.health import with_health
 from flower_ldp.clients.release import OpenRelease, check_storable, proposed
+from flower_ldp.mechanisms.laplace import read_simplex_rows
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
-from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.evaluation import (
     EvalProposal,

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.labels.priors import group_counts
 from flower_ldp.mechanisms import RandomSource
-from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
+from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 

@@ -10,32 +10,31 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from flower_ldp.mechanisms.base import Mechanism
-from flower_ldp.mechanisms.bottom_claim import BottomClaim
-from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan
-from flower_ldp.mechanisms.codeword_report import NamedCodeword
-from flower_ldp.mechanisms.example_counts import ExampleCounts
-from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan, NamedCodeword
+from flower_ldp.mechanisms.embeddings import (
+    BottomClaim,
+    CodebookEmbedding,
+    UnaryEncoding,
+    best_accuracy,
+)
+from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.labels import label_names
-from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
-from flower_ldp.mechanisms.laplace_plan import LaplacePlan
+from flower_ldp.mechanisms.laplace import (
+    Laplace,
+    LaplacePlan,
+    NoProtectionWarning,
+    project_to_simplex,
+)
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
-from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
-from flower_ldp.mechanisms.selection import Selection
-from flower_ldp.mechanisms.signds import SignDS, SmallTopSetWarning
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
-from flower_ldp.mechanisms.simplex import project_to_simplex
+from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse, RRWithPrior
+from flower_ldp.mechanisms.signds import Selection, SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.mechanisms.unary import UnaryEncoding
 
 __all__ = [
     "MECHANISMS",

@@ -1,7 +1,7 @@
 r"""Codewords: one public unit vector near the client's direction, in two or three bytes.
 
 A public code has M = 2n unit vectors: the rows of Hadamard's matrix of order n behind public
-random signs (:mod:`flower_ldp.mechanisms.sampling.hadamard`), over their length, each with both
+random signs (:mod:`flower_ldp.mechanisms.sampling.nearest`), over their length, each with both
 signs. An update u of d <= n entries, filled up with zeros, has an inner product with each; one
 fast transform finds all. **Exactly K** codewords are favoured: the K of the largest inner
 product. There are G such codes of one seed. The report is the number r of a code, drawn
@@ -53,14 +53,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan, plan_for
-from flower_ldp.mechanisms.codeword_report import NamedCodeword, check_report
+from flower_ldp.mechanisms.base import UpdateMechanism
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan, NamedCodeword, check_report, plan_for
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.coin import COIN_BITS
-from flower_ldp.mechanisms.sampling.hadamard import signs, transform
-from flower_ldp.mechanisms.sampling.nearest import draw, favoured_of, share_of_offsets
-from flower_ldp.mechanisms.update import UpdateMechanism
+from flower_ldp.mechanisms.sampling.exact import COIN_BITS
+from flower_ldp.mechanisms.sampling.nearest import (
+    draw,
+    favoured_of,
+    share_of_offsets,
+    signs,
+    transform,
+)
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: Most codes of one seed.
@@ -265,7 +269,7 @@ class Codeword(UpdateMechanism):
         """Return an estimate of the mean direction ``u / |u|`` of the clients.
 
         Of one block, unbiased for directions in no relation to the codes. Of several it leans to
-        those in which updates are longest (:mod:`flower_ldp.mechanisms.codeword_blocks`).
+        those in which updates are longest (:mod:`flower_ldp.mechanisms.codeword_plan`).
 
         Parameters
         ----------

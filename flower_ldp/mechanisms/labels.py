@@ -14,9 +14,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
+from flower_ldp.mechanisms.randomized_response import KaryResponse, RRWithPrior
 from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.privacy import PrivacyEvent, Unit
 

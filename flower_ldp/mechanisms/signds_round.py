@@ -29,12 +29,11 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms import subset_code as subset
+from flower_ldp.mechanisms.base import Parameter, UpdateMechanism, typed
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.selection import Selection
-from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.signds import Selection, SignDS
 from flower_ldp.mechanisms.subset_code import LENGTH, ORDER, PADDING, RANGE
-from flower_ldp.mechanisms.update import Parameter, UpdateMechanism, typed
 from flower_ldp.privacy import PrivacyEvent
 
 __all__ = [

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, MAX_DIMENSION
+from flower_ldp.mechanisms.signds_size import MAX_DIM_OUT, MAX_DIMENSION
 
 #: Largest subset that the code accepts.
 MAX_SUBSET = MAX_DIM_OUT

@@ -51,10 +51,16 @@ from flower_ldp.mechanisms.inputs import (
     read_labels,
     refuse_prior,
 )
-from flower_ldp.mechanisms.kary_response import check_categories
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.coin import BLOCK, COIN_BITS, toss, uniform
-from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
+from flower_ldp.mechanisms.randomized_response import check_categories
+from flower_ldp.mechanisms.sampling.exact import (
+    BLOCK,
+    COIN_BITS,
+    EXP_BITS,
+    exp_lower,
+    toss,
+    uniform,
+)
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: The most categories: a report is a number with a bit for each.

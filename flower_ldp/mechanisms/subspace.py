@@ -9,7 +9,7 @@ S is k rows of an orthogonal matrix Q of order d. Q is a product of rotations of
 consecutive coordinates, n the largest power of two that is at most d, or 2^24 if that is less. The
 first window begins at 0, each further one n later, and the last one is moved back so that it ends
 at d. A window is rotated by public random signs, then Hadamard's matrix over the square root of n
-(:mod:`flower_ldp.mechanisms.sampling.hadamard`); windows in ascending order. The seed also chooses
+(:mod:`flower_ldp.mechanisms.sampling.nearest`); windows in ascending order. The seed also chooses
 the k rows. Nothing is filled up with zeros, so for every d and k the rows of S are orthonormal:
 :math:`S S^T = I` up to the rounding of doubles, and :math:`S^T S` is the projection onto the
 subspace. Over seeds its mean is k/d times the identity: S u has about the length
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER, signs, transform
+from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER, signs, transform
 
 #: Most dimensions of a subspace.
 MOST_DIMENSION = 1 << 22

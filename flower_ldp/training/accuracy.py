@@ -13,7 +13,7 @@ from torch import nn
 from flower_ldp.clients.dpsgd.handover import CountHandover, current
 from flower_ldp.errors import ReleaseError
 from flower_ldp.isolation import Tensors
-from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.training.gradients import RowModel
 from flower_ldp.training.private import check_groups, sent_tensors

@@ -12,7 +12,7 @@ import math
 import torch
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.discrete_gaussian import DEVIATION_BITS, normal
+from flower_ldp.mechanisms.sampling.integer_noise import DEVIATION_BITS, normal
 
 _MARGIN = 1e-5
 

@@ -32,7 +32,7 @@ from flower_ldp.clients.dpsgd.handover import UNKNOWN, CountHandover, handed
 from flower_ldp.clients.permit import Handling, Permit
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
-from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent

@@ -40,8 +40,7 @@ from flower_ldp.clients.labels.store import locked_key
 from flower_ldp.clients.node_policy import account_of, ledger_of, policy_of
 from flower_ldp.errors import RefusalError
 from flower_ldp.labels.stages import canonical
-from flower_ldp.mechanisms.example_counts import ExampleCounts
-from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.laplace import check_epsilon
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import double_at_most

@@ -26,7 +26,7 @@ from flower_ldp.clients.release import IncompleteError
 from flower_ldp.clients.split.block import Block, check_table, read_block, read_record
 from flower_ldp.clients.split.embedding import EMBEDDING_KEY, Party
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
-from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
+from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
 from flower_ldp.own_log import say
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import REFUSED_STEP

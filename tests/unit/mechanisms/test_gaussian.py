@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import Gaussian, RandomSource
-from flower_ldp.mechanisms.gaussian import squared_length
-from flower_ldp.mechanisms.gaussian_law import gaussian_delta
+from flower_ldp.mechanisms.gaussian import gaussian_delta, squared_length
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
 
