@@ -46,12 +46,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.errors import quoted
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms.inputs import INVALID
 from flower_ldp.mechanisms.laplace import check_simplex_rows, read_simplex_rows
 from flower_ldp.mechanisms.random import RandomSource
@@ -92,8 +92,8 @@ class CodebookResponse:
     """
 
     codebook: NDArray[np.float64] = field(repr=False)
-    epsilon: float
-    rows: int = 1
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    rows: Annotated[int, Bounded("[1, inf)")] = 1
     name: str = "codebook_response"
 
     def __post_init__(self) -> None:
@@ -102,10 +102,7 @@ class CodebookResponse:
             raise ValueError("codebook must hold at least 2 rows, all different")
         codes.flags.writeable = False
         object.__setattr__(self, "codebook", codes)
-        if not isinstance(self.rows, int) or self.rows < 1:
-            raise ValueError(f"rows must be an integer of at least 1, got {quoted(self.rows)}")
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
+        check_fields(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CodebookResponse):
@@ -320,10 +317,8 @@ def unfold(
     found, shares = _check_counts(counts), np.asarray(prior, dtype=np.float64)
     if shares.shape != found.shape or not (np.isfinite(shares) & (shares > 0)).all():
         raise ValueError(f"prior must be {len(found)} finite positive numbers")
-    if iterations < 1:
-        raise ValueError(f"iterations must be at least 1, got {iterations}")
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance must be at least 0, got {tolerance}")
+    check_in("[1, inf)", "iterations", iterations)
+    check_in("[0, inf]", "tolerance", tolerance)
     noise, total = _noise_ratio(epsilon), float(found.sum())
     shares = shares / shares.sum()
     before = log_likelihood(found, epsilon, shares)

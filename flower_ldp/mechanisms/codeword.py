@@ -47,11 +47,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan, NamedCodeword, check_report, plan_for
@@ -67,12 +68,6 @@ from flower_ldp.mechanisms.sampling.nearest import (
 )
 from flower_ldp.privacy import PrivacyEvent, Unit
 
-#: Most codes of one seed.
-MAX_ROTATIONS = 4096
-#: Most parts of an update with rows of their own.
-MAX_BLOCKS = 65_536
-#: Least epsilon: a ledger's own unit.
-LEAST_EPSILON = 1e-12
 #: Exclusive end of seeds: records of Flower hold signed integers.
 MOST_SEED = 2**63
 _REPORT_VERSION = 1
@@ -111,25 +106,16 @@ class Codeword(UpdateMechanism):
     left_out = frozenset({"blocks"})
     stated = "favoured"
 
-    epsilon: float
-    favoured: int = 0
-    rotations: int = 64
-    seed: int = 0
-    blocks: int = 1
+    # Below about 2^-254 what is rounded in a weight of 256 bits could be more than epsilon. The
+    # least epsilon is a ledger's own unit.
+    epsilon: Annotated[float, Bounded("[1e-12, 100]")]
+    favoured: Annotated[int, Bounded("[0, 2^24]")] = 0
+    rotations: Annotated[int, Bounded("[1, 4096]")] = 64
+    seed: Annotated[int, Bounded("[0, 2^63)")] = 0
+    blocks: Annotated[int, Bounded("[1, 65536]")] = 1
 
     def __post_init__(self) -> None:
-        # Below about 2^-254 what is rounded in a weight of 256 bits could be more than epsilon.
-        if not LEAST_EPSILON <= self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in [{LEAST_EPSILON:g}, 100], got {self.epsilon}")
-        for name, low, high in (
-            ("favoured", 0, 2**24),
-            ("rotations", 1, MAX_ROTATIONS),
-            ("seed", 0, MOST_SEED - 1),
-            ("blocks", 1, MAX_BLOCKS),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ValueError(f"{name} must be an integer in [{low}, {high}], got {value}")
+        check_fields(self)
 
     def plan(self, dimension: int) -> CodewordPlan:
         """Return n, K and the law for an update of ``dimension`` entries.

@@ -69,11 +69,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_records
 from flower_ldp.mechanisms.random import RandomSource
@@ -115,18 +116,13 @@ class UnaryEncoding:
     5.0
     """
 
-    epsilon: float | None
-    bits: int
+    epsilon: Annotated[float | None, Bounded("[0, 100]")]
+    bits: Annotated[int, Bounded(f"[1, {MAX_BITS}]")]
     one_hot: bool = False
     name: str = "embedding_dp"
 
     def __post_init__(self) -> None:
-        if self.epsilon is not None and not 0 <= self.epsilon <= 100:
-            raise ValueError(f"epsilon must be None or in [0, 100], got {self.epsilon}")
-        if isinstance(self.bits, bool) or not isinstance(self.bits, int):
-            raise TypeError(f"bits must be an integer, got {quoted(self.bits)}")
-        if not 1 <= self.bits <= MAX_BITS:
-            raise ValueError(f"bits must be in [1, {MAX_BITS}], got {self.bits}")
+        check_fields(self)
 
     @property
     def width(self) -> int:
@@ -324,16 +320,12 @@ class CodebookEmbedding:
     8.0
     """
 
-    epsilon: float
-    codes: int
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    codes: Annotated[int, Bounded(f"[2, {MAX_CODES}]")]
     name: str = "codebook_embedding"
 
     def __post_init__(self) -> None:
-        if isinstance(self.codes, bool) or not isinstance(self.codes, int):
-            raise TypeError(f"codes must be an integer, got {quoted(self.codes)}")
-        if not 2 <= self.codes <= MAX_CODES:
-            raise ValueError(f"codes must be in [2, {MAX_CODES}], got {self.codes}")
-        _ = self.response  # checks epsilon
+        check_fields(self)
 
     @property
     def response(self) -> KaryResponse:
@@ -443,10 +435,8 @@ def best_accuracy(epsilon: float, classes: int) -> float:
     ValueError
         If epsilon is negative or NaN, or there is less than one class.
     """
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon must be at least 0, got {epsilon}")
-    if classes < 1:
-        raise ValueError(f"classes must be at least 1, got {classes}")
+    check_in("[0, inf]", "epsilon", epsilon)
+    check_in("[1, inf)", "classes", classes, int)
     return 1.0 / (1.0 + (classes - 1) * math.exp(-epsilon))
 
 

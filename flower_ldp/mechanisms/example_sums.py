@@ -57,25 +57,102 @@ biases it for values outside of the bounds, which is why the bounds belong to th
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.laplace import check_epsilon, grid_noise
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import PrivacyEvent, Unit
 
-_MOST_EXAMPLES = 10**12
-_MOST_STEPS = 1 << 20
+
+class IntegerNoise(ABC):
+    """Discrete Laplace noise on an integer sum; the base of frozen dataclasses."""
+
+    epsilon: float
+
+    def _check(self) -> None:
+        """Raise ValueError if a parameter is outside its interval, or the noise's rate is."""
+        check_fields(self)
+        _ = self.noise
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> int:
+        """L1 distance of the sums of neighbours, in grid steps."""
+
+    @cached_property
+    def noise(self) -> DiscreteLaplace:
+        """The noise that is added, in grid steps."""
+        return grid_noise(self.epsilon, self.sensitivity)
+
+
+class _OnGrid(IntegerNoise):
+    """A sum of numbers in public bounds, each rounded to an integer from 0 to ``steps``."""
+
+    lower: float
+    upper: float
+
+    def _check(self) -> None:
+        if not (math.isfinite(self.lower) and math.isfinite(self.upper)):
+            raise ValueError(f"bounds must be finite, got [{self.lower}, {self.upper}]")
+        if not (self.lower < self.upper and math.isfinite(self.upper - self.lower)):
+            raise ValueError(f"lower must be below upper, got [{self.lower}, {self.upper}]")
+        super()._check()
+
+    @property
+    def _step(self) -> float:
+        """What a grid step of a report is worth in its estimate."""
+        return (self.upper - self.lower) / self.sensitivity
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of one report's :meth:`estimate` over the noise."""
+        return self.noise.standard_deviation * self._step
+
+    def _rounded(self, value: object) -> int | None:
+        """Return the value on the grid, or None where it is no number."""
+        number = _number(value)
+        if number is None:
+            return None
+        clipped = min(max(number, self.lower), self.upper)
+        share = (clipped - self.lower) / (self.upper - self.lower)
+        return min(max(round(share * self.sensitivity), 0), self.sensitivity)
+
+    def estimate(self, reports: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return an unbiased estimate of what each report is about, from clipped values.
+
+        Parameters
+        ----------
+        reports : ndarray of int64, shape (r,)
+            One of each data set or client.
+
+        Returns
+        -------
+        ndarray of float64, shape (r,)
+        """
+        return self.lower + np.asarray(reports, dtype=np.float64) * self._step
+
+
+def _number(value: object) -> float | None:
+    """Return a private value as a double, or None where it is no number."""
+    found = real_array(value)
+    if found is None or found.shape != ():
+        return None
+    number = float(as_double(found))
+    return None if math.isnan(number) else number
 
 
 @dataclass(frozen=True)
-class ExampleMean:
+class ExampleMean(_OnGrid):
     """Discrete Laplace noise on a sum of one bounded number of each example.
 
     Parameters
@@ -102,33 +179,23 @@ class ExampleMean:
     """
 
     epsilon: float
-    examples: int
+    examples: Annotated[int, Bounded("[1, 10^12]")]
     lower: float = 0.0
     upper: float = 1.0
-    steps: int = 1 << 10
+    steps: Annotated[int, Bounded("[1, 2^20]")] = 1 << 10
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        for name, most in (("examples", _MOST_EXAMPLES), ("steps", _MOST_STEPS)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise ValueError(f"{name} must be an integer in [1, {most}], got {value!r}")
-        if not (math.isfinite(self.lower) and math.isfinite(self.upper)):
-            raise ValueError(f"bounds must be finite, got [{self.lower}, {self.upper}]")
-        if not (self.lower < self.upper and math.isfinite(self.upper - self.lower)):
-            raise ValueError(f"lower must be below upper, got [{self.lower}, {self.upper}]")
-        grid_noise(self.epsilon, self.steps)
-
-    @cached_property
-    def noise(self) -> DiscreteLaplace:
-        """The noise that is added, in grid steps."""
-        return grid_noise(self.epsilon, self.steps)
+        self._check()
 
     @property
-    def standard_deviation(self) -> float:
-        """Standard deviation of one report's :meth:`estimate` over the noise."""
-        width = self.upper - self.lower
-        return self.noise.standard_deviation * width / (self.steps * self.examples)
+    def sensitivity(self) -> int:
+        """G: an example's integer moves by that much at most."""
+        return self.steps
+
+    @property
+    def _step(self) -> float:
+        return (self.upper - self.lower) / (self.steps * self.examples)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release: epsilon per example."""
@@ -136,15 +203,7 @@ class ExampleMean:
 
     def rounded(self, value: object) -> int:
         """Return an example's value on the grid; 0 for what is no number."""
-        found = real_array(value)
-        if found is None or found.shape != ():
-            return 0
-        number = float(as_double(found))
-        if math.isnan(number):
-            return 0
-        clipped = min(max(number, self.lower), self.upper)
-        share = (clipped - self.lower) / (self.upper - self.lower)
-        return min(max(round(share * self.steps), 0), self.steps)
+        return self._rounded(value) or 0
 
     def total(self, values: Iterable[object]) -> int:
         """Return the sum that noise is added to; **private**.
@@ -172,29 +231,12 @@ class ExampleMean:
         """Return log P(report | values)."""
         return self.noise.log_prob(report - self.total(values))
 
-    def estimate(self, reports: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return an unbiased estimate of each mean of clipped values.
-
-        Parameters
-        ----------
-        reports : ndarray of int64, shape (r,)
-            One of each data set.
-
-        Returns
-        -------
-        ndarray of float64, shape (r,)
-        """
-        width = self.upper - self.lower
-        shares = np.asarray(reports, dtype=np.float64) / (self.steps * self.examples)
-        return self.lower + shares * width
-
 
 _MOST_EDGES = 1 << 20
-_MOST_WEIGHT = 1 << 16
 
 
 @dataclass(frozen=True)
-class ExampleCounts:
+class ExampleCounts(IntegerNoise):
     """Discrete Laplace noise on how many examples lie in each of some public intervals.
 
     Parameters
@@ -220,29 +262,25 @@ class ExampleCounts:
 
     epsilon: float
     edges: Sequence[float]
-    steps: int = 1 << 6
+    steps: Annotated[int, Bounded("[1, 2^16]")] = 1 << 6
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int):
-            raise ValueError(f"steps must be an integer, got {self.steps!r}")
-        if not 1 <= self.steps <= _MOST_WEIGHT:
-            raise ValueError(f"steps must be in [1, {_MOST_WEIGHT}], got {self.steps}")
+        self._check()
         edges = self._places
         if not (2 <= len(edges) <= _MOST_EDGES and np.isfinite(edges).all()):
             raise ValueError(f"edges must be 2 to {_MOST_EDGES} finite numbers")
         if not (np.diff(edges) > 0).all():
             raise ValueError("edges must ascend")
-        grid_noise(self.epsilon, 2 * self.steps)
+
+    @property
+    def sensitivity(self) -> int:
+        """2 G: the weights of an example move by that much at most."""
+        return 2 * self.steps
 
     @cached_property
     def _places(self) -> NDArray[np.float64]:
         return np.asarray(self.edges, dtype=np.float64).ravel()
-
-    @cached_property
-    def noise(self) -> DiscreteLaplace:
-        """The noise that is added to each count, in steps."""
-        return grid_noise(self.epsilon, 2 * self.steps)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release: epsilon per example."""
@@ -259,9 +297,8 @@ class ExampleCounts:
         return np.diff(shares, prepend=0)
 
     def _place(self, value: object) -> int | None:
-        array = real_array(value)
-        number = math.nan if array is None or array.shape != () else float(as_double(array))
-        if math.isnan(number):
+        number = _number(value)
+        if number is None:
             return None
         place = int(np.searchsorted(self._places, number, side="right")) - 1
         return min(max(place, 0), len(self._places) - 2)
@@ -301,8 +338,7 @@ class ExampleCounts:
         share : float
             In [0, 1].
         """
-        if not 0 <= share <= 1:
-            raise ValueError(f"share must be in [0, 1], got {share}")
+        check_in("[0, 1]", "share", share)
         running = np.cumsum(np.asarray(report, dtype=np.int64))
         wanted = share * max(int(running[-1]), 1)
         (reached,) = np.nonzero(running >= wanted)
@@ -310,11 +346,11 @@ class ExampleCounts:
         return float(self._places[place])
 
 
-_LEAST_BITS, _MOST_BITS = 20, 40
+_LEAST_BITS = 20
 
 
 @dataclass(frozen=True)
-class BoundedMean:
+class BoundedMean(_OnGrid):
     """Discrete Laplace noise on one number in known bounds.
 
     Parameters
@@ -346,18 +382,12 @@ class BoundedMean:
     epsilon: float
     lower: float
     upper: float
-    grid_bits: int | None = None
+    grid_bits: Annotated[int | None, Bounded("[0, 40]")] = None
     name: str = "bounded_mean"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if not (math.isfinite(self.lower) and math.isfinite(self.upper)):
-            raise ValueError(f"bounds must be finite, got [{self.lower}, {self.upper}]")
-        if not (self.lower < self.upper and math.isfinite(self.upper - self.lower)):
-            raise ValueError(f"lower must be below upper, got [{self.lower}, {self.upper}]")
-        if self.grid_bits is not None and not 0 <= self.grid_bits <= _MOST_BITS:
-            raise ValueError(f"grid_bits must be in [0, {_MOST_BITS}], got {self.grid_bits}")
-        grid_noise(self.epsilon, self.steps)
+        self._check()
 
     @property
     def steps(self) -> int:
@@ -366,36 +396,19 @@ class BoundedMean:
             return 1 << self.grid_bits
         return 1 << max(_LEAST_BITS, math.ceil(math.log2(self.epsilon * 1024)))
 
-    @cached_property
-    def noise(self) -> DiscreteLaplace:
-        """The noise that is added, in grid steps."""
-        return grid_noise(self.epsilon, self.steps)
+    @property
+    def sensitivity(self) -> int:
+        """G: the client's integer moves by that much at most."""
+        return self.steps
 
     @property
     def limits(self) -> tuple[int, int]:
         """Least and largest report, 64 noise scales beyond the bounds; a chance below e^-64."""
         return -self.noise.farthest, self.steps + self.noise.farthest
 
-    @property
-    def standard_deviation(self) -> float:
-        """Standard deviation of one report's :meth:`estimate` over the noise."""
-        return self.noise.standard_deviation * (self.upper - self.lower) / self.steps
-
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release: epsilon per client."""
         return (PrivacyEvent(self.name, self.epsilon),)
-
-    def _rounded(self, value: object) -> int | None:
-        """Return the value on the grid, or None where it is no number."""
-        found = real_array(value)
-        if found is None or found.shape != ():
-            return None
-        number = float(as_double(found))
-        if math.isnan(number):
-            return None
-        clipped = min(max(number, self.lower), self.upper)
-        share = (clipped - self.lower) / (self.upper - self.lower)
-        return min(max(round(share * self.steps), 0), self.steps)
 
     @property
     def _middle(self) -> tuple[int, int]:
@@ -434,18 +447,3 @@ class BoundedMean:
             return self.noise.log_prob(report - rounded)
         low, high = (self.noise.log_prob(report - middle) for middle in self._middle)
         return float(np.logaddexp(low, high)) - math.log(2)
-
-    def estimate(self, reports: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return an unbiased estimate of each clipped value.
-
-        Parameters
-        ----------
-        reports : ndarray of int64, shape (n,)
-            One report of each client.
-
-        Returns
-        -------
-        ndarray of float64, shape (n,)
-        """
-        width = self.upper - self.lower
-        return self.lower + np.asarray(reports, dtype=np.float64) * (width / self.steps)

@@ -51,11 +51,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.inputs import note, read_vector
@@ -107,19 +108,12 @@ class Gaussian(UpdateMechanism):
 
     name = "gaussian"
 
-    epsilon: float
-    delta: float
-    clip_norm: float = 1.0
+    epsilon: Annotated[float, Bounded(_EPSILON)]
+    delta: Annotated[float, Bounded(f"[{SMALLEST_DELTA:g}, {LARGEST_DELTA:g}]")]
+    clip_norm: Annotated[float, Bounded("[1e-30, 1e+30]")] = 1.0
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("epsilon", SMALLEST_EPSILON, LARGEST_EPSILON),
-            ("delta", SMALLEST_DELTA, LARGEST_DELTA),
-            ("clip_norm", 1e-30, 1e30),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {value}")
+        check_fields(self)
 
     @cached_property
     def radius(self) -> int:
@@ -324,6 +318,7 @@ _ROOT_HALF = math.sqrt(0.5)
 #: Intervals in which delta and its inverse are computed to six digits and more.
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-3, 100.0
 SMALLEST_DELTA, LARGEST_DELTA = 1e-18, 0.5
+_EPSILON = f"[{SMALLEST_EPSILON:g}, {LARGEST_EPSILON:g}]"
 #: Below it the two sides of the curve differ by less than doubles hold of either.
 _SMALLEST_SHIFT = 1e-7
 #: Above it the roundings of the last product move delta by more than its margin of 1e-6.
@@ -345,12 +340,8 @@ def gaussian_delta(epsilon: float, shift: float) -> float:
     ValueError
         If a parameter is outside its interval.
     """
-    if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
-        raise ValueError(
-            f"epsilon must be in [{SMALLEST_EPSILON:g}, {LARGEST_EPSILON:g}], got {epsilon}"
-        )
-    if not 0 < shift < math.inf:
-        raise ValueError(f"shift must be in (0, inf), got {shift}")
+    check_in(_EPSILON, "epsilon", epsilon)
+    check_in("(0, inf)", "shift", shift)
     larger = math.erfc((epsilon / shift - shift / 2) * _ROOT_HALF)
     smaller = math.erfc((epsilon / shift + shift / 2) * _ROOT_HALF)
     # A smaller erfc that underflows stands for less than 1e-300.
@@ -374,8 +365,7 @@ def largest_shift(epsilon: float, delta: float) -> float:
     ValueError
         If a parameter is outside its interval.
     """
-    if not 0 < delta <= LARGEST_DELTA:
-        raise ValueError(f"delta must be in (0, {LARGEST_DELTA:g}], got {delta}")
+    check_in(f"(0, {LARGEST_DELTA:g}]", "delta", delta)
     # At epsilon 100 and delta 0.5 it is 14.1; at 1e-3 and 1e-18, 1.2e-4.
     low, high = 0.0, 32.0
     while high - low > 1e-12 * high:
@@ -429,10 +419,8 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     >>> f"{gaussian_epsilon(41_281.0, 1e-5):.2e}"
     '8.52e+08'
     """
-    if not 0 < shift < math.inf:
-        raise ValueError(f"shift must be in (0, inf), got {shift}")
-    if not SMALLEST_DELTA <= delta < 1:
-        raise ValueError(f"delta must be in [{SMALLEST_DELTA:g}, 1), got {delta}")
+    check_in("(0, inf)", "shift", shift)
+    check_in(f"[{SMALLEST_DELTA:g}, 1)", "delta", delta)
     allowed = delta * (1.0 - 1e-6)  # covers the roundings of the curve in doubles
     if math.erf(shift / 2 * _ROOT_HALF) <= allowed:
         return 0.0

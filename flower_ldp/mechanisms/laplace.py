@@ -51,11 +51,12 @@ import math
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform
@@ -69,11 +70,9 @@ from flower_ldp.privacy import PrivacyEvent, as_fraction
 
 #: Largest L1 distance of two rows on the simplex.
 SIMPLEX_SENSITIVITY = 2
-EPSILON_MIN, EPSILON_MAX = 1e-6, 1e6
 #: From here on an epsilon is warned of.
 EPSILON_WARNED = 100.0
-_LEAST_BITS, _MOST_BITS = 10, 40
-_MOST_CLASSES = 1 << 20
+_LEAST_BITS = 10
 
 
 class NoProtectionWarning(UserWarning):
@@ -88,8 +87,7 @@ def check_epsilon(epsilon: float) -> None:
     ValueError
         If ``epsilon`` is not in [1e-6, 1e6].
     """
-    if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
-        raise ValueError(f"epsilon must be in [1e-6, 1e6], got {epsilon}")
+    check_in("[1e-6, 1e6]", "epsilon", epsilon)
     if epsilon > EPSILON_WARNED:
         warnings.warn(
             f"epsilon = {epsilon:,g} a release protects nothing: it lets odds about the data "
@@ -179,19 +177,14 @@ class Laplace:
     """
 
     epsilon: float
-    classes: int
-    rows: int = 1
-    grid_bits: int | None = None
+    classes: Annotated[int, Bounded("[2, 2^20]")]
+    rows: Annotated[int, Bounded("[1, inf)")] = 1
+    grid_bits: Annotated[int | None, Bounded("[0, 40]")] = None
     name: str = "laplace"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if not 2 <= self.classes <= _MOST_CLASSES:
-            raise ValueError(f"classes must be in [2, 2^20], got {self.classes}")
-        if self.rows < 1:
-            raise ValueError(f"rows must be at least 1, got {self.rows}")
-        if self.grid_bits is not None and not 0 <= self.grid_bits <= _MOST_BITS:
-            raise ValueError(f"grid_bits must be in [0, {_MOST_BITS}], got {self.grid_bits}")
+        check_fields(self)
         grid_noise(self.epsilon, SIMPLEX_SENSITIVITY * self.steps)
 
     @property
@@ -323,11 +316,10 @@ class LaplacePlan:
         True epsilon per row and client, for any change of the row; positive.
     """
 
-    epsilon: float
+    epsilon: Annotated[float, Bounded("(0, inf)")]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ValueError(f"epsilon must be in (0, inf), got {self.epsilon}")
+        check_fields(self)
 
     @classmethod
     def from_published(cls, epsilon: float) -> LaplacePlan:
@@ -362,10 +354,8 @@ class LaplacePlan:
         >>> round(plan.published_epsilon), round(plan.epsilon)
         (230259, 460517)
         """
-        if not (math.isfinite(below) and below > 0):
-            raise ValueError(f"below must be in (0, inf), got {below}")
-        if not 0 < probability < 1:
-            raise ValueError(f"probability must be in (0, 1), got {probability}")
+        check_in("(0, inf)", "below", below)
+        check_in("(0, 1)", "probability", probability)
         return cls(-math.log1p(-probability) * SIMPLEX_SENSITIVITY / below)
 
     @property
@@ -386,21 +376,8 @@ class LaplacePlan:
         ValueError
             If ``probability`` is not in (0, 1).
         """
-        if not 0 < probability < 1:
-            raise ValueError(f"probability must be in (0, 1), got {probability}")
+        check_in("(0, 1)", "probability", probability)
         return -math.log1p(-probability) * self.scale
-
-    def probability_below(self, below: float) -> float:
-        """Return how often the absolute noise on an entry is below a bound.
-
-        Raises
-        ------
-        ValueError
-            If ``below`` is negative or NaN.
-        """
-        if not below >= 0:
-            raise ValueError(f"below must be at least 0, got {below}")
-        return -math.expm1(-below / self.scale)
 
 
 #: How far from 1 the sum of a row may be; half precision needs most of it.

@@ -41,11 +41,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
@@ -104,22 +105,13 @@ class SignDS:
     (16601, 128, 105)
     """
 
-    epsilon: float
-    k: float | None = None
-    threshold_ratio: float = 0.6
-    dim_out: int = 0
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    k: Annotated[float | None, Bounded(f"(0, {_LARGEST_K:g}]")] = None
+    threshold_ratio: Annotated[float, Bounded("[0.5, 1]")] = 0.6
+    dim_out: Annotated[int, Bounded(f"[0, {MAX_DIM_OUT}]")] = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
-        if self.k is not None and not 0 < self.k <= _LARGEST_K:
-            raise ValueError(f"k must be in (0, {_LARGEST_K:g}], got {self.k}")
-        if not 0.5 <= self.threshold_ratio <= 1:
-            raise ValueError(f"threshold_ratio must be in [0.5, 1], got {self.threshold_ratio}")
-        if not (isinstance(self.dim_out, int) and 0 <= self.dim_out <= MAX_DIM_OUT):
-            raise ValueError(
-                f"dim_out must be an integer in [0, {MAX_DIM_OUT}], got {self.dim_out}"
-            )
+        check_fields(self)
 
     def plan(self, dimension: int, *, quiet: bool = False) -> SelectionPlan:
         """Return K, h, v_th and the law of v for an update of ``dimension`` entries.

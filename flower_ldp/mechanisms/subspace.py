@@ -27,19 +27,18 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER, signs, transform
 
 #: Most dimensions of a subspace.
 MOST_DIMENSION = 1 << 22
 #: Most weights of a model.
 MOST_WEIGHTS = 2**32 - 1
-#: Exclusive end of seeds: records of Flower hold signed integers.
-_MOST_SEED = 2**63
 #: Windows' signs have numbers from here on. Those of a code's (codeword.py) are below 4096.
 _FIRST_NUMBER = 2**31
 
@@ -69,19 +68,11 @@ class Subspace:
     [1.0, 2.0, 3.0]
     """
 
-    dimension: int
-    seed: int = 0
+    dimension: Annotated[int, Bounded(f"[1, {MOST_DIMENSION}]")]
+    seed: Annotated[int, Bounded("[0, 2^63)")] = 0
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("dimension", 1, MOST_DIMENSION),
-            ("seed", 0, _MOST_SEED - 1),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ValueError(
-                    f"{name} of a subspace must be an integer in [{low}, {high}], got {value!r}"
-                )
+        check_fields(self)
 
     def check(self, weights: int) -> None:
         """Raise ValueError unless a model of so many weights has such a subspace."""
