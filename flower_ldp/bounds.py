@@ -46,12 +46,12 @@ def check_in(
     Bounded(interval).check(name, value, kind)
 
 
-def check_fields(record: object) -> None:
+def check_fields(record: Any) -> None:
     """Raise ValueError unless all fields of a dataclass are in their intervals.
 
     A field that may be None is checked where it is not.
     """
-    for name, bounded, kinds in _bounded_fields(type(record)):
+    for name, bounded, kinds in _bounded_fields(type(record)):  # type: ignore[arg-type]
         value = getattr(record, name)
         if value is not None or type(None) not in kinds:
             bounded.check(name, value, int if int in kinds else float)

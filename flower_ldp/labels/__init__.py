@@ -13,7 +13,8 @@ from flower_ldp.labels.priors import (
 )
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
-from flower_ldp.mechanisms.labels import LABEL_METHODS, LabelMechanism
+from flower_ldp.mechanisms.labels import LABEL_METHODS
+from flower_ldp.mechanisms.randomized_response import LabelMechanism
 
 __all__ = [
     "LABEL_METHODS",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms.labels import LabelMechanism
+from flower_ldp.mechanisms.randomized_response import LabelMechanism
 
 
 @dataclass(frozen=True, eq=False)

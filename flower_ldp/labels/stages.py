@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.labels import LabelMechanism
+from flower_ldp.mechanisms.randomized_response import LabelMechanism
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: What a ledger and a policy call the reservation of several stages.

@@ -70,13 +70,15 @@ from __future__ import annotations
 
 import math
 import operator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, SupportsIndex
+from typing import Annotated, ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.inputs import (
     INVALID,
@@ -100,6 +102,98 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 
 _PROBABILITY_BITS = 256
 _WORD_BITS = 64
+
+
+#: The most categories that a response may have.
+MAX_CATEGORIES = 2**31
+
+
+class LabelMechanism(ABC):
+    """Randomizes one of some categories, each value independently of the others.
+
+    The base of frozen dataclasses. Its class, epsilon, categories and ``law_terms`` fix its law,
+    up to the prior: a ledger keeps no more, and takes mechanisms that are equal in these for the
+    same. What names no category is answered by a neutral law.
+    """
+
+    #: Whether labels are randomized, and reports read, with a prior: always, or never.
+    needs_prior: ClassVar[bool] = False
+
+    #: What a label costs.
+    epsilon: float
+    #: How many labels there are.
+    categories: int
+    #: What ledgers and policies call it.
+    name: str
+    #: Whose value it is: a label's.
+    unit: Unit
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def law_terms(self) -> tuple[int, ...]:
+        """What else fixes its law, for the ledger."""
+        return ()
+
+    @property
+    def report_end(self) -> int:
+        """Exclusive upper end of the reports: ``categories``, since a report is a value."""
+        return self.categories
+
+    @property
+    def keep_probability(self) -> float:
+        """P(report = value) without a prior, as a double."""
+        return 1.0 / (1.0 + (self.categories - 1) * math.exp(-self.epsilon))
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon per unit."""
+        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
+
+    @abstractmethod
+    def randomize_array(
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Return independent reports of many values, each costing epsilon.
+
+        Parameters
+        ----------
+        values : array_like of integers, any shape
+            In [0, categories); each other entry is answered by the neutral law.
+        prior : array_like of float, optional
+            One for all values, or one for each; for a mechanism that needs one, and only for it.
+
+        Returns
+        -------
+        ndarray of int64, shape of ``values``
+
+        Raises
+        ------
+        ValueError
+            If the prior is wrong, missing where one is needed, or given where none is.
+        """
+
+    @abstractmethod
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return P(report | value, prior) for each report and every value.
+
+        Posteriors and corrected losses need no more.
+
+        Parameters
+        ----------
+        reports : array_like of integers, any shape
+        prior : array_like of float, optional
+            As for :meth:`randomize_array`.
+
+        Returns
+        -------
+        ndarray of float64, the shape of ``reports`` with ``categories`` appended
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`randomize_array`, or if one is no report.
+        """
 
 
 @dataclass(frozen=True)
@@ -127,13 +221,12 @@ class BinaryResponse:
     1
     """
 
-    epsilon: float
+    epsilon: Annotated[float, Bounded("(0, 100]")]
     name: str = "binary_response"
     unit: Unit = Unit.CLIENT
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
+        check_fields(self)
 
     @cached_property
     def _flip_weight(self) -> int:
@@ -217,8 +310,7 @@ class BinaryResponse:
         ValueError
             If the counts are impossible.
         """
-        if not 0 <= ones <= total:
-            raise ValueError(f"ones must be in [0, {total}], got {ones}")
+        check_in(f"[0, {total}]", "ones", ones)
         return (ones - total * (1.0 - self.keep_probability)) / self._gain
 
     def standard_deviation(self, total: int) -> float:
@@ -227,12 +319,8 @@ class BinaryResponse:
         return math.sqrt(total * keep * (1.0 - keep)) / self._gain
 
 
-#: The most categories that a response may have.
-MAX_CATEGORIES = 2**31
-
-
 @dataclass(frozen=True)
-class KaryResponse:
+class KaryResponse(LabelMechanism):
     """Randomized response on one of ``categories`` values, named 0, 1, and so on.
 
     Parameters
@@ -258,18 +346,10 @@ class KaryResponse:
     7
     """
 
-    needs_prior: ClassVar[bool] = False
-    law_terms: ClassVar[tuple[int, ...]] = ()
-
-    epsilon: float
-    categories: int
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    categories: Annotated[int, Bounded("[2, 2^31]")]
     name: str = "kary_response"
     unit: Unit = Unit.CLIENT
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
-        check_categories(self.categories)
 
     @cached_property
     def _truth_weight(self) -> int:
@@ -277,24 +357,10 @@ class KaryResponse:
         return truth_weight(self.epsilon, self.categories)
 
     @property
-    def report_end(self) -> int:
-        """Exclusive upper end of the reports: ``categories``, since a report is a value."""
-        return self.categories
-
-    @property
-    def keep_probability(self) -> float:
-        """P(report = value), as a double."""
-        return 1.0 / (1.0 + (self.categories - 1) * math.exp(-self.epsilon))
-
-    @property
     def _truth(self) -> float:
         """The probability t, without the cancellation that a small epsilon would bring."""
         gain = -math.expm1(-self.epsilon)
         return gain / (gain + self.categories * math.exp(-self.epsilon))
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon per unit."""
-        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
         """Return a report of one value; a uniform category for what is not in [0, categories)."""
@@ -309,24 +375,7 @@ class KaryResponse:
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Return independent reports of many values, each costing epsilon.
-
-        Parameters
-        ----------
-        values : array_like of integers, any shape
-            In [0, categories); each other entry is answered by a uniform category.
-        prior : None
-            A mechanism of labels may need one; this one uses none.
-
-        Returns
-        -------
-        ndarray of int64, same shape
-
-        Raises
-        ------
-        ValueError
-            If there is a prior.
-        """
+        """Return independent reports of many values; there must be no prior."""
         refuse_prior(self.name, prior)
         reports = read_labels(values, self.categories, np.int64)
         fill_labels(reports, self.categories, rng, self.name)
@@ -356,18 +405,7 @@ class KaryResponse:
         return math.log(weight) - math.log(self.categories << COIN_BITS)
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Return P(report | value) for each report and every value.
-
-        Parameters
-        ----------
-        reports : array_like of integers, any shape
-        prior : None
-            This mechanism uses none.
-
-        Returns
-        -------
-        ndarray of float64, the shape of ``reports`` with ``categories`` appended
-        """
+        """Return P(report | value) for each report and every value; there must be no prior."""
         refuse_prior(self.name, prior)
         # The matrix is symmetric: a row by value is a column by report.
         law = self.transition()[check_labels("reports", reports, self.categories)]
@@ -414,12 +452,6 @@ def truth_weight(epsilon: float, categories: int) -> int:
     return ((power - one) << COIN_BITS) // (power + (categories - 1) * one)
 
 
-def check_categories(categories: int) -> None:
-    """Raise ValueError unless ``categories`` is an integer in [2, 2^31]."""
-    if not isinstance(categories, int) or not 2 <= categories <= MAX_CATEGORIES:
-        raise ValueError(f"categories must be an integer in [2, 2^31], got {quoted(categories)}")
-
-
 def check_category(name: str, value: SupportsIndex, categories: int) -> int:
     """Return ``value`` as an int, or raise ValueError unless it is in [0, categories)."""
     try:
@@ -442,12 +474,8 @@ def check_labels(name: str, values: ArrayLike, categories: int) -> NDArray[np.in
     return found.astype(np.int64, order="C")
 
 
-#: The most categories: a prior holds a number for each.
-MAX_PRIOR_CATEGORIES = 2**20
-
-
 @dataclass(frozen=True)
-class RRWithPrior:
+class RRWithPrior(LabelMechanism):
     """Randomized response on one of ``categories`` values of which a prior is known.
 
     Everywhere, ``prior`` has shape ``(categories,)``, one for all values, or the shape of
@@ -477,38 +505,17 @@ class RRWithPrior:
     """
 
     needs_prior: ClassVar[bool] = True
-    law_terms: ClassVar[tuple[int, ...]] = ()
 
-    epsilon: float
-    categories: int
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    # A prior holds a number for each.
+    categories: Annotated[int, Bounded("[2, 2^20]")]
     name: str = "rr_with_prior"
     unit: Unit = Unit.CLIENT
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
-        check_categories(self.categories)
-        if self.categories > MAX_PRIOR_CATEGORIES:
-            raise ValueError(f"categories must be at most 2^20, got {self.categories}")
 
     @cached_property
     def _truth_weights(self) -> tuple[int, ...]:
         """The probability t of RRTop-j, for j of 1 and up, in units of 2^-256."""
         return tuple(truth_weight(self.epsilon, j) for j in range(1, self.categories + 1))
-
-    @property
-    def report_end(self) -> int:
-        """Exclusive upper end of the reports: ``categories``, since a report is a value."""
-        return self.categories
-
-    @property
-    def keep_probability(self) -> float:
-        """P(report = value) where nothing is known: under a uniform prior."""
-        return 1.0 / (1.0 + (self.categories - 1) * math.exp(-self.epsilon))
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release, given the prior: epsilon per unit."""
-        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
     def randomize(self, value: SupportsIndex | None, rng: RandomSource, prior: ArrayLike) -> int:
         """Return a report of one value.
@@ -524,24 +531,7 @@ class RRWithPrior:
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Return independent reports of many values, each costing epsilon.
-
-        Parameters
-        ----------
-        values : array_like of integers, any shape
-            In [0, categories); each other entry is answered by the neutral law.
-        prior : array_like of float
-            One for all values, or one for each; required.
-
-        Returns
-        -------
-        ndarray of int64, shape of ``values``
-
-        Raises
-        ------
-        ValueError
-            If ``prior`` is no prior.
-        """
+        """Return independent reports of many values; there must be a prior."""
         labels = read_labels(values, self.categories, np.int64)
         told = () if prior is None else np.shape(prior)[:-1]
         if told and labels.shape != told:
@@ -582,18 +572,7 @@ class RRWithPrior:
         return self._choose(self._rows(prior, shape))[1].reshape(shape)
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Return P(report | value, prior) for each report and every value.
-
-        Parameters
-        ----------
-        reports : array_like of integers, any shape
-        prior : array_like of float
-            One for all reports, or one for each; required.
-
-        Returns
-        -------
-        ndarray of float64, the shape of ``reports`` with ``categories`` appended
-        """
+        """Return P(report | value, prior) for each report and value; there must be a prior."""
         found = check_labels("reports", reports, self.categories)
         order, size = self._choose(self._rows(prior, found.shape))
         flat = found.reshape(-1)

@@ -13,8 +13,8 @@ from flower_ldp.clients.labels.labels import private_labels
 from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms.inputs import read_label
-from flower_ldp.mechanisms.labels import LabelMechanism, reports_are_labels
-from flower_ldp.mechanisms.randomized_response import MAX_CATEGORIES
+from flower_ldp.mechanisms.labels import reports_are_labels
+from flower_ldp.mechanisms.randomized_response import MAX_CATEGORIES, LabelMechanism
 
 
 class LabelledData(Protocol):

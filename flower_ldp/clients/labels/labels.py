@@ -45,7 +45,7 @@ from flower_ldp.labels.randomized import RandomizedLabels
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.mechanisms.inputs import read_labels, read_prior, refuse_prior
-from flower_ldp.mechanisms.labels import LabelMechanism
+from flower_ldp.mechanisms.randomized_response import LabelMechanism
 from flower_ldp.policy import Policy
 
 _log = logging.getLogger("flower_ldp")
