@@ -7,7 +7,7 @@ A field says ``epsilon: Annotated[float, Bounded("(0, 100]")]``, and ``__post_in
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from numbers import Real
 from typing import Any, get_args, get_type_hints
 
@@ -68,7 +68,7 @@ def _bounded_fields(kind: type[Any]) -> tuple[tuple[str, Bounded, tuple[Any, ...
     return tuple(found)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _ends(interval: str) -> tuple[float, float]:
     low, high = (_end(text.strip()) for text in interval[1:-1].split(","))
     return low, high

@@ -6,10 +6,7 @@ releases, audits, plans, sections of a configuration) are joined by these names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.base import MECHANISMS, Mechanism
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan, NamedCodeword
@@ -21,7 +18,6 @@ from flower_ldp.mechanisms.embeddings import (
 )
 from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.labels import label_names
 from flower_ldp.mechanisms.laplace import (
     Laplace,
     LaplacePlan,
@@ -69,29 +65,3 @@ __all__ = [
     "best_accuracy",
     "project_to_simplex",
 ]
-
-#: Names in the events of the package's releases, and so in policies and ledgers; to each, what
-#: else the same thing is called: a release, a section of a configuration, a proposal's field.
-MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "signds": (),
-        "magrr": ("magnitude",),
-        "health": (),
-        "codeword": (),
-        "gaussian": ("dpencrypt",),
-        "laplace": ("laplaceeval",),
-        "codebook_response": ("codebook",),
-        "bounded_mean": (),
-        "example_mean": (),
-        "example_counts": (),
-        **dict.fromkeys(label_names(), ()),
-        "kary_response": ("labeldp",),
-        "label_stages": (),
-        "central_histograms": (),
-        "dpsgd": (),
-        "embedding_dp": ("unary",),
-        "codebook_embedding": (),
-        "bottom_training": (),
-        "binary_response": (),
-    }
-)

@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms.base import UpdateMechanism
+from flower_ldp.mechanisms.base import REPORT_VERSION, UpdateMechanism
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan, NamedCodeword, check_report, plan_for
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
@@ -70,7 +70,6 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: Exclusive end of seeds: records of Flower hold signed integers.
 MOST_SEED = 2**63
-_REPORT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class Codeword(UpdateMechanism):
         plan = self.plan(dimension)
         check_report(report, plan)
         number = report.rotation * plan.codewords + 2 * report.row + (report.sign < 0)
-        return bytes((_REPORT_VERSION,)) + number.to_bytes(plan.report_bytes - 1, "big")
+        return bytes((REPORT_VERSION,)) + number.to_bytes(plan.report_bytes - 1, "big")
 
     def decode(self, data: bytes, dimension: int) -> NamedCodeword:
         """Decode a report, strictly.
@@ -196,10 +195,7 @@ class Codeword(UpdateMechanism):
             ``"version"``, ``"length"``, or ``"range"`` for a number that names no codeword.
         """
         plan = self.plan(dimension)
-        if data and data[0] != _REPORT_VERSION:
-            raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
-        if len(data) != plan.report_bytes:
-            raise WireError("length", f"{len(data)} bytes, expected {plan.report_bytes}")
+        self.check_length(data, dimension)
         number = int.from_bytes(data[1:], "big")
         if number >= plan.rotations * plan.codewords:
             raise WireError("range", f"{number} names none of the codewords")

@@ -58,7 +58,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms.base import UpdateMechanism
+from flower_ldp.mechanisms.base import REPORT_VERSION, UpdateMechanism
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.integer_noise import (
@@ -76,7 +76,6 @@ LARGEST_DIMENSION = 2**32 - 1
 _DROPPED_BITS = DEVIATION_BITS - 2
 _HALF = 1 << (_DROPPED_BITS - 1)
 _LOW_BITS = 18
-_REPORT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -207,8 +206,7 @@ class Gaussian(UpdateMechanism):
     def _read(self, value: object, dimension: int | None) -> tuple[NDArray[np.int64], bool]:
         """Return x, and whether the update could be read."""
         update, dimension = read_vector(value, dimension)
-        if not 1 <= dimension <= LARGEST_DIMENSION:
-            raise ValueError(f"dimension must be in [1, {LARGEST_DIMENSION}], got {dimension}")
+        check_in(f"[1, {LARGEST_DIMENSION}]", "dimension", dimension)
         largest = math.nan if update is None else float(np.abs(update).max())
         if update is None or not math.isfinite(largest) or largest == 0.0:
             return np.zeros(dimension, dtype=np.int64), largest == 0.0
@@ -233,7 +231,7 @@ class Gaussian(UpdateMechanism):
 
     def encode(self, report: NDArray[np.int8], dimension: int) -> bytes:
         """Return the bytes of a report."""
-        return bytes((_REPORT_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
+        return bytes((REPORT_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
 
     def decode(self, data: bytes, dimension: int) -> NDArray[np.int8]:
         """Decode a report, strictly.
@@ -248,11 +246,7 @@ class Gaussian(UpdateMechanism):
             ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent
             and for a report longer than :meth:`longest`.
         """
-        if data and data[0] != _REPORT_VERSION:
-            raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
-        if len(data) != self.report_length(dimension):
-            expected = self.report_length(dimension)
-            raise WireError("length", f"{len(data)} bytes, expected {expected}")
+        self.check_length(data, dimension)
         report = np.frombuffer(data, dtype=np.int8, offset=1)
         if report.max() > self.largest or report.min() < -self.largest:
             raise WireError("range", f"an entry is outside [-{self.largest}, {self.largest}]")
@@ -289,8 +283,7 @@ class Gaussian(UpdateMechanism):
         ValueError
             If there is no report.
         """
-        if reports < 1:
-            raise ValueError(f"reports must be at least 1, got {reports}")
+        check_in("[1, inf)", "reports", reports)
         return total.astype(np.float64) * (self.step / reports)
 
 

@@ -14,30 +14,17 @@ from flower_ldp.mechanisms.randomized_response import KaryResponse, LabelMechani
 from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.privacy import Unit
 
-
-def _kary(epsilon: float, categories: int) -> LabelMechanism:
-    return KaryResponse(epsilon, categories, unit=Unit.LABEL)
-
-
-def _with_prior(epsilon: float, categories: int) -> LabelMechanism:
-    return RRWithPrior(epsilon, categories, unit=Unit.LABEL)
-
-
-def _subset(epsilon: float, categories: int) -> LabelMechanism:
-    return SubsetSelection(epsilon, categories, unit=Unit.LABEL)
-
-
-#: What makes a mechanism of epsilon and the number of categories.
-Builder = Callable[[float, int], LabelMechanism]
+#: What makes a mechanism of epsilon, the number of categories and a unit.
+Builder = Callable[..., LabelMechanism]
 #: Every method by its name in a configuration: the mechanism of each of its stages. A method of
 #: one stage has the name of its mechanism.
 LABEL_METHODS: Mapping[str, tuple[Builder, ...]] = MappingProxyType(
     {
-        "kary_response": (_kary,),
-        "rr_with_prior": (_with_prior,),
-        "subset_selection": (_subset,),
-        "lp_2st": (_kary, _with_prior),
-        "lp_2st_subset": (_subset, _with_prior),
+        "kary_response": (KaryResponse,),
+        "rr_with_prior": (RRWithPrior,),
+        "subset_selection": (SubsetSelection,),
+        "lp_2st": (KaryResponse, RRWithPrior),
+        "lp_2st_subset": (SubsetSelection, RRWithPrior),
     }
 )
 
@@ -52,14 +39,9 @@ def label_mechanisms(method: str, epsilon: float, categories: int) -> tuple[Labe
     ValueError
         If a parameter is outside its interval.
     """
-    return tuple(build(epsilon, categories) for build in LABEL_METHODS[method])
+    return tuple(build(epsilon, categories, unit=Unit.LABEL) for build in LABEL_METHODS[method])
 
 
 def reports_are_labels(mechanism: LabelMechanism) -> bool:
     """Return whether a report is a label that may stand in the place of the true one."""
     return mechanism.report_end == mechanism.categories
-
-
-def label_names() -> tuple[str, ...]:
-    """Return the names of all mechanisms of labels, as ledgers and policies have them."""
-    return tuple(method for method, stages in LABEL_METHODS.items() if len(stages) == 1)

@@ -100,10 +100,6 @@ from flower_ldp.mechanisms.sampling.exact import (
 )
 from flower_ldp.privacy import PrivacyEvent, Unit
 
-_PROBABILITY_BITS = 256
-_WORD_BITS = 64
-
-
 #: The most categories that a response may have.
 MAX_CATEGORIES = 2**31
 
@@ -232,7 +228,7 @@ class BinaryResponse:
     def _flip_weight(self) -> int:
         """Flip probability in units of 2^-256, rounded up."""
         one = 1 << EXP_BITS
-        return -(-(one << _PROBABILITY_BITS) // (one + exp_lower(self.epsilon)))
+        return -(-(one << COIN_BITS) // (one + exp_lower(self.epsilon)))
 
     @property
     def keep_probability(self) -> float:
@@ -254,7 +250,7 @@ class BinaryResponse:
         if bit == INVALID:
             note(self.name, "the value is neither 0 nor 1")
             bit = rng.bits(1)
-        flip = rng.bits(_PROBABILITY_BITS) < self._flip_weight
+        flip = rng.bits(COIN_BITS) < self._flip_weight
         return bit ^ int(flip)
 
     def randomize_array(self, values: ArrayLike, rng: RandomSource) -> NDArray[np.uint8]:
@@ -270,14 +266,7 @@ class BinaryResponse:
         ndarray of uint8, same shape
         """
         bits = fill_labels(read_labels(values, 2, np.int8), 2, rng, self.name)
-        head_weight = self._flip_weight >> (_PROBABILITY_BITS - _WORD_BITS)
-        heads = rng.words(bits.size)
-        flips = heads < np.uint64(head_weight)
-        # The first 64 of 256 bits decide, but for ties, which the remaining ones settle.
-        tail_bits = _PROBABILITY_BITS - _WORD_BITS
-        tail_weight = self._flip_weight & ((1 << tail_bits) - 1)
-        for i in np.flatnonzero(heads == np.uint64(head_weight)):
-            flips[i] = rng.bits(tail_bits) < tail_weight
+        flips = toss((self._flip_weight,), np.zeros(bits.size, dtype=np.intp), rng)
         return bits.astype(np.uint8) ^ flips.reshape(bits.shape).astype(np.uint8)
 
     def log_prob(self, report: int, value: int | None) -> float:
@@ -293,7 +282,7 @@ class BinaryResponse:
         bit = read_label(value, 2)
         if bit == INVALID:
             return -math.log(2)
-        whole = 1 << _PROBABILITY_BITS
+        whole = 1 << COIN_BITS
         weight = whole - self._flip_weight if report == bit else self._flip_weight
         return math.log(weight) - math.log(whole)
 

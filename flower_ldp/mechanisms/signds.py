@@ -46,7 +46,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
@@ -312,10 +312,8 @@ def _top_set(update: NDArray[Any], size: int, sign: int) -> TopSet | None:
 
 @lru_cache(maxsize=32)
 def _plan(mechanism: SignDS, dimension: int) -> SelectionPlan:
-    if not 1 <= dimension <= MAX_DIMENSION:
-        raise ValueError(f"dimension must be in [1, {MAX_DIMENSION}], got {dimension}")
-    if mechanism.dim_out > dimension:
-        raise ValueError(f"dim_out must be in [0, {dimension}], got {mechanism.dim_out}")
+    check_in(f"[1, {MAX_DIMENSION}]", "dimension", dimension)
+    check_in(f"[0, {dimension}]", "dim_out", mechanism.dim_out)
     if mechanism.k is None:
         top_size, dim_out = best_sizes(dimension, mechanism.epsilon, mechanism.dim_out)
     else:

@@ -295,7 +295,6 @@ _CHAIN_BITS = 64 - 1 - _FINE_BITS
 #: gamma has 2 * _FINE_BITS + this many bits behind the point.
 _GAMMA_BITS = 2 * _COARSE_BITS + 1
 _FURTHER_BITS = 300
-_WEIGHT_FIXED_BITS = 512
 _NORMAL_BLOCK = 1 << 15
 # 18.4 standard deviations: the tail beyond has probability 2^-247.
 _ENTRIES = 18 * (1 << _COARSE_BITS) + 205
@@ -311,19 +310,14 @@ def coarse_law() -> ExactLookup:
     A weight follows from the one before: k^2 - (k-1)^2 = 2k - 1, so the quotients are
     the odd powers of exp(-1 / 2s^2).
     """
-    one = 1 << _WEIGHT_FIXED_BITS
-    with decimal.localcontext(decimal.Context(prec=200)):
-        step = decimal.Decimal(-1) / (1 << _GAMMA_BITS)
-        quotient = int(Fraction(step.exp()) * one)
-    square = quotient * quotient >> _WEIGHT_FIXED_BITS
+    one = 1 << _FIXED_BITS
+    quotient = _power(Fraction(1, 1 << _GAMMA_BITS))
+    square = quotient * quotient >> _FIXED_BITS
     weights = [one]
     while len(weights) < _ENTRIES:
-        weights.append(weights[-1] * quotient >> _WEIGHT_FIXED_BITS)
-        quotient = quotient * square >> _WEIGHT_FIXED_BITS
-    total = sum(weights)
-    scaled = [(weight << WEIGHT_BITS) // total for weight in weights]
-    scaled[0] += (1 << WEIGHT_BITS) - sum(scaled)
-    return ExactLookup(scaled)
+        weights.append(weights[-1] * quotient >> _FIXED_BITS)
+        quotient = quotient * square >> _FIXED_BITS
+    return ExactLookup(_normalized(weights))
 
 
 @lru_cache(maxsize=1)
