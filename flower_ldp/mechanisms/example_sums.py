@@ -57,7 +57,6 @@ biases it for values outside of the bounds, which is why the bounds belong to th
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,33 +65,11 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
-from flower_ldp.mechanisms.laplace import check_epsilon, grid_noise
+from flower_ldp.mechanisms.laplace import IntegerNoise
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import PrivacyEvent, Unit
-
-
-class IntegerNoise(ABC):
-    """Discrete Laplace noise on an integer sum; the base of frozen dataclasses."""
-
-    epsilon: float
-
-    def _check(self) -> None:
-        """Raise ValueError if a parameter is outside its interval, or the noise's rate is."""
-        check_fields(self)
-        _ = self.noise
-
-    @property
-    @abstractmethod
-    def sensitivity(self) -> int:
-        """L1 distance of the sums of neighbours, in grid steps."""
-
-    @cached_property
-    def noise(self) -> DiscreteLaplace:
-        """The noise that is added, in grid steps."""
-        return grid_noise(self.epsilon, self.sensitivity)
 
 
 class _OnGrid(IntegerNoise):
@@ -106,7 +83,6 @@ class _OnGrid(IntegerNoise):
             raise ValueError(f"bounds must be finite, got [{self.lower}, {self.upper}]")
         if not (self.lower < self.upper and math.isfinite(self.upper - self.lower)):
             raise ValueError(f"lower must be below upper, got [{self.lower}, {self.upper}]")
-        super()._check()
 
     @property
     def _step(self) -> float:
@@ -184,10 +160,6 @@ class ExampleMean(_OnGrid):
     upper: float = 1.0
     steps: Annotated[int, Bounded("[1, 2^20]")] = 1 << 10
 
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        self._check()
-
     @property
     def sensitivity(self) -> int:
         """G: an example's integer moves by that much at most."""
@@ -264,9 +236,7 @@ class ExampleCounts(IntegerNoise):
     edges: Sequence[float]
     steps: Annotated[int, Bounded("[1, 2^16]")] = 1 << 6
 
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        self._check()
+    def _check(self) -> None:
         edges = self._places
         if not (2 <= len(edges) <= _MOST_EDGES and np.isfinite(edges).all()):
             raise ValueError(f"edges must be 2 to {_MOST_EDGES} finite numbers")
@@ -384,10 +354,6 @@ class BoundedMean(_OnGrid):
     upper: float
     grid_bits: Annotated[int | None, Bounded("[0, 40]")] = None
     name: str = "bounded_mean"
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        self._check()
 
     @property
     def steps(self) -> int:

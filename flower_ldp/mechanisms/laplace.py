@@ -49,6 +49,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -142,8 +143,33 @@ def round_to_grid(rows: NDArray[np.floating[Any]], steps: int) -> NDArray[np.int
     return grid
 
 
+class IntegerNoise(ABC):
+    """Discrete Laplace noise on integers; the base of frozen dataclasses."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_fields(self)
+        self._check()
+        _ = self.noise
+
+    def _check(self) -> None:  # noqa: B027
+        """Raise ValueError if what has no interval of its own is wrong."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> int:
+        """L1 distance of neighbours' integers, in grid steps."""
+
+    @cached_property
+    def noise(self) -> DiscreteLaplace:
+        """The noise that is added, in grid steps."""
+        return grid_noise(self.epsilon, self.sensitivity)
+
+
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(IntegerNoise):
     """Discrete Laplace noise on rows of class probabilities.
 
     Parameters
@@ -182,11 +208,6 @@ class Laplace:
     grid_bits: Annotated[int | None, Bounded("[0, 40]")] = None
     name: str = "laplace"
 
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_fields(self)
-        grid_noise(self.epsilon, SIMPLEX_SENSITIVITY * self.steps)
-
     @property
     def steps(self) -> int:
         """Grid steps per unit, G."""
@@ -195,10 +216,10 @@ class Laplace:
         finest = math.ceil(math.log2(self.epsilon * 1024 / SIMPLEX_SENSITIVITY))
         return 1 << max(_LEAST_BITS, finest)
 
-    @cached_property
-    def noise(self) -> DiscreteLaplace:
-        """The noise that is added, in grid steps."""
-        return grid_noise(self.epsilon, SIMPLEX_SENSITIVITY * self.steps)
+    @property
+    def sensitivity(self) -> int:
+        """2 G: a row moves by that much at most."""
+        return SIMPLEX_SENSITIVITY * self.steps
 
     @property
     def published_epsilon(self) -> float:

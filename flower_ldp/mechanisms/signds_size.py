@@ -288,15 +288,10 @@ def _mean_excess(
     dimension: int, top_size: int, dim_out: int, epsilon: float
 ) -> NDArray[np.float64]:
     """Return E_t - t in doubles, for t from 0 to h."""
-    t = np.arange(dim_out + 1)
-    log_top = log_binomials(top_size, dim_out + 1)
-    log_rest = log_binomials(dimension - top_size, dim_out + 1)
-    p = np.exp(log_top + log_rest[::-1] - log_binomials(dimension, dim_out + 1)[-1])
-    gain = math.expm1(epsilon)
-    above = np.cumsum(p[::-1])[::-1]
-    above_v = np.cumsum((p * t)[::-1])[::-1]
-    mean = dim_out * (top_size / dimension)
-    result: NDArray[np.float64] = (mean + gain * above_v) / (1.0 + gain * above) - t
+    (excess,) = _excesses(dimension, top_size, epsilon, np.array([dim_out]))
+    result: NDArray[np.float64] = (
+        excess[::-1] + dim_out * (top_size / dimension) - np.arange(dim_out + 1)
+    )
     return result
 
 
@@ -371,7 +366,7 @@ def worths(
     ndarray of float64, shape (n,)
     """
     q = top_size / dimension
-    excess = _largest_excess(dimension, top_size, epsilon, dim_outs)
+    excess = _excesses(dimension, top_size, epsilon, dim_outs).max(axis=1)
     result: NDArray[np.float64] = excess / np.sqrt(dim_outs) / (1.0 - q) * mean_of_top(q)
     return result
 
@@ -446,10 +441,10 @@ def best_sizes(
     return chosen
 
 
-def _largest_excess(
+def _excesses(
     dimension: int, top_size: int, epsilon: float, dim_outs: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return max_t E_t - h q for each h, in doubles; no difference of two large numbers."""
+    """Return E_t - h q for each h, and t downwards; no difference of two large numbers."""
     terms = int(dim_outs.max()) + 1
     v = np.arange(terms)
     rest = dim_outs[:, None] - v
@@ -460,6 +455,5 @@ def _largest_excess(
     above_v = np.cumsum((p * v)[:, ::-1], axis=1)
     gain = math.expm1(epsilon)
     means = dim_outs[:, None] * (top_size / dimension)
-    excess = gain * (above_v - means * above) / (1.0 + gain * above)
-    result: NDArray[np.float64] = excess.max(axis=1)
+    result: NDArray[np.float64] = gain * (above_v - means * above) / (1.0 + gain * above)
     return result
