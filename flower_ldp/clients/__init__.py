@@ -29,8 +29,7 @@ from flower_ldp.clients.update import (
     SignDSRelease,
     UpdateRelease,
 )
-from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelStages
+from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 
 __all__ = [
     "RELEASES",

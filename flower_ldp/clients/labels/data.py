@@ -10,8 +10,7 @@ from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.clients.labels.labels import private_labels
-from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelStages
+from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 from flower_ldp.mechanisms.inputs import read_label
 from flower_ldp.mechanisms.labels import reports_are_labels
 from flower_ldp.mechanisms.randomized_response import MAX_CATEGORIES, LabelMechanism

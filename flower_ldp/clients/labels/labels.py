@@ -41,8 +41,7 @@ from flower_ldp.clients.labels.store import (
 )
 from flower_ldp.clients.node_policy import account_of, ledger_of, policy_of
 from flower_ldp.clients.release import check_storable
-from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelStages
+from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.mechanisms.inputs import read_labels, read_prior, refuse_prior
 from flower_ldp.mechanisms.randomized_response import LabelMechanism
