@@ -21,7 +21,7 @@ from flower_ldp.clients.permit import Permit
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.clients.update import OpenUpdate, read_proposal
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms.base import name_complaint
+from flower_ldp.mechanisms import name_complaint
 from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.wire.extension import ExtensionReport

@@ -2,11 +2,20 @@
 
 :data:`MECHANISMS` names every mechanism of the package. The other layers' tables (codecs,
 releases, audits, plans, sections of a configuration) are joined by these names.
+
+A name that a mechanism from elsewhere may have (:func:`name_complaint`) is like none of them. It
+stands in policies and ledgers, where a reader must not take one thing for another. So it is plain
+ASCII, without a second form in Unicode.
 """
 
 from __future__ import annotations
 
-from flower_ldp.mechanisms.base import MECHANISMS, Mechanism
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from flower_ldp.errors import quoted
+from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan, NamedCodeword
@@ -18,6 +27,7 @@ from flower_ldp.mechanisms.embeddings import (
 )
 from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.mechanisms.labels import LABEL_METHODS
 from flower_ldp.mechanisms.laplace import (
     Laplace,
     LaplacePlan,
@@ -65,3 +75,53 @@ __all__ = [
     "best_accuracy",
     "project_to_simplex",
 ]
+
+#: Names in the events of the package's releases, and so in policies and ledgers; to each, what
+#: else the same thing is called: a release, a section of a configuration, a proposal's field.
+MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "signds": (),
+        "magrr": ("magnitude",),
+        "health": (),
+        "codeword": (),
+        "gaussian": ("dpencrypt",),
+        "laplace": ("laplaceeval",),
+        "codebook_response": ("codebook",),
+        "bounded_mean": (),
+        "example_mean": (),
+        "example_counts": (),
+        **{name: () for name, stages in LABEL_METHODS.items() if len(stages) == 1},
+        "kary_response": ("labeldp",),
+        "label_stages": (),
+        "central_histograms": (),
+        "dpsgd": (),
+        "embedding_dp": ("unary",),
+        "codebook_embedding": (),
+        "bottom_training": (),
+        "binary_response": (),
+    }
+)
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
+
+
+def name_complaint(name: object) -> str | None:
+    """Return why an extension may not have a name; None if it may.
+
+    Parameters
+    ----------
+    name : object
+        Whatever stands in the place of one.
+    """
+    if type(name) is not str or not _NAME.fullmatch(name):
+        return (
+            f"{quoted(name)} is no name of an extension: a letter, then letters, digits and '_', "
+            "lower case, 64 at most"
+        )
+    plain = name.replace("_", "")
+    for known, others in MECHANISMS.items():
+        rest = name.removeprefix(known)
+        # A variant, as laplace_2, would be read as the package's own.
+        is_variant = rest != name and not rest[:1].isalpha()
+        if is_variant or plain in (known.replace("_", ""), *others):
+            return f"{quoted(name)} is a built-in mechanism's name: an extension overrides none"
+    return None

@@ -21,54 +21,19 @@ What a mechanism that randomizes a whole update offers: its law, its bytes, its 
 
 One class is all that proposals, releases and strategies know of a mechanism. Its public parameters
 are the fields of a frozen dataclass; a proposal states them under these names.
-
-Names that a mechanism from elsewhere may have: none that is like one of the package's.
-
-A name stands in policies and ledgers, where a reader must not take one thing for another. So it is
-plain ASCII, without a second form in Unicode.
 """
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import Field, fields
 from functools import cache
-from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, Self, TypeVar, get_type_hints
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
-
-#: Names in the events of the package's releases, and so in policies and ledgers; to each, what
-#: else the same thing is called: a release, a section of a configuration, a proposal's field.
-MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "signds": (),
-        "magrr": ("magnitude",),
-        "health": (),
-        "codeword": (),
-        "gaussian": ("dpencrypt",),
-        "laplace": ("laplaceeval",),
-        "codebook_response": ("codebook",),
-        "bounded_mean": (),
-        "example_mean": (),
-        "example_counts": (),
-        "kary_response": ("labeldp",),
-        "rr_with_prior": (),
-        "subset_selection": (),
-        "label_stages": (),
-        "central_histograms": (),
-        "dpsgd": (),
-        "embedding_dp": ("unary",),
-        "codebook_embedding": (),
-        "bottom_training": (),
-        "binary_response": (),
-    }
-)
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 
 ValueT = TypeVar("ValueT", contravariant=True)
 ReportT = TypeVar("ReportT")
@@ -234,26 +199,3 @@ def _of(kind: type[UpdateMechanism]) -> tuple[Field[Any], ...]:
 def _kinds(kind: type[UpdateMechanism]) -> dict[str, type[Any]]:
     """Return the types of the parameters; those of a frozen dataclass are plain ones."""
     return get_type_hints(kind)
-
-
-def name_complaint(name: object) -> str | None:
-    """Return why an extension may not have a name; None if it may.
-
-    Parameters
-    ----------
-    name : object
-        Whatever stands in the place of one.
-    """
-    if type(name) is not str or not _NAME.fullmatch(name):
-        return (
-            f"{quoted(name)} is no name of an extension: a letter, then letters, digits and '_', "
-            "lower case, 64 at most"
-        )
-    plain = name.replace("_", "")
-    for known, others in MECHANISMS.items():
-        rest = name.removeprefix(known)
-        # A variant, as laplace_2, would be read as the package's own.
-        is_variant = rest != name and not rest[:1].isalpha()
-        if is_variant or plain in (known.replace("_", ""), *others):
-            return f"{quoted(name)} is a built-in mechanism's name: an extension overrides none"
-    return None
