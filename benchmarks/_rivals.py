@@ -30,8 +30,8 @@ from flwr.app import (
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS
-from flower_ldp.mechanisms.sampling.hadamard import order_for, transform
-from flower_ldp.mechanisms.selection import sum_of_signs
+from flower_ldp.mechanisms.sampling.nearest import order_for, transform
+from flower_ldp.mechanisms.signds import sum_of_signs
 
 #: Of the mechanisms that have one.
 DELTA = 1e-5

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.advice import Advice, advise
 from flower_ldp.mechanisms import RandomSource, SignDS
-from flower_ldp.mechanisms.selection import sum_of_signs
+from flower_ldp.mechanisms.signds import sum_of_signs
 from flower_ldp.strategies import ServerOptimizer
 from flower_ldp.strategies.following import Following
 from flower_ldp.wire.layout import ModelLayout

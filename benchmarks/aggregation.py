@@ -29,8 +29,7 @@ from _environment import write_report
 from flwr.app import ConfigRecord, Message, MessageType, Metadata, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.selection import Selection, sum_of_signs
-from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.signds import Selection, SignDS, sum_of_signs
 from flower_ldp.mechanisms.signds_round import (
     SignDSRound,
     decode_report,

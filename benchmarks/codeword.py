@@ -23,7 +23,7 @@ from _environment import write_report
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource, SignDS
-from flower_ldp.mechanisms.selection import SignSum
+from flower_ldp.mechanisms.signds import SignSum
 
 SIZES = (2_010, 61_706, 1_000_000, 11_000_000)
 WEIGHTS = 2_010

@@ -36,11 +36,9 @@ import torch
 from _environment import write_report
 from evaluation_models import PROXIES, ModelRows, Rows, load_images, models
 
-from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
+from flower_ldp.mechanisms.codebook import CodebookResponse, unfold
+from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.simplex import project_to_simplex
-from flower_ldp.mechanisms.unfolding import unfold
 from flower_ldp.strategies.evaluation.codebooks import (
     DEFAULT_LEVELS,
     ProxySupport,

@@ -35,8 +35,8 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.node.channel import Channel, object_ids
-from flower_ldp.node.command import named_gate
 from flower_ldp.node.guard import Guard
+from flower_ldp.node.starting import named_gate
 from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.proposal import UpdateProposal
 

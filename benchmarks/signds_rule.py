@@ -6,7 +6,7 @@ For MNIST and scikit-learn's digits, epsilon 4, 8 and 100 a round, 100 clients:
 * ``worth``: the K and h of the report that points farthest along the update, any K;
 * ``worth-0.05``: the same with K of at least 0.05 d;
 * ``default``: what ``SignDS`` takes without k: the K and h with which the sum of reports does,
-  one for 64 weights (``mechanisms/signds_worth.py``).
+  one for 64 weights (``mechanisms/signds_size.py``).
 
 Every client trains in every round, from the server's model, and its report is that of the
 package's ``SignDS``; the server takes steps of fixed length (``FixedLength``), whose first
@@ -49,8 +49,8 @@ from _runs import Mnist, Output, Run, Seeds, earlier, is_known  # noqa: E402
 from signds_example.data import load, partitions  # noqa: E402
 
 from flower_ldp.mechanisms import RandomSource, SignDS  # noqa: E402
-from flower_ldp.mechanisms.selection import sum_of_signs  # noqa: E402
-from flower_ldp.mechanisms.signds_worth import best_sizes  # noqa: E402
+from flower_ldp.mechanisms.signds import sum_of_signs  # noqa: E402
+from flower_ldp.mechanisms.signds_size import best_sizes  # noqa: E402
 from flower_ldp.strategies import FixedLength  # noqa: E402
 
 EPSILONS = (4.0, 8.0, 100.0)

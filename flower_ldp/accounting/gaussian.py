@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from flower_ldp.mechanisms.gaussian_law import (
+from flower_ldp.mechanisms.gaussian import (
     LARGEST_EPSILON,
     SMALLEST_EPSILON,
     gaussian_delta,

@@ -15,11 +15,10 @@ from flower_ldp.advice.efficiency import LARGEST_EPSILON, Kind, best, counts, pl
 from flower_ldp.advice.outlook import Outlook, Remedies
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
-from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER
-from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.signds_law import MAX_DIMENSION
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER
+from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import report_length
+from flower_ldp.mechanisms.signds_size import MAX_DIMENSION
 from flower_ldp.mechanisms.worth import Verdict
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 

@@ -9,9 +9,8 @@ from typing import TypeAlias
 from flower_ldp.accounting.amounts import EPSILON_UNITS
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
-from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER
-from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER
+from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 
 Kind: TypeAlias = type[SignDS] | type[Codeword]
 

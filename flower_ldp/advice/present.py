@@ -4,7 +4,7 @@ Each is normal noise of deviation :math:`\sigma` on updates clipped to length C.
 are up to 2 C apart, because they may point in opposite directions, and under replace-one any two
 are neighbours. So one message is a normal shift by :math:`\mu = 2C / \sigma`, T messages are one by
 :math:`\sqrt T \mu`, and epsilon at a delta is read off the exact curve
-(:mod:`~flower_ldp.mechanisms.gaussian_law`). What a setting calls epsilon does not enter but by
+(:mod:`~flower_ldp.mechanisms.gaussian`). What a setting calls epsilon does not enter but by
 the :math:`\sigma` that is made of it.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flower_ldp.mechanisms.gaussian_law import (
+from flower_ldp.mechanisms.gaussian import (
     classical_deviation,
     gaussian_epsilon,
     largest_shift,

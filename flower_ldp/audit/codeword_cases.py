@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.audit.cases import Case, Contrast, Settings, claim, shipped
 from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
-from flower_ldp.mechanisms.sampling.hadamard import signs, transform
+from flower_ldp.mechanisms.sampling.nearest import signs, transform
 
 #: Pairs that the check for repeated noise chooses from.
 _PAIRS = 16

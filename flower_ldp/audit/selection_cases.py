@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.audit.cases import Case, Contrast, Settings, claim, shipped
 from flower_ldp.mechanisms import MagRR, RandomSource, SignDS
-from flower_ldp.mechanisms.sampling.by_sort import top_by_sort
-from flower_ldp.mechanisms.selection import Selection
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.signds import Selection, SelectionPlan, top_by_sort
 
 #: Pairs that the check for repeated noise chooses from.
 _PAIRS = 16

@@ -26,11 +26,11 @@ from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms import RRWithPrior
 from flower_ldp.mechanisms.labels import (
     LABEL_METHODS,
-    LabelMechanism,
     label_mechanisms,
     reports_are_labels,
 )
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.randomized_response import LabelMechanism
 from flower_ldp.privacy import Unit, compose
 
 #: Labels of a set, and the place of the one that is changed: in the second stage, if of two.

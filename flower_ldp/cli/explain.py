@@ -24,7 +24,7 @@ from flower_ldp.cli.output import (
 )
 from flower_ldp.cli.plan_costs import Rounds
 from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
-from flower_ldp.mechanisms.gaussian_law import (
+from flower_ldp.mechanisms.gaussian import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
     SMALLEST_EPSILON,

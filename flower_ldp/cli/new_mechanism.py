@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flower_ldp.errors import ConfigError
-from flower_ldp.mechanisms.extension_names import name_complaint
+from flower_ldp.mechanisms import name_complaint
 
 DESCRIPTION = "A mechanism for flower-ldp: the sign of one random coordinate"
 #: Of this package, which has what the template imports.

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from flower_ldp.accounting.composition import totals
 from flower_ldp.cli.output import Fact, Report, note, number, real, whole
-from flower_ldp.mechanisms.laplace_plan import LaplacePlan
+from flower_ldp.mechanisms.laplace import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 
 WEIGHTS = "Number of weights that are trained, d; in a subspace, its dimensions."

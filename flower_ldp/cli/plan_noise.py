@@ -18,9 +18,8 @@ from flower_ldp.cli.plan_costs import (
     mean_of,
     tell_cost,
 )
-from flower_ldp.mechanisms.kary_response import KaryResponse
-from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
-from flower_ldp.mechanisms.laplace_plan import LaplacePlan
+from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan, NoProtectionWarning
+from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.mechanisms.subset_selection import (
     MAX_SET_CATEGORIES,
     SubsetSelection,

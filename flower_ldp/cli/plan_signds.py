@@ -15,8 +15,7 @@ from flower_ldp.cli import signds_numbers as numbers
 from flower_ldp.cli.output import Fact, Report, note, number, real, usage, whole, wrong
 from flower_ldp.cli.plan_costs import WEIGHTS, Delta, Rounds, bytes_up, tell_cost, warn_of_delta
 from flower_ldp.mechanisms.magrr import MagRR
-from flower_ldp.mechanisms.signds import SignDS, SmallTopSetWarning
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.wire.health import health_events, health_length

@@ -24,8 +24,7 @@ from flower_ldp.cli.plan_costs import (
     warn_of_delta,
 )
 from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.gaussian_law import classical_deviation, gaussian_delta
+from flower_ldp.mechanisms.gaussian import Gaussian, classical_deviation, gaussian_delta
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.privacy import PrivacySpent, Unit, compose

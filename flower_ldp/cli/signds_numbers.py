@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.signds import SelectionPlan
 
 
 def signal_to_noise(plan: SelectionPlan, reports: int) -> float:

@@ -21,8 +21,7 @@ from flower_ldp.clients.scaling import private_means, private_quantiles
 from flower_ldp.clients.split_app import split_client_app
 from flower_ldp.clients.split_embedding import EmbeddingRelease, Party
 from flower_ldp.clients.update import CodewordRelease, GaussianRelease, SignDSRelease, UpdateRelease
-from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelStages
+from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 
 __all__ = [
     "RELEASES",

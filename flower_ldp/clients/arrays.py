@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.simplex import read_simplex_rows
+from flower_ldp.mechanisms.laplace import read_simplex_rows
 from flower_ldp.own_log import say
 from flower_ldp.wire.embedding_codecs import EmbeddingMechanism, codec_of
 from flower_ldp.wire.layout import ModelLayout

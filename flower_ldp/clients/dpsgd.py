@@ -42,9 +42,9 @@ from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, HandedT,
 from flower_ldp.clients.permit import GrantedRound, Handling, Permit, PlanRequest, ReleaseRequest
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
-from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.discrete_gaussian import DEVIATION_BITS, normal
+from flower_ldp.mechanisms.sampling.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent

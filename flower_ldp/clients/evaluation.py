@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.arrays import are_rows, read_array, rows_complaint
 from flower_ldp.clients.release import OpenRelease, check_storable, proposed
+from flower_ldp.mechanisms.laplace import read_simplex_rows
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
-from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.evaluation import (
     EvalProposal,

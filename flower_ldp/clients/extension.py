@@ -24,7 +24,7 @@ from flower_ldp.clients.release import OpenRelease
 from flower_ldp.clients.update import OpenUpdate, read_proposal
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError
 from flower_ldp.extensions.loading import Allowed, load_extension
-from flower_ldp.mechanisms.extension_names import name_complaint
+from flower_ldp.mechanisms import name_complaint
 from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.policy import Policy

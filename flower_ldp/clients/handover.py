@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.permit import GrantedRound
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleMean
 
 Arrays = Mapping[str, NDArray[Any]]
 #: What one example is in a rehearsal, which does not know the owner's policy.

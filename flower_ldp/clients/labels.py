@@ -49,12 +49,11 @@ from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
 from flower_ldp.clients.release import check_storable
 from flower_ldp.clients.rows import Data
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
-from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelStages, canonical
+from flower_ldp.labels.stages import LabelStages, RandomizedLabels, canonical
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.mechanisms.inputs import read_label, read_labels, read_prior, refuse_prior
-from flower_ldp.mechanisms.kary_response import MAX_CATEGORIES
-from flower_ldp.mechanisms.labels import LabelMechanism, reports_are_labels
+from flower_ldp.mechanisms.labels import reports_are_labels
+from flower_ldp.mechanisms.randomized_response import MAX_CATEGORIES, LabelMechanism
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_REPEAT

@@ -41,8 +41,7 @@ from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
 from flower_ldp.clients.rows import Data, by_group
 from flower_ldp.errors import RefusalError
 from flower_ldp.labels.stages import canonical
-from flower_ldp.mechanisms.example_counts import ExampleCounts
-from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.laplace import check_epsilon
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import double_at_most

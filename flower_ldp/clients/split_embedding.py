@@ -26,9 +26,9 @@ from flower_ldp.clients.arrays import embeddings_complaint, read_array
 from flower_ldp.clients.permit import Basis
 from flower_ldp.clients.release import KeptRelease, check_storable
 from flower_ldp.errors import RefusalError, WireError, quoted
-from flower_ldp.mechanisms.bottom_claim import BottomClaim
-from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.embeddings import BottomClaim
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_RECORDS, REFUSED_STEP
 from flower_ldp.wire.embedding import (

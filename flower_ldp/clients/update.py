@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from flower_ldp.clients.arrays import read_update, single_model, update_complaint
 from flower_ldp.clients.release import OpenRelease, check_storable, proposed
 from flower_ldp.errors import WireError, quoted
+from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import SignDSRound
-from flower_ldp.mechanisms.update import UpdateMechanism
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.health import append_health, split_health
 from flower_ldp.wire.layout import ModelLayout

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from flower_ldp.mechanisms.bounded_mean import BoundedMean
-from flower_ldp.mechanisms.laplace import Laplace
-from flower_ldp.mechanisms.laplace_plan import LaplacePlan
+from flower_ldp.mechanisms.example_sums import BoundedMean
+from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan
 from flower_ldp.yaml_source import Section, interval
 
 

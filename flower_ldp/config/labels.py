@@ -15,10 +15,10 @@ from pydantic_core import PydanticCustomError
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms.labels import (
     LABEL_METHODS,
-    LabelMechanism,
     label_mechanisms,
     reports_are_labels,
 )
+from flower_ldp.mechanisms.randomized_response import LabelMechanism
 from flower_ldp.yaml_source import Section, YamlFormat, interval
 
 

@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from flower_ldp.mechanisms.codebook_embedding import MAX_CODES, CodebookEmbedding
-from flower_ldp.mechanisms.kary_response import KaryResponse
-from flower_ldp.mechanisms.unary import MAX_BITS, UnaryEncoding
+from flower_ldp.mechanisms.embeddings import MAX_BITS, MAX_CODES, CodebookEmbedding, UnaryEncoding
+from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import Unit
 from flower_ldp.yaml_source import Section, YamlFormat, interval
 

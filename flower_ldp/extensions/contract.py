@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.extension_names import name_complaint
+from flower_ldp.mechanisms import name_complaint
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 

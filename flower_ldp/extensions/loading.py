@@ -25,7 +25,7 @@ from types import CodeType, ModuleType
 from flower_ldp.errors import ConfigError, quoted
 from flower_ldp.extensions.contract import Extension
 from flower_ldp.extensions.files import Distribution, normal, read_distribution
-from flower_ldp.mechanisms.extension_names import name_complaint
+from flower_ldp.mechanisms import name_complaint
 
 _lock = Lock()
 _loaded: dict[Allowed, Extension] = {}

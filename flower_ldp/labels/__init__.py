@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from flower_ldp.labels.central import CentralHistograms
-from flower_ldp.labels.clusters import cluster_sums, moved, nearest
-from flower_ldp.labels.neighbours import nearest_examples, priors_from_neighbours
+from flower_ldp.labels.clusters import (
+    cluster_sums,
+    moved,
+    nearest,
+    nearest_examples,
+    priors_from_neighbours,
+)
 from flower_ldp.labels.priors import (
+    CentralHistograms,
     group_counts,
     posterior,
     priors_from_counts,
     priors_from_likelihoods,
 )
-from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.labels.stages import LabelStages
-from flower_ldp.mechanisms.labels import LABEL_METHODS, LabelMechanism
+from flower_ldp.labels.stages import LabelStages, RandomizedLabels
+from flower_ldp.mechanisms.labels import LABEL_METHODS
+from flower_ldp.mechanisms.randomized_response import LabelMechanism
 
 __all__ = [
     "LABEL_METHODS",

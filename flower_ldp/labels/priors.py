@@ -13,12 +13,29 @@ Nothing here reads a true label, so nothing here costs privacy: reports that are
 be processed in any way. That includes sending counts of them (:func:`group_counts`) to a
 server, which adds them up over clients and finds the priors for all
 (:func:`priors_from_counts`).
+
+Priors from the true labels, by a trusted party: **central** label privacy, not local.
+
+RRWithPrior is often run with priors from noisy histograms of the true labels of each cluster.
+Who makes them sees the labels of all clients, so this is for comparison with published
+figures, and for one data owner whose own labels fill all histograms.
+
+**Theorem.** Two label sets are neighbours if one label differs. All histograms together then
+change by 1 in two entries, by 2 in L1, so adding discrete Laplace noise of rate epsilon / 2
+to every entry is epsilon-DP per label. Which cluster an example falls in is public. A
+label that is randomized later with such a prior costs both epsilons.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.mechanisms import RandomSource
+from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 Floats = NDArray[np.float64]
 
@@ -200,3 +217,53 @@ def _integers(name: str, values: ArrayLike, end: int) -> NDArray[np.int64]:
     if found.size and not (found.min() >= 0 and found.max() < end):
         raise ValueError(f"{name} must be in [0, {end})")
     return found.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class CentralHistograms:
+    """Histograms of true labels by group, with discrete Laplace noise. Central, not local.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per label, of all histograms together; in [1e-6, 60].
+    n_groups, categories : int
+        How many groups and labels there are, each at least 1.
+    """
+
+    epsilon: float
+    n_groups: int
+    categories: int
+
+    def __post_init__(self) -> None:
+        if not 1e-6 <= self.epsilon <= 60:
+            raise ValueError(f"epsilon must be in [1e-6, 60], got {self.epsilon}")
+        for name in ("n_groups", "categories"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+
+    @property
+    def noise(self) -> DiscreteLaplace:
+        """The noise of each entry."""
+        return DiscreteLaplace(as_fraction(self.epsilon) / 2)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon per label."""
+        return (PrivacyEvent("central_histograms", self.epsilon, unit=Unit.LABEL),)
+
+    def randomize(
+        self, labels: ArrayLike, groups: ArrayLike, rng: RandomSource
+    ) -> NDArray[np.int64]:
+        """Return noisy counts, shape (n_groups, categories); some are negative.
+
+        Parameters
+        ----------
+        labels, groups : array_like of integers, shape (n,)
+        """
+        counts = group_counts(labels, groups, self.n_groups, self.categories)
+        return counts + self.noise.sample(counts.size, rng).reshape(counts.shape)
+
+    def priors(self, noisy: ArrayLike) -> NDArray[np.float64]:
+        """Return noisy counts as priors: negative ones are 0, and a row may be all 0."""
+        return np.maximum(np.asarray(noisy, dtype=np.float64), 0.0)

@@ -4,6 +4,8 @@ Multi-stage training (LP-2ST, Ghazi et al. 2021, Algorithm 4) splits the example
 disjoint parts. A model trained on the reports of the parts before gives the priors for the
 next. Each label is in one part and is randomized once, so one label costs the largest of
 the parts' epsilons and not their sum (parallel composition).
+
+Randomized labels, with all that is known of how they were drawn.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms.labels import LabelMechanism
+from flower_ldp.mechanisms.randomized_response import LabelMechanism
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: What a ledger and a policy call the reservation of several stages.
@@ -116,3 +118,36 @@ def canonical(terms: dict[str, Any]) -> tuple[str, bytes]:
     """Return terms as canonical JSON, and their digest."""
     text = json.dumps(terms, sort_keys=True, separators=(",", ":"))
     return text, hashlib.sha256(text.encode()).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class RandomizedLabels:
+    """Labels that may be used in any way, for ever: they are paid for.
+
+    Parameters
+    ----------
+    reports : ndarray of int64, shape (n,)
+        Randomized labels; of SubsetSelection sets of labels, as numbers with a bit for each.
+    members : ndarray of int64, shape (n,)
+        Which examples of the label set they are about.
+    mechanism : LabelMechanism
+        What made them.
+    prior : ndarray of float32, shape (categories,) or (n, categories), or None
+        The prior that was used when they were drawn.
+    account : str
+        The ledger's name for the data that paid. Empty for labels that were drawn without a
+        ledger, and that nobody has paid for: such are for benchmarks on public data.
+    """
+
+    reports: NDArray[np.int64]
+    members: NDArray[np.int64]
+    mechanism: LabelMechanism
+    prior: NDArray[np.float32] | None = None
+    account: str = ""
+
+    def likelihood(self) -> NDArray[np.float64]:
+        """Return P(report | label y) in column y, shape (n, categories)."""
+        prior: ArrayLike | None = self.prior
+        if prior is None and self.mechanism.needs_prior:
+            prior = np.zeros(self.mechanism.categories)  # nothing is known: uniform
+        return self.mechanism.likelihood(self.reports, prior)

@@ -2,40 +2,45 @@
 
 :data:`MECHANISMS` names every mechanism of the package. The other layers' tables (codecs,
 releases, audits, plans, sections of a configuration) are joined by these names.
+
+A name that a mechanism from elsewhere may have (:func:`name_complaint`) is like none of them. It
+stands in policies and ledgers, where a reader must not take one thing for another. So it is plain
+ASCII, without a second form in Unicode.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import Mechanism
-from flower_ldp.mechanisms.bottom_claim import BottomClaim
-from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding, best_accuracy
 from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan
-from flower_ldp.mechanisms.codeword_report import NamedCodeword
-from flower_ldp.mechanisms.example_counts import ExampleCounts
-from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan, NamedCodeword
+from flower_ldp.mechanisms.embeddings import (
+    BottomClaim,
+    CodebookEmbedding,
+    UnaryEncoding,
+    best_accuracy,
+)
+from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.kary_response import KaryResponse
-from flower_ldp.mechanisms.labels import label_names
-from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
-from flower_ldp.mechanisms.laplace_plan import LaplacePlan
+from flower_ldp.mechanisms.labels import LABEL_METHODS
+from flower_ldp.mechanisms.laplace import (
+    Laplace,
+    LaplacePlan,
+    NoProtectionWarning,
+    project_to_simplex,
+)
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
-from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
-from flower_ldp.mechanisms.selection import Selection
-from flower_ldp.mechanisms.signds import SignDS, SmallTopSetWarning
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
-from flower_ldp.mechanisms.simplex import project_to_simplex
+from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse, RRWithPrior
+from flower_ldp.mechanisms.signds import Selection, SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.mechanisms.unary import UnaryEncoding
 
 __all__ = [
     "MECHANISMS",
@@ -85,7 +90,7 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "bounded_mean": (),
         "example_mean": (),
         "example_counts": (),
-        **dict.fromkeys(label_names(), ()),
+        **{name: () for name, stages in LABEL_METHODS.items() if len(stages) == 1},
         "kary_response": ("labeldp",),
         "label_stages": (),
         "central_histograms": (),
@@ -96,3 +101,27 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "binary_response": (),
     }
 )
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
+
+
+def name_complaint(name: object) -> str | None:
+    """Return why an extension may not have a name; None if it may.
+
+    Parameters
+    ----------
+    name : object
+        Whatever stands in the place of one.
+    """
+    if type(name) is not str or not _NAME.fullmatch(name):
+        return (
+            f"{quoted(name)} is no name of an extension: a letter, then letters, digits and '_', "
+            "lower case, 64 at most"
+        )
+    plain = name.replace("_", "")
+    for known, others in MECHANISMS.items():
+        rest = name.removeprefix(known)
+        # A variant, as laplace_2, would be read as the package's own.
+        is_variant = rest != name and not rest[:1].isalpha()
+        if is_variant or plain in (known.replace("_", ""), *others):
+            return f"{quoted(name)} is a built-in mechanism's name: an extension overrides none"
+    return None

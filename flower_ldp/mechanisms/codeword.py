@@ -1,7 +1,7 @@
 r"""Codewords: one public unit vector near the client's direction, in two or three bytes.
 
 A public code has M = 2n unit vectors: the rows of Hadamard's matrix of order n behind public
-random signs (:mod:`flower_ldp.mechanisms.sampling.hadamard`), over their length, each with both
+random signs (:mod:`flower_ldp.mechanisms.sampling.nearest`), over their length, each with both
 signs. An update u of d <= n entries, filled up with zeros, has an inner product with each; one
 fast transform finds all. **Exactly K** codewords are favoured: the K of the largest inner
 product. There are G such codes of one seed. The report is the number r of a code, drawn
@@ -47,31 +47,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan, plan_for
-from flower_ldp.mechanisms.codeword_report import NamedCodeword, check_report
+from flower_ldp.mechanisms.base import REPORT_VERSION, UpdateMechanism
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan, NamedCodeword, check_report, plan_for
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.coin import COIN_BITS
-from flower_ldp.mechanisms.sampling.hadamard import signs, transform
-from flower_ldp.mechanisms.sampling.nearest import draw, favoured_of, share_of_offsets
-from flower_ldp.mechanisms.update import UpdateMechanism
+from flower_ldp.mechanisms.sampling.exact import COIN_BITS
+from flower_ldp.mechanisms.sampling.nearest import (
+    draw,
+    favoured_of,
+    share_of_offsets,
+    signs,
+    transform,
+)
 from flower_ldp.privacy import PrivacyEvent, Unit
 
-#: Most codes of one seed.
-MAX_ROTATIONS = 4096
-#: Most parts of an update with rows of their own.
-MAX_BLOCKS = 65_536
-#: Least epsilon: a ledger's own unit.
-LEAST_EPSILON = 1e-12
 #: Exclusive end of seeds: records of Flower hold signed integers.
 MOST_SEED = 2**63
-_REPORT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -107,25 +105,16 @@ class Codeword(UpdateMechanism):
     left_out = frozenset({"blocks"})
     stated = "favoured"
 
-    epsilon: float
-    favoured: int = 0
-    rotations: int = 64
-    seed: int = 0
-    blocks: int = 1
+    # Below about 2^-254 what is rounded in a weight of 256 bits could be more than epsilon. The
+    # least epsilon is a ledger's own unit.
+    epsilon: Annotated[float, Bounded("[1e-12, 100]")]
+    favoured: Annotated[int, Bounded("[0, 2^24]")] = 0
+    rotations: Annotated[int, Bounded("[1, 4096]")] = 64
+    seed: Annotated[int, Bounded("[0, 2^63)")] = 0
+    blocks: Annotated[int, Bounded("[1, 65536]")] = 1
 
     def __post_init__(self) -> None:
-        # Below about 2^-254 what is rounded in a weight of 256 bits could be more than epsilon.
-        if not LEAST_EPSILON <= self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in [{LEAST_EPSILON:g}, 100], got {self.epsilon}")
-        for name, low, high in (
-            ("favoured", 0, 2**24),
-            ("rotations", 1, MAX_ROTATIONS),
-            ("seed", 0, MOST_SEED - 1),
-            ("blocks", 1, MAX_BLOCKS),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ValueError(f"{name} must be an integer in [{low}, {high}], got {value}")
+        check_fields(self)
 
     def plan(self, dimension: int) -> CodewordPlan:
         """Return n, K and the law for an update of ``dimension`` entries.
@@ -195,7 +184,7 @@ class Codeword(UpdateMechanism):
         plan = self.plan(dimension)
         check_report(report, plan)
         number = report.rotation * plan.codewords + 2 * report.row + (report.sign < 0)
-        return bytes((_REPORT_VERSION,)) + number.to_bytes(plan.report_bytes - 1, "big")
+        return bytes((REPORT_VERSION,)) + number.to_bytes(plan.report_bytes - 1, "big")
 
     def decode(self, data: bytes, dimension: int) -> NamedCodeword:
         """Decode a report, strictly.
@@ -206,10 +195,7 @@ class Codeword(UpdateMechanism):
             ``"version"``, ``"length"``, or ``"range"`` for a number that names no codeword.
         """
         plan = self.plan(dimension)
-        if data and data[0] != _REPORT_VERSION:
-            raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
-        if len(data) != plan.report_bytes:
-            raise WireError("length", f"{len(data)} bytes, expected {plan.report_bytes}")
+        self.check_length(data, dimension)
         number = int.from_bytes(data[1:], "big")
         if number >= plan.rotations * plan.codewords:
             raise WireError("range", f"{number} names none of the codewords")
@@ -265,7 +251,7 @@ class Codeword(UpdateMechanism):
         """Return an estimate of the mean direction ``u / |u|`` of the clients.
 
         Of one block, unbiased for directions in no relation to the codes. Of several it leans to
-        those in which updates are longest (:mod:`flower_ldp.mechanisms.codeword_blocks`).
+        those in which updates are longest (:mod:`flower_ldp.mechanisms.codeword_plan`).
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.coin import uniform
+from flower_ldp.mechanisms.sampling.exact import uniform
 from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")

@@ -9,109 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from flower_ldp.mechanisms.kary_response import KaryResponse
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
+from flower_ldp.mechanisms.randomized_response import KaryResponse, LabelMechanism, RRWithPrior
 from flower_ldp.mechanisms.subset_selection import SubsetSelection
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import Unit
 
-
-@runtime_checkable
-class LabelMechanism(Protocol):
-    """Randomizes labels, each independently of the others.
-
-    Its class, epsilon, categories and ``law_terms`` fix its law, up to the prior: a ledger keeps
-    no more, and takes mechanisms that are equal in these for the same. What names no category is
-    answered by a neutral law.
-    """
-
-    @property
-    def name(self) -> str:
-        """What ledgers and policies call it."""
-
-    @property
-    def unit(self) -> Unit:
-        """Whose value it is: a label's."""
-
-    @property
-    def epsilon(self) -> float:
-        """What a label costs."""
-
-    @property
-    def categories(self) -> int:
-        """How many labels there are."""
-
-    @property
-    def needs_prior(self) -> bool:
-        """Whether labels are randomized, and reports read, with a prior: always, or never."""
-
-    @property
-    def law_terms(self) -> tuple[int, ...]:
-        """What else fixes its law, for the ledger."""
-
-    @property
-    def report_end(self) -> int:
-        """Exclusive upper end of the reports, which are integers of at least 0."""
-
-    @property
-    def keep_probability(self) -> float:
-        """P(the report names the label) without a prior; the least of all labels', if they differ.
-
-        A report names itself, or the labels that it is a set of.
-        """
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what one label costs."""
-
-    def randomize_array(
-        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
-    ) -> NDArray[np.int64]:
-        """Return a report of each label.
-
-        Raises
-        ------
-        ValueError
-            If the prior is wrong, missing where one is needed, or given where none is.
-        """
-
-    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Return P(report | label y) in column y: posteriors and corrected losses need no more.
-
-        Raises
-        ------
-        ValueError
-            As for :meth:`randomize_array`.
-        """
-
-
-def _kary(epsilon: float, categories: int) -> LabelMechanism:
-    return KaryResponse(epsilon, categories, unit=Unit.LABEL)
-
-
-def _with_prior(epsilon: float, categories: int) -> LabelMechanism:
-    return RRWithPrior(epsilon, categories, unit=Unit.LABEL)
-
-
-def _subset(epsilon: float, categories: int) -> LabelMechanism:
-    return SubsetSelection(epsilon, categories, unit=Unit.LABEL)
-
-
-#: What makes a mechanism of epsilon and the number of categories.
-Builder = Callable[[float, int], LabelMechanism]
+#: What makes a mechanism of epsilon, the number of categories and a unit.
+Builder = Callable[..., LabelMechanism]
 #: Every method by its name in a configuration: the mechanism of each of its stages. A method of
 #: one stage has the name of its mechanism.
 LABEL_METHODS: Mapping[str, tuple[Builder, ...]] = MappingProxyType(
     {
-        "kary_response": (_kary,),
-        "rr_with_prior": (_with_prior,),
-        "subset_selection": (_subset,),
-        "lp_2st": (_kary, _with_prior),
-        "lp_2st_subset": (_subset, _with_prior),
+        "kary_response": (KaryResponse,),
+        "rr_with_prior": (RRWithPrior,),
+        "subset_selection": (SubsetSelection,),
+        "lp_2st": (KaryResponse, RRWithPrior),
+        "lp_2st_subset": (SubsetSelection, RRWithPrior),
     }
 )
 
@@ -126,14 +39,9 @@ def label_mechanisms(method: str, epsilon: float, categories: int) -> tuple[Labe
     ValueError
         If a parameter is outside its interval.
     """
-    return tuple(build(epsilon, categories) for build in LABEL_METHODS[method])
+    return tuple(build(epsilon, categories, unit=Unit.LABEL) for build in LABEL_METHODS[method])
 
 
 def reports_are_labels(mechanism: LabelMechanism) -> bool:
     """Return whether a report is a label that may stand in the place of the true one."""
     return mechanism.report_end == mechanism.categories
-
-
-def label_names() -> tuple[str, ...]:
-    """Return the names of all mechanisms of labels, as ledgers and policies have them."""
-    return tuple(method for method, stages in LABEL_METHODS.items() if len(stages) == 1)

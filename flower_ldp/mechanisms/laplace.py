@@ -25,38 +25,55 @@ not to the first. If there are not as many rows and entries as agreed, all rows 
 
 Floating-point Laplace noise is not used: the outputs that it can reach give the input away
 (Mironov 2012).
+
+Planning Laplace noise on rows of probabilities: from noise to epsilon and back.
+
+Noise of scale b has :math:`P(|noise| < a) = 1 - e^{-a/b}`. With the L1 sensitivity of 2 of a
+row on the simplex, b = 2 / epsilon; texts that take a sensitivity of 1 name half of the
+epsilon that they deliver. Both numbers are given here, because both are asked for.
+The formulas are those of continuous noise; the grid changes them by less than a part in a
+thousand.
+
+Rows on the probability simplex: projection onto it, and what counts as being on it.
+
+The projection of y is the nearest x with :math:`x_i \ge 0` and :math:`\sum_i x_i = 1`. It is
+:math:`x_i = \max(y_i - \tau, 0)` with the one :math:`\tau` that makes the sum 1 (Held, Wolfe,
+Crowder 1974): with y sorted in descending order,
+:math:`\tau = (y_1 + \dots + y_r - 1)/r` for the largest r with :math:`y_r > \tau`.
+
+It reads reports only, so it is post-processing and costs no privacy. No row on the simplex
+is farther from the projection than from the report.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms.inputs import note
+from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.coin import uniform
-from flower_ldp.mechanisms.sampling.discrete_laplace import (
+from flower_ldp.mechanisms.sampling.exact import uniform
+from flower_ldp.mechanisms.sampling.integer_noise import (
     LARGEST_RATE,
     SMALLEST_RATE,
     DiscreteLaplace,
 )
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
-from flower_ldp.mechanisms.simplex import read_simplex_rows
 from flower_ldp.privacy import PrivacyEvent, as_fraction
 
 #: Largest L1 distance of two rows on the simplex.
 SIMPLEX_SENSITIVITY = 2
-EPSILON_MIN, EPSILON_MAX = 1e-6, 1e6
 #: From here on an epsilon is warned of.
 EPSILON_WARNED = 100.0
-_LEAST_BITS, _MOST_BITS = 10, 40
-_MOST_CLASSES = 1 << 20
+_LEAST_BITS = 10
 
 
 class NoProtectionWarning(UserWarning):
@@ -71,8 +88,7 @@ def check_epsilon(epsilon: float) -> None:
     ValueError
         If ``epsilon`` is not in [1e-6, 1e6].
     """
-    if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
-        raise ValueError(f"epsilon must be in [1e-6, 1e6], got {epsilon}")
+    check_in("[1e-6, 1e6]", "epsilon", epsilon)
     if epsilon > EPSILON_WARNED:
         warnings.warn(
             f"epsilon = {epsilon:,g} a release protects nothing: it lets odds about the data "
@@ -127,8 +143,33 @@ def round_to_grid(rows: NDArray[np.floating[Any]], steps: int) -> NDArray[np.int
     return grid
 
 
+class IntegerNoise(ABC):
+    """Discrete Laplace noise on integers; the base of frozen dataclasses."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_fields(self)
+        self._check()
+        _ = self.noise
+
+    def _check(self) -> None:  # noqa: B027
+        """Raise ValueError if what has no interval of its own is wrong."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> int:
+        """L1 distance of neighbours' integers, in grid steps."""
+
+    @cached_property
+    def noise(self) -> DiscreteLaplace:
+        """The noise that is added, in grid steps."""
+        return grid_noise(self.epsilon, self.sensitivity)
+
+
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(IntegerNoise):
     """Discrete Laplace noise on rows of class probabilities.
 
     Parameters
@@ -162,20 +203,10 @@ class Laplace:
     """
 
     epsilon: float
-    classes: int
-    rows: int = 1
-    grid_bits: int | None = None
+    classes: Annotated[int, Bounded("[2, 2^20]")]
+    rows: Annotated[int, Bounded("[1, inf)")] = 1
+    grid_bits: Annotated[int | None, Bounded("[0, 40]")] = None
     name: str = "laplace"
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        if not 2 <= self.classes <= _MOST_CLASSES:
-            raise ValueError(f"classes must be in [2, 2^20], got {self.classes}")
-        if self.rows < 1:
-            raise ValueError(f"rows must be at least 1, got {self.rows}")
-        if self.grid_bits is not None and not 0 <= self.grid_bits <= _MOST_BITS:
-            raise ValueError(f"grid_bits must be in [0, {_MOST_BITS}], got {self.grid_bits}")
-        grid_noise(self.epsilon, SIMPLEX_SENSITIVITY * self.steps)
 
     @property
     def steps(self) -> int:
@@ -185,10 +216,10 @@ class Laplace:
         finest = math.ceil(math.log2(self.epsilon * 1024 / SIMPLEX_SENSITIVITY))
         return 1 << max(_LEAST_BITS, finest)
 
-    @cached_property
-    def noise(self) -> DiscreteLaplace:
-        """The noise that is added, in grid steps."""
-        return grid_noise(self.epsilon, SIMPLEX_SENSITIVITY * self.steps)
+    @property
+    def sensitivity(self) -> int:
+        """2 G: a row moves by that much at most."""
+        return SIMPLEX_SENSITIVITY * self.steps
 
     @property
     def published_epsilon(self) -> float:
@@ -290,3 +321,185 @@ class Laplace:
             Off the simplex; projecting onto it is free post-processing.
         """
         return np.asarray(report, dtype=np.float64) / self.steps
+
+
+#: The sensitivity that published texts take for a softmax row; it is too small by half.
+PUBLISHED_SENSITIVITY = 1
+
+
+@dataclass(frozen=True)
+class LaplacePlan:
+    """One setting of the noise on a row of probabilities, under all its names.
+
+    Parameters
+    ----------
+    epsilon : float
+        True epsilon per row and client, for any change of the row; positive.
+    """
+
+    epsilon: Annotated[float, Bounded("(0, inf)")]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @classmethod
+    def from_published(cls, epsilon: float) -> LaplacePlan:
+        """Return the plan of what a text with sensitivity 1 calls ``epsilon``.
+
+        Examples
+        --------
+        >>> LaplacePlan.from_published(230260).epsilon
+        460520.0
+        """
+        return cls(float(epsilon) * SIMPLEX_SENSITIVITY / PUBLISHED_SENSITIVITY)
+
+    @classmethod
+    def from_noise(cls, below: float, probability: float) -> LaplacePlan:
+        """Return the plan whose noise on an entry is below a bound that often.
+
+        Parameters
+        ----------
+        below : float
+            Bound on the absolute noise, positive.
+        probability : float
+            How often it is kept, in (0, 1).
+
+        Raises
+        ------
+        ValueError
+            If a parameter is outside its interval.
+
+        Examples
+        --------
+        >>> plan = LaplacePlan.from_noise(below=1e-5, probability=0.9)
+        >>> round(plan.published_epsilon), round(plan.epsilon)
+        (230259, 460517)
+        """
+        check_in("(0, inf)", "below", below)
+        check_in("(0, 1)", "probability", probability)
+        return cls(-math.log1p(-probability) * SIMPLEX_SENSITIVITY / below)
+
+    @property
+    def published_epsilon(self) -> float:
+        """The name of the same noise in texts with sensitivity 1."""
+        return self.epsilon * PUBLISHED_SENSITIVITY / SIMPLEX_SENSITIVITY
+
+    @property
+    def scale(self) -> float:
+        """Scale b of the noise on an entry, which is also its mean absolute value."""
+        return SIMPLEX_SENSITIVITY / self.epsilon
+
+    def noise_below(self, probability: float) -> float:
+        """Return the bound that the absolute noise on an entry keeps that often.
+
+        Raises
+        ------
+        ValueError
+            If ``probability`` is not in (0, 1).
+        """
+        check_in("(0, 1)", "probability", probability)
+        return -math.log1p(-probability) * self.scale
+
+
+#: How far from 1 the sum of a row may be; half precision needs most of it.
+ROW_SUM_TOLERANCE = 1e-3
+
+
+def project_to_simplex(rows: ArrayLike) -> NDArray[np.float64]:
+    """Return the nearest row on the simplex for each row, in Euclidean distance.
+
+    Parameters
+    ----------
+    rows : array_like of float, shape (n, k) or (k,)
+        Any finite numbers; k at least 1.
+
+    Returns
+    -------
+    ndarray of float64, same shape
+        Not negative; each row adds up to 1.
+
+    Raises
+    ------
+    ValueError
+        If the shape is another or an entry is not finite.
+
+    Examples
+    --------
+    >>> project_to_simplex([0.5, 1.0, -3.0]).tolist()
+    [0.25, 0.75, 0.0]
+    """
+    given = np.asarray(rows, dtype=np.float64)
+    if given.ndim not in (1, 2) or given.shape[-1] == 0:
+        raise ValueError(f"rows must have shape (n, k) or (k,) with k >= 1, got {given.shape}")
+    if not np.isfinite(given).all():
+        raise ValueError("rows must be finite, got NaN or infinity")
+    # The same multiple of ones on every entry changes nothing but large numbers' rounding.
+    flat = given.reshape(-1, given.shape[-1])
+    flat = flat - flat.max(axis=1, keepdims=True)
+    falling = -np.sort(-flat, axis=1)
+    shift = (np.cumsum(falling, axis=1) - 1.0) / np.arange(1, flat.shape[1] + 1)
+    size = (falling > shift).sum(axis=1)
+    tau = np.take_along_axis(shift, size[:, None] - 1, axis=1)
+    return np.asarray(np.maximum(flat - tau, 0.0).reshape(given.shape))
+
+
+def read_simplex_rows(
+    value: object, shape: tuple[int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return private rows, the centre in place of those off the simplex, and which are on it.
+
+    Parameters
+    ----------
+    value : object
+        Class probabilities; each row is judged by itself.
+    shape : (int, int)
+        The public shape, n and k. A value of another one has no row.
+
+    Returns
+    -------
+    rows : ndarray of float64, shape (n, k)
+        A copy.
+    good : ndarray of bool, shape (n,)
+    """
+    found = real_array(value)
+    if found is None or found.shape != shape:
+        return np.full(shape, 1.0 / shape[1]), np.zeros(shape[0], dtype=np.bool_)
+    rows = as_double(found)
+    with np.errstate(all="ignore"):
+        good = (rows >= 0).all(axis=1) & (np.abs(rows.sum(axis=1) - 1.0) <= ROW_SUM_TOLERANCE)
+    rows[~good] = 1.0 / shape[1]
+    return rows, good
+
+
+def check_simplex_rows(name: str, rows: NDArray[Any], classes: int | None) -> NDArray[np.float64]:
+    """Return rows as float64, or raise unless they are on the simplex.
+
+    Parameters
+    ----------
+    name : str
+        What the error calls them; it shows no entry, since rows are private.
+    rows : ndarray of float, shape (n, k)
+        Class probabilities.
+    classes : int, optional
+        The width that is wanted, k.
+
+    Raises
+    ------
+    ValueError
+        If the shape or dtype is another, or a row is not finite, is negative anywhere or
+        does not add up to 1 within 1e-3.
+    """
+    given = np.asarray(rows)
+    if given.ndim != 2 or given.shape[1] < 2 or classes not in (None, given.shape[1]):
+        wanted = "k >= 2" if classes is None else str(classes)
+        raise ValueError(f"{name} must have shape (n, {wanted}), got {given.shape}")
+    if given.dtype.kind != "f":
+        raise ValueError(f"{name} must be an array of floats, got dtype {given.dtype}")
+    found = given.astype(np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    if (found < 0).any():
+        raise ValueError(f"{name} must not be negative")
+    if (np.abs(found.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE).any():
+        raise ValueError(f"rows of {name} must add up to 1 within {ROW_SUM_TOLERANCE}")
+    return found

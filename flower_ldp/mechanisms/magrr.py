@@ -51,7 +51,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Annotated
 
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent
@@ -125,23 +127,13 @@ class MagRR:
         If a parameter is outside its interval.
     """
 
-    epsilon: float
-    initial_estimate: float = 2.0**-10
-    significance: float = 2.3
-    regrow_after: int = 5
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    initial_estimate: Annotated[float, Bounded(f"[{_SMALLEST:g}, {_LARGEST:g}]")] = 2.0**-10
+    significance: Annotated[float, Bounded("[0, inf)")] = 2.3
+    regrow_after: Annotated[int, Bounded("[0, inf)")] = 5
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
-        if not _SMALLEST <= self.initial_estimate <= _LARGEST:
-            raise ValueError(
-                f"initial_estimate must be in [{_SMALLEST:g}, {_LARGEST:g}], "
-                f"got {self.initial_estimate}"
-            )
-        if not 0 <= self.significance < math.inf:
-            raise ValueError(f"significance must be in [0, inf), got {self.significance}")
-        if self.regrow_after < 0:
-            raise ValueError(f"regrow_after must be at least 0, got {self.regrow_after}")
+        check_fields(self)
 
     @property
     def response(self) -> BinaryResponse:
@@ -195,8 +187,7 @@ class MagRR:
         ValueError
             If the counts are impossible.
         """
-        if not 0 <= ones <= total:
-            raise ValueError(f"ones must be in [0, {total}], got {ones}")
+        check_in(f"[0, {total}]", "ones", ones)
         if total == 0:
             return None
         # Debiasing scales the lead and never changes its sign, so counts decide who leads.
@@ -248,8 +239,7 @@ class MagRR:
 
 def _pooled(state: StepEstimate, ones: int, total: int) -> StepEstimate:
     """Return the state with one round's reports in its pool."""
-    if not 0 <= ones <= total:
-        raise ValueError(f"ones must be in [0, {total}], got {ones}")
+    check_in(f"[0, {total}]", "ones", ones)
     if total == 0:
         return state
     return replace(

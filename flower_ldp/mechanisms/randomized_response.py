@@ -1,4 +1,6 @@
-r"""Binary randomized response (Warner 1965).
+r"""Randomized response: on one bit, on one of k categories, and with a prior.
+
+Binary randomized response (Warner 1965).
 
 A private bit is kept with probability :math:`e^\epsilon / (1 + e^\epsilon)` and flipped
 otherwise.
@@ -15,25 +17,179 @@ never exceeds :math:`e^\epsilon`.
 **Estimate.** With N reports of which C are ones and P the keeping probability,
 :math:`(C - N (1 - P)) / (2P - 1)` is an unbiased estimate of the true number of ones,
 with standard deviation :math:`\sqrt{N P (1-P)} / (2P - 1)`, whatever the true bits.
+
+Randomized response on one of k categories (Warner 1965; Kairouz, Bonawitz, Ramage 2016).
+
+With probability :math:`t = (e^\epsilon - 1)/(e^\epsilon + k - 1)` the report is the private
+value, otherwise it is uniform on all k categories. So the value itself is reported with
+probability :math:`e^\epsilon/(e^\epsilon + k - 1)` and each other category with
+:math:`1/(e^\epsilon + k - 1)`: the usual k-ary randomized response.
+
+**Theorem.** Two values are neighbours if they differ. A report has the larger probability
+under one value at most and the smaller under every other, so the ratio is at most
+:math:`1 + kt/(1-t) = e^\epsilon`: one release is epsilon-LDP and tight. The sampler rounds t
+*down* to a multiple of :math:`2^{-256}`. The ratio grows with t and is never below 1, so it
+never exceeds :math:`e^\epsilon`.
+
+**Invalid input.** What names no category is answered by a uniform one: a uniform category,
+randomized, which is uniform again.
+
+**Estimate.** With N reports of which :math:`C_j` name category j,
+:math:`(C_j - N (1-t)/k)/t` is an unbiased estimate of how often j is true.
+
+Randomized response that uses a prior: RRWithPrior (Ghazi et al. 2021, Algorithms 2 and 3).
+
+Given a prior p on k categories, let :math:`S_j` be the j categories with the largest prior.
+RRTop-j reports a value in :math:`S_j` by j-ary randomized response on :math:`S_j`, and any
+other value as a uniform member of :math:`S_j`. Under the prior its report is true with
+probability
+
+.. math:: w_j = \frac{e^\epsilon}{e^\epsilon + j - 1} \sum_{i \in S_j} p_i ,
+
+and RRWithPrior is RRTop-j with the j that makes this largest. No other epsilon-LDP report is
+true with a larger probability (their Theorem 3). The penalty of the j-th term is
+:math:`e^\epsilon + j - 1` with j counted from 1; counting it from 0 picks a j too small.
+
+**Theorem.** Fix the prior. Two values are neighbours if they differ. With t as in
+:mod:`~flower_ldp.mechanisms.randomized_response`, a report in :math:`S_j` has probability
+:math:`t + (1-t)/j` under itself, :math:`(1-t)/j` under the other members and :math:`1/j` under
+values outside. The largest ratio is the first by the second, :math:`1 + jt/(1-t) = e^\epsilon`,
+so one release is epsilon-LDP; it is tight for j of at least 2, and for j = 1 the report is
+constant.
+
+**Invalid input.** What names no category is answered by a uniform member of :math:`S_j`, as a
+value outside is. It is also what a uniform category, randomized, comes to: by symmetry the
+reports of a uniform member are uniform on :math:`S_j`, and so are those of the others.
+
+**The prior is public.** The theorem holds for a prior that does not depend on the private
+value: a public one, or one computed from reports that are already paid for, about this value
+(then both costs add up) or about others (then they do not).
 """
 
 from __future__ import annotations
 
 import math
+import operator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_label, read_labels
+from flower_ldp.mechanisms.inputs import (
+    INVALID,
+    fill_labels,
+    note,
+    read_label,
+    read_labels,
+    read_prior,
+    refuse_prior,
+)
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
+from flower_ldp.mechanisms.sampling.exact import (
+    BLOCK,
+    COIN_BITS,
+    EXP_BITS,
+    exp_lower,
+    toss,
+    uniform,
+)
 from flower_ldp.privacy import PrivacyEvent, Unit
 
-_PROBABILITY_BITS = 256
-_WORD_BITS = 64
+#: The most categories that a response may have.
+MAX_CATEGORIES = 2**31
+
+
+class LabelMechanism(ABC):
+    """Randomizes one of some categories, each value independently of the others.
+
+    The base of frozen dataclasses. Its class, epsilon, categories and ``law_terms`` fix its law,
+    up to the prior: a ledger keeps no more, and takes mechanisms that are equal in these for the
+    same. What names no category is answered by a neutral law.
+    """
+
+    #: Whether labels are randomized, and reports read, with a prior: always, or never.
+    needs_prior: ClassVar[bool] = False
+
+    #: What a label costs.
+    epsilon: float
+    #: How many labels there are.
+    categories: int
+    #: What ledgers and policies call it.
+    name: str
+    #: Whose value it is: a label's.
+    unit: Unit
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def law_terms(self) -> tuple[int, ...]:
+        """What else fixes its law, for the ledger."""
+        return ()
+
+    @property
+    def report_end(self) -> int:
+        """Exclusive upper end of the reports: ``categories``, since a report is a value."""
+        return self.categories
+
+    @property
+    def keep_probability(self) -> float:
+        """P(report = value) without a prior, as a double."""
+        return 1.0 / (1.0 + (self.categories - 1) * math.exp(-self.epsilon))
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon per unit."""
+        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
+
+    @abstractmethod
+    def randomize_array(
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Return independent reports of many values, each costing epsilon.
+
+        Parameters
+        ----------
+        values : array_like of integers, any shape
+            In [0, categories); each other entry is answered by the neutral law.
+        prior : array_like of float, optional
+            One for all values, or one for each; for a mechanism that needs one, and only for it.
+
+        Returns
+        -------
+        ndarray of int64, shape of ``values``
+
+        Raises
+        ------
+        ValueError
+            If the prior is wrong, missing where one is needed, or given where none is.
+        """
+
+    @abstractmethod
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return P(report | value, prior) for each report and every value.
+
+        Posteriors and corrected losses need no more.
+
+        Parameters
+        ----------
+        reports : array_like of integers, any shape
+        prior : array_like of float, optional
+            As for :meth:`randomize_array`.
+
+        Returns
+        -------
+        ndarray of float64, the shape of ``reports`` with ``categories`` appended
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`randomize_array`, or if one is no report.
+        """
 
 
 @dataclass(frozen=True)
@@ -61,19 +217,18 @@ class BinaryResponse:
     1
     """
 
-    epsilon: float
+    epsilon: Annotated[float, Bounded("(0, 100]")]
     name: str = "binary_response"
     unit: Unit = Unit.CLIENT
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
+        check_fields(self)
 
     @cached_property
     def _flip_weight(self) -> int:
         """Flip probability in units of 2^-256, rounded up."""
         one = 1 << EXP_BITS
-        return -(-(one << _PROBABILITY_BITS) // (one + exp_lower(self.epsilon)))
+        return -(-(one << COIN_BITS) // (one + exp_lower(self.epsilon)))
 
     @property
     def keep_probability(self) -> float:
@@ -95,7 +250,7 @@ class BinaryResponse:
         if bit == INVALID:
             note(self.name, "the value is neither 0 nor 1")
             bit = rng.bits(1)
-        flip = rng.bits(_PROBABILITY_BITS) < self._flip_weight
+        flip = rng.bits(COIN_BITS) < self._flip_weight
         return bit ^ int(flip)
 
     def randomize_array(self, values: ArrayLike, rng: RandomSource) -> NDArray[np.uint8]:
@@ -111,14 +266,7 @@ class BinaryResponse:
         ndarray of uint8, same shape
         """
         bits = fill_labels(read_labels(values, 2, np.int8), 2, rng, self.name)
-        head_weight = self._flip_weight >> (_PROBABILITY_BITS - _WORD_BITS)
-        heads = rng.words(bits.size)
-        flips = heads < np.uint64(head_weight)
-        # The first 64 of 256 bits decide, but for ties, which the remaining ones settle.
-        tail_bits = _PROBABILITY_BITS - _WORD_BITS
-        tail_weight = self._flip_weight & ((1 << tail_bits) - 1)
-        for i in np.flatnonzero(heads == np.uint64(head_weight)):
-            flips[i] = rng.bits(tail_bits) < tail_weight
+        flips = toss((self._flip_weight,), np.zeros(bits.size, dtype=np.intp), rng)
         return bits.astype(np.uint8) ^ flips.reshape(bits.shape).astype(np.uint8)
 
     def log_prob(self, report: int, value: int | None) -> float:
@@ -134,7 +282,7 @@ class BinaryResponse:
         bit = read_label(value, 2)
         if bit == INVALID:
             return -math.log(2)
-        whole = 1 << _PROBABILITY_BITS
+        whole = 1 << COIN_BITS
         weight = whole - self._flip_weight if report == bit else self._flip_weight
         return math.log(weight) - math.log(whole)
 
@@ -151,11 +299,322 @@ class BinaryResponse:
         ValueError
             If the counts are impossible.
         """
-        if not 0 <= ones <= total:
-            raise ValueError(f"ones must be in [0, {total}], got {ones}")
+        check_in(f"[0, {total}]", "ones", ones)
         return (ones - total * (1.0 - self.keep_probability)) / self._gain
 
     def standard_deviation(self, total: int) -> float:
         """Return the standard deviation of :meth:`estimate` over the noise."""
         keep = self.keep_probability
         return math.sqrt(total * keep * (1.0 - keep)) / self._gain
+
+
+@dataclass(frozen=True)
+class KaryResponse(LabelMechanism):
+    """Randomized response on one of ``categories`` values, named 0, 1, and so on.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release of one value; in (0, 100].
+    categories : int
+        How many values there are; in [2, 2^31].
+    name : str
+        What the events are called in a ledger.
+    unit : Unit
+        Whose value it is.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> from flower_ldp.mechanisms.random import RandomSource
+    >>> KaryResponse(epsilon=100.0, categories=10).randomize(7, RandomSource.seeded(0))
+    7
+    """
+
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    categories: Annotated[int, Bounded("[2, 2^31]")]
+    name: str = "kary_response"
+    unit: Unit = Unit.CLIENT
+
+    @cached_property
+    def _truth_weight(self) -> int:
+        """The probability t in units of 2^-256, rounded down."""
+        return truth_weight(self.epsilon, self.categories)
+
+    @property
+    def _truth(self) -> float:
+        """The probability t, without the cancellation that a small epsilon would bring."""
+        gain = -math.expm1(-self.epsilon)
+        return gain / (gain + self.categories * math.exp(-self.epsilon))
+
+    def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
+        """Return a report of one value; a uniform category for what is not in [0, categories)."""
+        found = read_label(value, self.categories)
+        if found == INVALID:
+            note(self.name, f"the value is none of {self.categories} categories")
+            found = rng.below(self.categories)
+        if rng.bits(COIN_BITS) < self._truth_weight:
+            return found
+        return rng.below(self.categories)
+
+    def randomize_array(
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Return independent reports of many values; there must be no prior."""
+        refuse_prior(self.name, prior)
+        reports = read_labels(values, self.categories, np.int64)
+        fill_labels(reports, self.categories, rng, self.name)
+        flat = reports.reshape(-1)
+        for start in range(0, flat.size, BLOCK):
+            part = flat[start : start + BLOCK]
+            truthful = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
+            # Arithmetic and not a mask: as many steps whatever the coins say.
+            part += (uniform(self.categories, part.size, rng) - part) * ~truthful
+        return reports
+
+    def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
+        """Return log P(report | value) of the sampler as built, roundings included.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` is no integer in [0, categories).
+        """
+        report = check_category("report", report, self.categories)
+        found = read_label(value, self.categories)
+        if found == INVALID:
+            return -math.log(self.categories)
+        weight = (1 << COIN_BITS) - self._truth_weight
+        if report == found:
+            weight += self.categories * self._truth_weight
+        return math.log(weight) - math.log(self.categories << COIN_BITS)
+
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return P(report | value) for each report and every value; there must be no prior."""
+        refuse_prior(self.name, prior)
+        # The matrix is symmetric: a row by value is a column by report.
+        law = self.transition()[check_labels("reports", reports, self.categories)]
+        return np.asarray(law)
+
+    def transition(self) -> NDArray[np.float64]:
+        """Return P(report j | value i) in row i and column j, shape (categories, categories)."""
+        other = 1.0 / (math.exp(self.epsilon) + self.categories - 1)
+        matrix = np.full((self.categories, self.categories), other)
+        np.fill_diagonal(matrix, self.keep_probability)
+        return matrix
+
+    def estimate(self, counts: ArrayLike) -> NDArray[np.float64]:
+        """Return unbiased estimates of how often each category is true.
+
+        Parameters
+        ----------
+        counts : array_like of integers, shape (categories,)
+            How many reports name each category.
+
+        Returns
+        -------
+        ndarray of float64, shape (categories,)
+            They add up to the number of reports; single ones may be negative.
+
+        Raises
+        ------
+        ValueError
+            If the counts have another shape, or one is no integer of at least 0.
+        """
+        found = np.asarray(counts)
+        if found.shape != (self.categories,):
+            raise ValueError(f"counts must have shape ({self.categories},), got {found.shape}")
+        if found.dtype.kind not in "iu" or (found < 0).any():
+            raise ValueError("counts must be integers of at least 0")
+        total = int(found.sum())
+        return np.asarray((found - total * (1.0 - self._truth) / self.categories) / self._truth)
+
+
+def truth_weight(epsilon: float, categories: int) -> int:
+    """Return (e^epsilon - 1)/(e^epsilon + categories - 1) in units of 2^-256, rounded down."""
+    one, power = 1 << EXP_BITS, exp_lower(epsilon)
+    # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
+    return ((power - one) << COIN_BITS) // (power + (categories - 1) * one)
+
+
+def check_category(name: str, value: SupportsIndex, categories: int) -> int:
+    """Return ``value`` as an int, or raise ValueError unless it is in [0, categories)."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = -1
+    if not 0 <= found < categories:
+        raise ValueError(f"{name} must be an integer in [0, {categories}), got {quoted(value)}")
+    return found
+
+
+def check_labels(name: str, values: ArrayLike, categories: int) -> NDArray[np.int64]:
+    """Return ``values`` as int64, or raise ValueError unless all are in [0, categories)."""
+    found = np.asarray(values)
+    if found.dtype.kind not in "biu" and found.size > 0:
+        raise ValueError(f"{name} must be integers, got dtype {found.dtype}")
+    if found.size and not (found.min() >= 0 and found.max() < categories):
+        # The entries are private, so the text does not name them.
+        raise ValueError(f"{name} must be integers in [0, {categories})")
+    return found.astype(np.int64, order="C")
+
+
+@dataclass(frozen=True)
+class RRWithPrior(LabelMechanism):
+    """Randomized response on one of ``categories`` values of which a prior is known.
+
+    Everywhere, ``prior`` has shape ``(categories,)``, one for all values, or the shape of
+    the values with ``categories`` appended, one for each. Entries are at least 0 and need
+    not add up to 1. Where all are 0 the prior is taken to be uniform.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release of one value; in (0, 100].
+    categories : int
+        How many values there are; in [2, 2^20].
+    name : str
+        What the events are called in a ledger.
+    unit : Unit
+        Whose value it is.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> RRWithPrior(epsilon=1.0, categories=3).sizes([0.6, 0.3, 0.1])
+    array(2)
+    """
+
+    needs_prior: ClassVar[bool] = True
+
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    # A prior holds a number for each.
+    categories: Annotated[int, Bounded("[2, 2^20]")]
+    name: str = "rr_with_prior"
+    unit: Unit = Unit.CLIENT
+
+    @cached_property
+    def _truth_weights(self) -> tuple[int, ...]:
+        """The probability t of RRTop-j, for j of 1 and up, in units of 2^-256."""
+        return tuple(truth_weight(self.epsilon, j) for j in range(1, self.categories + 1))
+
+    def randomize(self, value: SupportsIndex | None, rng: RandomSource, prior: ArrayLike) -> int:
+        """Return a report of one value.
+
+        Raises
+        ------
+        ValueError
+            If ``prior`` is no prior.
+        """
+        label = np.array(read_label(value, self.categories))
+        return int(self._draw(label, self._rows(prior, ()), rng))
+
+    def randomize_array(
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Return independent reports of many values; there must be a prior."""
+        labels = read_labels(values, self.categories, np.int64)
+        told = () if prior is None else np.shape(prior)[:-1]
+        if told and labels.shape != told:
+            # The priors are public and the values are not, so it is these that are wrong.
+            labels = np.full(told, INVALID, dtype=np.int64)
+        return self._draw(labels, self._rows(prior, labels.shape), rng)
+
+    def _draw(
+        self, labels: NDArray[np.int64], priors: NDArray[np.float64], rng: RandomSource
+    ) -> NDArray[np.int64]:
+        """Put reports in place of labels, -1 where there is none, and return them."""
+        reports = fill_labels(labels, self.categories, rng, self.name)
+        flat = reports.reshape(-1)
+        for start in range(0, flat.size, BLOCK):
+            part = flat[start : start + BLOCK]
+            rows = priors if len(priors) == 1 else priors[start : start + BLOCK]
+            order, size = self._choose(rows)
+            size = np.broadcast_to(size, part.shape)
+            rank = _ranks(order, part)
+            truthful = toss(self._truth_weights, size - 1, rng) & (rank < size)
+            rank = np.where(truthful, rank, uniform(size, part.size, rng))
+            order = np.broadcast_to(order, (part.size, self.categories))
+            part[:] = np.take_along_axis(order, rank[:, np.newaxis], axis=1)[:, 0]
+        return reports
+
+    def sizes(self, prior: ArrayLike) -> NDArray[np.int64]:
+        """Return the number of categories that may be reported, for each prior.
+
+        Parameters
+        ----------
+        prior : array_like of float, shape (..., categories)
+
+        Returns
+        -------
+        ndarray of int64, shape ``prior.shape[:-1]``
+        """
+        shape = np.shape(prior)[:-1]
+        return self._choose(self._rows(prior, shape))[1].reshape(shape)
+
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return P(report | value, prior) for each report and value; there must be a prior."""
+        found = check_labels("reports", reports, self.categories)
+        order, size = self._choose(self._rows(prior, found.shape))
+        flat = found.reshape(-1)
+        rank = np.broadcast_to(np.argsort(order, axis=1), (flat.size, self.categories))
+        within = rank < size[:, np.newaxis]
+        other = np.exp(-self.epsilon) / (1.0 + (size - 1) * np.exp(-self.epsilon))
+        law = np.where(within, other[:, np.newaxis], 1.0 / size[:, np.newaxis])
+        own = np.arange(flat.size), flat
+        law[own] = 1.0 / (1.0 + (np.broadcast_to(size, flat.shape) - 1) * np.exp(-self.epsilon))
+        law[~within[own]] = 0.0
+        return law.reshape((*found.shape, self.categories))
+
+    def log_prob(
+        self, report: SupportsIndex, value: SupportsIndex | None, prior: ArrayLike
+    ) -> float:
+        """Return log P(report | value, prior) of the sampler as built, roundings included.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` is no integer in [0, categories), or ``prior`` no prior.
+        """
+        report = check_category("report", report, self.categories)
+        found = read_label(value, self.categories)
+        (order,), (size,) = self._choose(self._rows(prior, ()))
+        members = order[:size].tolist()
+        if report not in members:
+            return -math.inf
+        weight = 1 << COIN_BITS
+        if found in members:  # outside of them, or no category at all: uniform
+            truth = self._truth_weights[size - 1]
+            weight += (len(members) * (report == found) - 1) * truth
+        return math.log(weight) - math.log(len(members) << COIN_BITS)
+
+    def _rows(self, prior: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        return read_prior(self.name, prior, self.categories, shape)
+
+    def _choose(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """Return the categories in the order of each prior, and how many of them to use."""
+        largest = rows.max(axis=1, keepdims=True)
+        # Divided by the largest, so that no sum can overflow; equal priors keep their order.
+        rows = np.where(largest > 0, rows / np.where(largest > 0, largest, 1.0), 1.0)
+        order = np.argsort(-rows, axis=1, kind="stable")
+        found = np.cumsum(np.take_along_axis(rows, order, axis=1), axis=1)
+        found /= 1.0 + np.arange(self.categories) * math.exp(-self.epsilon)
+        return order, (np.argmax(found, axis=1) + 1).astype(np.int64)
+
+
+def _ranks(order: NDArray[np.intp], values: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the place of each value in its order, or in the one order of all."""
+    if len(order) > 1:
+        places: NDArray[np.intp] = np.argmax(order == values[:, np.newaxis], axis=1)
+        return places
+    # With many categories a table of values by categories would not fit in memory.
+    places = np.argsort(order[0])
+    return places[values]

@@ -25,6 +25,12 @@ ties are resolved by position, so it favours the same K entries in every report.
 
 Source: Jiang, Zhou, Grossklags, "SignDS-FL: Local Differentially Private Federated
 Learning with Sign-based Dimension Selection", ACM TIST 13(5), 2022.
+
+What a SignDS configuration comes to for one dimension, and what a report of it is worth.
+
+SignDS reports and their sum over clients: h additions per report, d once per round.
+
+The top set by its definition: what the law says, apart from how the sampler finds it.
 """
 
 from __future__ import annotations
@@ -35,21 +41,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.by_sort import top_by_sort
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
-from flower_ldp.mechanisms.selection import Selection, sum_of_signs
-from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, MAX_DIMENSION, SelectionLaw
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
-from flower_ldp.mechanisms.signds_size import best_threshold, largest_dim_out
-from flower_ldp.mechanisms.signds_worth import best_sizes
+from flower_ldp.mechanisms.signds_size import (
+    MAX_DIM_OUT,
+    MAX_DIMENSION,
+    SelectionLaw,
+    best_sizes,
+    best_threshold,
+    largest_dim_out,
+    mean_of_top,
+)
+from flower_ldp.mechanisms.worth import PureNoise
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
@@ -72,7 +83,7 @@ class SignDS:
     k : float or None
         Fraction of dimensions that count as largest; in (0, 0.25]. None to choose it, and h
         if ``dim_out`` is 0, by how far reports point along the update
-        (:mod:`flower_ldp.mechanisms.signds_worth`).
+        (:mod:`flower_ldp.mechanisms.signds_size`).
     threshold_ratio : float
         With ``k``, least fraction of the reported dimensions expected to lie in S, by which h
         is chosen; in [0.5, 1]. This is the published rule.
@@ -94,22 +105,13 @@ class SignDS:
     (16601, 128, 105)
     """
 
-    epsilon: float
-    k: float | None = None
-    threshold_ratio: float = 0.6
-    dim_out: int = 0
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    k: Annotated[float | None, Bounded(f"(0, {_LARGEST_K:g}]")] = None
+    threshold_ratio: Annotated[float, Bounded("[0.5, 1]")] = 0.6
+    dim_out: Annotated[int, Bounded(f"[0, {MAX_DIM_OUT}]")] = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
-        if self.k is not None and not 0 < self.k <= _LARGEST_K:
-            raise ValueError(f"k must be in (0, {_LARGEST_K:g}], got {self.k}")
-        if not 0.5 <= self.threshold_ratio <= 1:
-            raise ValueError(f"threshold_ratio must be in [0.5, 1], got {self.threshold_ratio}")
-        if not (isinstance(self.dim_out, int) and 0 <= self.dim_out <= MAX_DIM_OUT):
-            raise ValueError(
-                f"dim_out must be an integer in [0, {MAX_DIM_OUT}], got {self.dim_out}"
-            )
+        check_fields(self)
 
     def plan(self, dimension: int, *, quiet: bool = False) -> SelectionPlan:
         """Return K, h, v_th and the law of v for an update of ``dimension`` entries.
@@ -310,10 +312,8 @@ def _top_set(update: NDArray[Any], size: int, sign: int) -> TopSet | None:
 
 @lru_cache(maxsize=32)
 def _plan(mechanism: SignDS, dimension: int) -> SelectionPlan:
-    if not 1 <= dimension <= MAX_DIMENSION:
-        raise ValueError(f"dimension must be in [1, {MAX_DIMENSION}], got {dimension}")
-    if mechanism.dim_out > dimension:
-        raise ValueError(f"dim_out must be in [0, {dimension}], got {mechanism.dim_out}")
+    check_in(f"[1, {MAX_DIMENSION}]", "dimension", dimension)
+    check_in(f"[0, {dimension}]", "dim_out", mechanism.dim_out)
     if mechanism.k is None:
         top_size, dim_out = best_sizes(dimension, mechanism.epsilon, mechanism.dim_out)
     else:
@@ -324,3 +324,237 @@ def _plan(mechanism: SignDS, dimension: int) -> SelectionPlan:
     threshold = best_threshold(dimension, top_size, dim_out, mechanism.epsilon)
     law = SelectionLaw.of(dimension, top_size, dim_out, threshold, mechanism.epsilon)
     return SelectionPlan(dimension, top_size, dim_out, threshold, law)
+
+
+@dataclass(frozen=True)
+class SelectionPlan:
+    """What a SignDS configuration comes to for one dimension; all of it public.
+
+    Parameters
+    ----------
+    dimension : int
+        d, number of entries of the update.
+    top_size : int
+        K = max(1, floor(k d)), the size of S.
+    dim_out : int
+        h, the number of reported dimensions.
+    threshold : int
+        v_th, from which on a subset is favoured.
+    law : SelectionLaw
+        Exact distribution of ``v = |J n S|``.
+    """
+
+    dimension: int
+    top_size: int
+    dim_out: int
+    threshold: int
+    law: SelectionLaw
+
+    @property
+    def expected_inside(self) -> float:
+        """E[v]: expected number of reported dimensions that lie in S."""
+        return self.law.mean()
+
+    @property
+    def contrast(self) -> float:
+        """P(j in J | j in S) - P(j in J | j not in S), the signal of one report."""
+        rest = self.dimension - self.top_size
+        if rest == 0:
+            return self.expected_inside / self.top_size
+        # E[v] / K - (h - E[v]) / (d - K), of which a small epsilon's digits would be lost.
+        return self._excess * self.dimension / (self.top_size * rest)
+
+    @property
+    def unbiasing(self) -> float:
+        """2 / contrast: what the mean of reports is multiplied by for an unbiased estimate.
+
+        Raises
+        ------
+        ValueError
+            If that is no number, since reports say nothing of the update: all d dimensions are
+            reported, or epsilon is as good as 0.
+        """
+        contrast = self.contrast
+        found = 2.0 / contrast if contrast > 0 else math.inf
+        if not math.isfinite(found):
+            raise ValueError(
+                f"reports of {self.dim_out} of {self.dimension} dimensions at this epsilon say "
+                "nothing of the update (their contrast is 0), so none can be made unbiased: use "
+                "a smaller dim_out, a larger epsilon, or scaling='published'"
+            )
+        return found
+
+    @property
+    def worth(self) -> float:
+        """How far a report of length one points along an update of normal entries.
+
+        In standard deviations of the entries; see :mod:`~flower_ldp.mechanisms.signds_size`.
+        """
+        fraction = self.top_size / self.dimension
+        if fraction == 1.0:
+            return 0.0
+        excess = self._excess / (1.0 - fraction)
+        return excess / math.sqrt(self.dim_out) * mean_of_top(fraction)
+
+    @property
+    def efficiency(self) -> float:
+        """How many weights' worth a report is (:mod:`~flower_ldp.mechanisms.worth`)."""
+        square = self.worth**2
+        return square / (1.0 - square / self.dimension)
+
+    def cosine_of_sum(self, reports: int) -> float:
+        """Return the expected cosine of a round's sum with the direction of its clients.
+
+        If they agree, and their entries are normal (:mod:`~flower_ldp.mechanisms.signds_size`).
+
+        Parameters
+        ----------
+        reports : int
+            N, at least 1.
+        """
+        fraction = self.top_size / self.dimension
+        if fraction == 1.0:
+            return 0.0
+        gained = reports * self.worth**2 / self.dimension
+        return math.sqrt(gained / (1.0 + gained / self._along))
+
+    @property
+    def lean(self) -> float:
+        """0: nothing that rounds and changing updates would not average out."""
+        return 0.0
+
+    @property
+    def pure_noise(self) -> PureNoise:
+        """The law of a sum of uniform selections: l = h, and q the mean square of an overlap."""
+        h, share = self.dim_out, self.dim_out / self.dimension
+        spread = h * share * (1.0 - share) * (self.dimension - h) / max(self.dimension - 1, 1)
+        return PureNoise(h, spread + (h * share) ** 2, self._along)
+
+    @property
+    def _along(self) -> float:
+        """a^2: squared cosine of the mean report with an update of normal entries."""
+        fraction = self.top_size / self.dimension
+        return 2.0 * fraction * mean_of_top(fraction) ** 2 if fraction < 1.0 else 1.0
+
+    @property
+    def _excess(self) -> float:
+        """E[v] less what it is without a signal, h K / d."""
+        return self.law.mean_above(self.dim_out * self.top_size, self.dimension)
+
+
+# Indices gathered before one scattered addition: 32 MiB of them.
+_BATCH_ENTRIES = 1 << 22
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One SignDS report.
+
+    Parameters
+    ----------
+    indices : ndarray of int64, shape (h,)
+        Distinct dimensions in ascending order.
+    sign : int
+        -1 or +1.
+    """
+
+    indices: NDArray[np.int64]
+    sign: int
+
+
+class SignSum:
+    """The sum over reports of the sign at each reported dimension.
+
+    Costs h per report, and d once for the result. Reports are added up in batches, so that any
+    number of them needs no more than a batch's memory.
+
+    Parameters
+    ----------
+    dimension : int
+        d.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self._total = np.zeros(dimension, dtype=np.int32)
+        self._batch: list[Selection] = []
+        self._pending = 0
+
+    def add(self, report: Selection) -> None:
+        """Take in a validated report: indices in [0, d), distinct within it."""
+        self._batch.append(report)
+        self._pending += len(report.indices)
+        if self._pending >= _BATCH_ENTRIES:
+            self._add_up()
+
+    def total(self) -> NDArray[np.int32]:
+        """Return the sum so far, shape (d,): the array that further reports are added to.
+
+        Exact for up to 2^31 - 1 reports.
+        """
+        self._add_up()
+        return self._total
+
+    def _add_up(self) -> None:
+        _add_batch(self._total, self._batch)
+        self._batch, self._pending = [], 0
+
+
+def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int32]:
+    """Return the sum over reports of the sign at each reported dimension (:class:`SignSum`).
+
+    Parameters
+    ----------
+    reports : iterable of Selection
+        Validated reports: indices in [0, d), distinct within a report.
+    dimension : int
+        d.
+
+    Returns
+    -------
+    ndarray of int32, shape (d,)
+        Exact for up to 2^31 - 1 reports.
+    """
+    found = SignSum(dimension)
+    for report in reports:
+        found.add(report)
+    return found.total()
+
+
+def _add_batch(total: NDArray[np.int32], batch: list[Selection]) -> None:
+    for sign in (-1, 1):
+        chosen = [report.indices for report in batch if report.sign == sign]
+        if chosen:
+            np.add.at(total, np.concatenate(chosen), np.int32(sign))
+
+
+def top_by_sort(values: NDArray[np.floating[Any]], size: int, sign: int) -> NDArray[np.int64]:
+    """Return the positions of the ``size`` largest entries of ``sign * values``.
+
+    Uses nothing of the sampler and must not: the law of a report is checked against reports,
+    and code that both used would be wrong in both.
+
+    Parameters
+    ----------
+    values : ndarray of float16, float32 or float64, shape (d,)
+        The vector u.
+    size : int
+        K, in ``[1, d]``.
+    sign : {-1, +1}
+        The s in ``s*u``.
+
+    Returns
+    -------
+    ndarray of int64, shape (size,)
+        The best first; among equals the lower position first.
+
+    Raises
+    ------
+    ValueError
+        If an entry is NaN or infinite.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError("values must be finite")
+    # A change of sign and no product, which would flush subnormals where the processor is set so.
+    wide = values.astype(np.float64)
+    falling = np.negative(wide) if sign > 0 else wide
+    return np.argsort(falling, kind="stable")[:size]

@@ -20,35 +20,22 @@ A report is accepted only if encoding what it says gives the very same bytes. Re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms import subset_code as subset
+from flower_ldp.mechanisms.base import Parameter, UpdateMechanism, typed
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.selection import Selection
-from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.subset_code import LENGTH, ORDER, PADDING, RANGE
-from flower_ldp.mechanisms.update import Parameter, UpdateMechanism, typed
+from flower_ldp.mechanisms.signds import Selection, SignDS
+from flower_ldp.mechanisms.subset_code import LENGTH
 from flower_ldp.privacy import PrivacyEvent
-
-__all__ = [
-    "FLAGS",
-    "LENGTH",
-    "ORDER",
-    "PADDING",
-    "RANGE",
-    "VERSION",
-    "SignDSRound",
-    "decode_report",
-    "encode_report",
-    "report_length",
-]
 
 _SELECTION = {"epsilon": float, "k": float, "threshold-ratio": float, "dim-out": int}
 _MAGNITUDE = {"magnitude-epsilon": float, "magnitude-threshold": float}
@@ -93,18 +80,13 @@ class SignDSRound(UpdateMechanism):
     name = "signds"
 
     selection: SignDS
-    magnitude_epsilon: float | None = None
-    magnitude_threshold: float | None = None
+    magnitude_epsilon: Annotated[float | None, Bounded("(0, 100]")] = None
+    magnitude_threshold: Annotated[float | None, Bounded("(0, inf)")] = None
 
     def __post_init__(self) -> None:
         if (self.magnitude_epsilon is None) != (self.magnitude_threshold is None):
             raise ValueError("magnitude_epsilon and magnitude_threshold go together")
-        if self.magnitude_threshold is not None and not (0 < self.magnitude_threshold < math.inf):
-            raise ValueError(
-                f"magnitude_threshold must be in (0, inf), got {self.magnitude_threshold}"
-            )
-        if self.magnitude_epsilon is not None:
-            MagRR(self.magnitude_epsilon)  # its domain
+        check_fields(self)
 
     @property
     def magnitude(self) -> MagRR | None:

@@ -30,8 +30,9 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms.signds_law import MAX_DIM_OUT, MAX_DIMENSION
+from flower_ldp.mechanisms.signds_size import MAX_DIM_OUT, MAX_DIMENSION
 
 #: Largest subset that the code accepts.
 MAX_SUBSET = MAX_DIM_OUT
@@ -189,10 +190,8 @@ def _unpack(data: bytes, n_bits: int) -> NDArray[np.uint8]:
 
 def _check_sizes(d: int, h: int) -> None:
     """Raise ValueError unless 1 <= d <= 2**32 - 1 and 1 <= h <= min(d, 4096)."""
-    if not 1 <= d <= MAX_DIMENSION:
-        raise ValueError(f"d must be in [1, {MAX_DIMENSION}], got {d}")
-    if not 1 <= h <= min(d, MAX_SUBSET):
-        raise ValueError(f"h must be in [1, {min(d, MAX_SUBSET)}], got {h}")
+    check_in(f"[1, {MAX_DIMENSION}]", "d", d)
+    check_in(f"[1, {min(d, MAX_SUBSET)}]", "h", h)
 
 
 def _check_indices(indices: NDArray[np.int64] | NDArray[np.uint32], d: int) -> NDArray[np.int64]:

@@ -38,11 +38,12 @@ import math
 import operator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, SupportsIndex
+from typing import Annotated, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.inputs import (
     INVALID,
@@ -51,11 +52,17 @@ from flower_ldp.mechanisms.inputs import (
     read_labels,
     refuse_prior,
 )
-from flower_ldp.mechanisms.kary_response import check_categories
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.coin import BLOCK, COIN_BITS, toss, uniform
-from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.mechanisms.randomized_response import LabelMechanism
+from flower_ldp.mechanisms.sampling.exact import (
+    BLOCK,
+    COIN_BITS,
+    EXP_BITS,
+    exp_lower,
+    toss,
+    uniform,
+)
+from flower_ldp.privacy import Unit
 
 #: The most categories: a report is a number with a bit for each.
 MAX_SET_CATEGORIES = 62
@@ -64,7 +71,7 @@ _LEAST_TOLD = 1e-6
 
 
 @dataclass(frozen=True)
-class SubsetSelection:
+class SubsetSelection(LabelMechanism):
     """A set of ``size`` of ``categories`` values, which holds the private one more often.
 
     A report is a number whose bit j says whether category j is in the set.
@@ -98,28 +105,20 @@ class SubsetSelection:
     (2, True)
     """
 
-    needs_prior: ClassVar[bool] = False
-
-    epsilon: float
-    categories: int
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    categories: Annotated[int, Bounded("[2, 2^31]")]
     size: int = 0
     name: str = "subset_selection"
     unit: Unit = Unit.CLIENT
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in (0, 100], got {self.epsilon}")
-        check_categories(self.categories)
+        super().__post_init__()
         if self.categories > MAX_SET_CATEGORIES:
             raise ValueError(
                 f"categories must be at most {MAX_SET_CATEGORIES} for {self.name}, "
                 f"got {self.categories}"
             )
-        whole = isinstance(self.size, int) and not isinstance(self.size, bool)
-        if not whole or not 0 <= self.size < self.categories:
-            raise ValueError(
-                f"size must be an integer in [0, {self.categories}), got {quoted(self.size)}"
-            )
+        check_in(f"[0, {self.categories})", "size", self.size, int)
         if self.size == 0:
             object.__setattr__(self, "size", best_size(self.epsilon, self.categories))
 
@@ -162,10 +161,6 @@ class SubsetSelection:
         """What a report tells about a uniform value, in nats."""
         return mutual_information(self.epsilon, self.categories, self.size)
 
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon per unit."""
-        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
-
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
         """Return a report of one value; a uniform set for what is not in [0, categories)."""
         return int(self._draw(np.array(read_label(value, self.categories)), rng))
@@ -173,24 +168,7 @@ class SubsetSelection:
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Return independent reports of many values, each costing epsilon.
-
-        Parameters
-        ----------
-        values : array_like of integers, any shape
-            In [0, categories); each other entry is answered by a uniform set.
-        prior : None
-            A mechanism of labels may need one; this one uses none.
-
-        Returns
-        -------
-        ndarray of int64, same shape
-
-        Raises
-        ------
-        ValueError
-            If there is a prior.
-        """
+        """Return independent reports of many values; there must be no prior."""
         refuse_prior(self.name, prior)
         return self._draw(read_labels(values, self.categories, np.int64), rng)
 
@@ -270,23 +248,7 @@ class SubsetSelection:
         return bits.astype(np.bool_)
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Return P(report | value) for each report and every value.
-
-        Parameters
-        ----------
-        reports : array_like of integers, any shape
-        prior : None
-            This mechanism uses none.
-
-        Returns
-        -------
-        ndarray of float64, the shape of ``reports`` with ``categories`` appended
-
-        Raises
-        ------
-        ValueError
-            If there is a prior, or a report is no set of ``size`` categories.
-        """
+        """Return P(report | value) for each report and every value; there must be no prior."""
         refuse_prior(self.name, prior)
         # p is shared by the sets that hold the value, 1 - p by the others.
         held = self.keep_probability * self.categories / (self.size * self._sets)

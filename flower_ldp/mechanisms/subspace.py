@@ -9,7 +9,7 @@ S is k rows of an orthogonal matrix Q of order d. Q is a product of rotations of
 consecutive coordinates, n the largest power of two that is at most d, or 2^24 if that is less. The
 first window begins at 0, each further one n later, and the last one is moved back so that it ends
 at d. A window is rotated by public random signs, then Hadamard's matrix over the square root of n
-(:mod:`flower_ldp.mechanisms.sampling.hadamard`); windows in ascending order. The seed also chooses
+(:mod:`flower_ldp.mechanisms.sampling.nearest`); windows in ascending order. The seed also chooses
 the k rows. Nothing is filled up with zeros, so for every d and k the rows of S are orthonormal:
 :math:`S S^T = I` up to the rounding of doubles, and :math:`S^T S` is the projection onto the
 subspace. Over seeds its mean is k/d times the identity: S u has about the length
@@ -27,19 +27,18 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER, signs, transform
+from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER, signs, transform
 
 #: Most dimensions of a subspace.
 MOST_DIMENSION = 1 << 22
 #: Most weights of a model.
 MOST_WEIGHTS = 2**32 - 1
-#: Exclusive end of seeds: records of Flower hold signed integers.
-_MOST_SEED = 2**63
 #: Windows' signs have numbers from here on. Those of a code's (codeword.py) are below 4096.
 _FIRST_NUMBER = 2**31
 
@@ -69,19 +68,11 @@ class Subspace:
     [1.0, 2.0, 3.0]
     """
 
-    dimension: int
-    seed: int = 0
+    dimension: Annotated[int, Bounded(f"[1, {MOST_DIMENSION}]")]
+    seed: Annotated[int, Bounded("[0, 2^63)")] = 0
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("dimension", 1, MOST_DIMENSION),
-            ("seed", 0, _MOST_SEED - 1),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ValueError(
-                    f"{name} of a subspace must be an integer in [{low}, {high}], got {value!r}"
-                )
+        check_fields(self)
 
     def check(self, weights: int) -> None:
         """Raise ValueError unless a model of so many weights has such a subspace."""

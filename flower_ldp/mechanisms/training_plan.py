@@ -8,10 +8,10 @@ say (:func:`flower_ldp.accounting.dpsgd.check_noise`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
-from flower_ldp.errors import quoted
+from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: The most rounds, the most steps in a round, and the most in all, which is what is accounted for.
@@ -46,30 +46,21 @@ class TrainingPlan:
         If a parameter is outside its interval.
     """
 
-    rounds: int
-    steps: int
-    rate: float
-    noise: float
-    clip: float
-    epsilon: float
-    delta: float
+    rounds: Annotated[int, Bounded(f"[1, {MOST_ROUNDS}]")]
+    steps: Annotated[int, Bounded(f"[1, {MOST_STEPS}]")]
+    rate: Annotated[float, Bounded("[1e-09, 1]")]
+    noise: Annotated[float, Bounded("[0.05, 10000]")]
+    clip: Annotated[float, Bounded("[1e-100, 1e+100]")]
+    epsilon: Annotated[float, Bounded("[0.01, 30]")]
+    delta: Annotated[float, Bounded("[1e-10, 0.5]")]
     name: str = ""
 
     def __post_init__(self) -> None:
-        for name, most in (("rounds", MOST_ROUNDS), ("steps", MOST_STEPS)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise ValueError(f"{name} must be an integer in [1, {most}], got {quoted(value)}")
+        check_fields(self)
         if self.rounds * self.steps > MOST_IN_ALL:
             raise ValueError(
                 f"rounds * steps must be at most {MOST_IN_ALL:,}, got {self.rounds * self.steps:,}"
             )
-        for name, (low, high) in _INTERVALS.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise ValueError(f"{name} must be a number, got {quoted(value)}")
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {value}")
         if not isinstance(self.name, str) or len(self.name) > _MOST_NAME:
             raise ValueError(f"name must be a text of at most {_MOST_NAME} characters")
         if self.name and not self.name.isprintable():
@@ -82,11 +73,10 @@ class TrainingPlan:
 
     def terms(self) -> dict[str, int | float | str]:
         """Return all numbers of the plan by name, as they are recorded and compared."""
-        kinds: dict[str, Callable[..., int | float | str]] = {"rounds": int, "steps": int}
-        kinds |= dict.fromkeys(_INTERVALS, float)
-        return {name: kind(getattr(self, name)) for name, kind in kinds.items()} | (
-            {"name": self.name} if self.name else {}
-        )
+        found: dict[str, int | float | str] = {"rounds": self.rounds, "steps": self.steps}
+        for name in ("rate", "noise", "clip", "epsilon", "delta"):
+            found[name] = float(getattr(self, name))
+        return found | ({"name": self.name} if self.name else {})
 
     def mean_size(self, examples: int) -> float:
         """Return how many of n examples take part in a step on average, which is public."""
@@ -99,12 +89,3 @@ class TrainingPlan:
     def moved_by_noise(self, examples: int) -> float:
         """Return the deviation that a round's noise has on each entry, at a step size of 1."""
         return self.deviation(examples) * math.sqrt(self.steps)
-
-
-_INTERVALS = {
-    "rate": (1e-9, 1.0),
-    "noise": (0.05, 1e4),
-    "clip": (1e-100, 1e100),
-    "epsilon": (0.01, 30.0),
-    "delta": (1e-10, 0.5),
-}

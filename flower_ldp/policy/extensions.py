@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-from flower_ldp.mechanisms.extension_names import name_complaint
+from flower_ldp.mechanisms import name_complaint
 from flower_ldp.policy.apps import Digest
 from flower_ldp.policy.names import mechanism_name
 from flower_ldp.policy.sections import Allowance, Delta, Epsilon

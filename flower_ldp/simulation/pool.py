@@ -17,7 +17,7 @@ from flower_ldp.simulation.contexts import FIRST_NODE, Plan
 from flower_ldp.simulation.serving import READY, Spawning
 
 if TYPE_CHECKING:
-    from flower_ldp.simulation.forking import Forking  # there is none on Windows
+    from flower_ldp.simulation.forking import Forking
 
 #: How workers begin.
 Start = Literal["fork", "spawn"]

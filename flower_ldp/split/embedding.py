@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from flower_ldp.mechanisms.embeddings import UnaryEncoding
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.unary import UnaryEncoding
 
 
 class EmbeddingDP(nn.Module):

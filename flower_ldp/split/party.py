@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from flower_ldp.files import replacing
 from flower_ldp.isolation import IsolatedPasses, alone
-from flower_ldp.mechanisms.bottom_claim import BottomClaim
-from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.embeddings import BottomClaim
+from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.split.top import ForwardCorrected
 from flower_ldp.wire.records import RecordTables
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from flower_ldp.files import replacing
 from flower_ldp.labels.losses import forward_loss
-from flower_ldp.mechanisms.kary_response import KaryResponse
+from flower_ldp.mechanisms.randomized_response import KaryResponse
 
 Rows = NDArray[np.float32]
 

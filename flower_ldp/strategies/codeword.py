@@ -10,7 +10,7 @@ from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword
-from flower_ldp.mechanisms.codeword_report import NamedCodeword
+from flower_ldp.mechanisms.codeword_plan import NamedCodeword
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.agreed_length import AgreedLength

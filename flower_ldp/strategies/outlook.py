@@ -17,7 +17,7 @@ from typing import Any
 
 from flower_ldp.advice.outlook import Outlook
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.signds import SelectionPlan
 from flower_ldp.mechanisms.worth import Worth
 from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
 from flower_ldp.wire.proposal import UpdateProposal

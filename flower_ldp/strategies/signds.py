@@ -9,8 +9,7 @@ import numpy as np
 from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.selection import SignSum
-from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.signds import SignDS, SignSum
 from flower_ldp.mechanisms.signds_round import Report, SignDSRound
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose

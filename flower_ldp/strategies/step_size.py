@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
-from flower_ldp.mechanisms.signds_plan import SelectionPlan
+from flower_ldp.mechanisms.signds import SelectionPlan
 
 Scaling = Literal["published", "unbiased"]
 SCALINGS: tuple[Scaling, ...] = ("published", "unbiased")

@@ -14,7 +14,7 @@ from flower_ldp.clients.handover import CountHandover, current
 from flower_ldp.clients.rows import Data
 from flower_ldp.errors import ReleaseError
 from flower_ldp.isolation import Tensors
-from flower_ldp.mechanisms.example_mean import ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.training.gradients import RowModel
 from flower_ldp.training.private import check_groups, sent_tensors

@@ -24,7 +24,7 @@ from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.errors import ReleaseError
 from flower_ldp.isolation import IsolatedPasses, Tensors, alone
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.discrete_gaussian import DEVIATION_BITS, normal
+from flower_ldp.mechanisms.sampling.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.own_log import say
 from flower_ldp.training.rows import Row, Rows
 
@@ -216,7 +216,7 @@ class RowModel:
         shown.append(self._computed(self._rows.like, shown))
         digest = hashlib.blake2b()
         for one in shown:
-            digest.update(memoryview(_bits(one).numpy()))
+            digest.update(_bits(one).numpy().data)
         return digest.digest()
 
     def _computed(self, row: Row, shown: list[torch.Tensor] | None = None) -> torch.Tensor:

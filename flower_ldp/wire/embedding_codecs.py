@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.base import row_of
-from flower_ldp.mechanisms.codebook_embedding import CodebookEmbedding
-from flower_ldp.mechanisms.unary import UnaryEncoding
+from flower_ldp.mechanisms.embeddings import CodebookEmbedding, UnaryEncoding
 
 #: Randomizers of embeddings.
 EmbeddingMechanism: TypeAlias = UnaryEncoding | CodebookEmbedding

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.bounded_mean import BoundedMean
+from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.evaluation_codecs import ROWS, RowMechanism, rows_of
 from flower_ldp.wire.fields import Field, check_version, many, one

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flower_ldp.errors import ReleaseError, WireError, quoted
-from flower_ldp.mechanisms.extension_names import name_complaint
+from flower_ldp.mechanisms import name_complaint
+from flower_ldp.mechanisms.base import Parameter, UpdateMechanism, typed
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.update import Parameter, UpdateMechanism, typed
 from flower_ldp.privacy import PrivacyEvent
 
 _FIELDS = {"epsilon", "delta", "report-bytes"}

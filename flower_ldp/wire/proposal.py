@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.update import Parameter, UpdateMechanism
+from flower_ldp.mechanisms.base import Parameter, UpdateMechanism
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import check_version
 from flower_ldp.wire.health import (

@@ -15,8 +15,8 @@ import pytest
 from flower_ldp.advice import Verdict, advise
 from flower_ldp.advice.efficiency import Kind
 from flower_ldp.mechanisms import Codeword, RandomSource, Selection, SignDS
-from flower_ldp.mechanisms.codeword_report import NamedCodeword
-from flower_ldp.mechanisms.selection import sum_of_signs
+from flower_ldp.mechanisms.codeword_plan import NamedCodeword
+from flower_ldp.mechanisms.signds import sum_of_signs
 from flower_ldp.strategies import FixedLength
 
 datasets = pytest.importorskip("sklearn.datasets")

@@ -8,9 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms.codebook import CodebookResponse
+from flower_ldp.mechanisms.codebook import CodebookResponse, unfold
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.unfolding import unfold
 from flower_ldp.strategies.evaluation.codebooks import (
     ProxySupport,
     confidence_codebook,

@@ -26,21 +26,19 @@ from flower_ldp.mechanisms import (
     SignDS,
     codebook,
     gaussian,
-    selection,
     signds,
     signds_size,
 )
 from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.sampling import (
-    blocks,
-    coin,
-    discrete_gaussian,
-    discrete_laplace,
+    exact,
+    integer_noise,
+    topk,
 )
 from flower_ldp.mechanisms.sampling import subset as drawn_subset
-from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
-from flower_ldp.mechanisms.sampling.lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
+from flower_ldp.mechanisms.sampling.exact import INDEX_BITS, WEIGHT_BITS, ExactLookup
+from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import as_fraction
 from flower_ldp.strategies.evaluation import scores
 from tests.extras import extra
@@ -90,7 +88,7 @@ def test_blocks_are_the_vector(dtype: type[np.floating[Any]]) -> None:
         values.dtype.newbyteorder())):  # fmt: skip
         for start, stop in ((0, None), (5, 599_999), (131_071, 131_072), (7, 7)):
             pieces, offsets = [], []
-            for offset, block, mask in blocks.blocks(given, start, stop):
+            for offset, block, mask in topk.blocks(given, start, stop):
                 assert len(mask) == len(block)
                 assert block.dtype.isnative
                 assert block.dtype.itemsize == max(4, values.itemsize)
@@ -99,8 +97,8 @@ def test_blocks_are_the_vector(dtype: type[np.floating[Any]]) -> None:
             found = np.concatenate([np.empty(0, dtype=dtype), *pieces])
             np.testing.assert_array_equal(found, values[start:stop])
             assert offsets == [start + sum(map(len, pieces[:i])) for i in range(len(pieces))]
-        assert len(list(blocks.blocks(given))) > 4
-    assert len(values) > 4 * blocks._BLOCK
+        assert len(list(topk.blocks(given))) > 4
+    assert len(values) > 4 * topk._BLOCK
 
 
 # Subsets
@@ -172,14 +170,14 @@ def test_laplace_noise_of_many_blocks_is_what_its_bits_say(
         return settle(self, indices, source)
 
     monkeypatch.setattr(DiscreteLaplace, "_settle", spy)
-    size = 2 * discrete_laplace._BLOCK + 12_345
+    size = 2 * integer_noise._BLOCK + 12_345
     noise = law.sample(size, rng)
     laws = (law._high, *law._digits)
     low, high = zip(*map(pieces, laws), strict=True)
     told = rng.taken("words")
     open_draws = 0
-    for start in range(0, size, discrete_laplace._BLOCK):
-        count = min(discrete_laplace._BLOCK, size - start)
+    for start in range(0, size, integer_noise._BLOCK):
+        count = min(integer_noise._BLOCK, size - start)
         words = told.pop(0)
         indices = indices_of(words, count * len(laws)).reshape(len(laws), count)
         ends = [
@@ -193,7 +191,7 @@ def test_laplace_noise_of_many_blocks_is_what_its_bits_say(
             [low[i][index] == high[i][index] for i, index in enumerate(indices)]
         )
         np.testing.assert_array_equal(noise[start : start + count][decided], ends[0][decided])
-        assert settled[start // discrete_laplace._BLOCK] == (~decided).sum()
+        assert settled[start // integer_noise._BLOCK] == (~decided).sum()
         open_draws += int((~decided).sum())
         del told[: len(laws)]  # further bits of those that are open
     assert not told
@@ -203,21 +201,21 @@ def test_laplace_noise_of_many_blocks_is_what_its_bits_say(
 def test_normal_noise_of_many_blocks_is_what_its_bits_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """All draws but the doubtful: cell, first bits of w and sign stand in the words."""
     asked: Counter[bool] = Counter()
-    is_kept = discrete_gaussian.is_kept
+    is_kept = integer_noise.is_kept
 
     def spy(*arguments: Any) -> bool:
         kept = is_kept(*arguments)
         asked[kept] += 1
         return kept
 
-    monkeypatch.setattr(discrete_gaussian, "is_kept", spy)
-    rng, size = Recorder(4), 3 * discrete_gaussian._BLOCK + 777
-    noise = discrete_gaussian.normal(size, rng)
+    monkeypatch.setattr(integer_noise, "is_kept", spy)
+    rng, size = Recorder(4), 3 * integer_noise._NORMAL_BLOCK + 777
+    noise = integer_noise.normal(size, rng)
     assert asked[False] > 20
-    low, high = pieces(discrete_gaussian.coarse_law())
+    low, high = pieces(integer_noise.coarse_law())
     told, wrong = rng.taken("words"), 0
-    for start in range(0, size, discrete_gaussian._BLOCK):
-        count = min(discrete_gaussian._BLOCK, size - start)
+    for start in range(0, size, integer_noise._NORMAL_BLOCK):
+        count = min(integer_noise._NORMAL_BLOCK, size - start)
         index = indices_of(told.pop(0), count)
         further = told.pop(0)
         assert len(further) == (low[index] != high[index]).sum()
@@ -254,17 +252,17 @@ def plain_uniform(ends: list[int], told: list[Any]) -> list[int]:
 @pytest.mark.parametrize("categories", [2, 10, 3 * 2**29])
 def test_kary_responses_of_many_blocks_are_what_their_bits_say(categories: int) -> None:
     mechanism, rng = KaryResponse(1.5, categories), Recorder(5)
-    values = np.random.default_rng(1).integers(0, categories, 3 * coin.BLOCK + 99)
+    values = np.random.default_rng(1).integers(0, categories, 3 * exact.BLOCK + 99)
     reports = mechanism.randomize_array(values, rng)
     heads = np.concatenate(rng.taken("words"))
     assert len(rng.taken("words")) == 4
     assert len(heads) == len(values)
     told, expected = rng.taken("bytes"), list[int]()
     limit = mechanism._truth_weight
-    for start in range(0, len(values), coin.BLOCK):
-        part = values[start : start + coin.BLOCK].tolist()
+    for start in range(0, len(values), exact.BLOCK):
+        part = values[start : start + exact.BLOCK].tolist()
         others = plain_uniform([categories] * len(part), told)
-        coins = heads[start : start + coin.BLOCK].tolist()
+        coins = heads[start : start + exact.BLOCK].tolist()
         expected += [
             value if toss << 192 < limit else other
             for value, toss, other in zip(part, coins, others, strict=True)
@@ -275,7 +273,7 @@ def test_kary_responses_of_many_blocks_are_what_their_bits_say(categories: int) 
 def test_responses_with_priors_of_many_blocks_are_what_their_bits_say() -> None:
     """The report, and the categories it is among, worked out for one value at a time."""
     k, epsilon, rng = 5, 0.8, Recorder(6)
-    mechanism, size = RRWithPrior(epsilon, k), 2 * coin.BLOCK + 50
+    mechanism, size = RRWithPrior(epsilon, k), 2 * exact.BLOCK + 50
     data = np.random.default_rng(2)
     values, priors = data.integers(0, k, size), data.dirichlet(np.full(k, 0.3), size)
     reports = mechanism.randomize_array(values, rng, priors)
@@ -291,8 +289,8 @@ def test_responses_with_priors_of_many_blocks_are_what_their_bits_say() -> None:
         chosen.append(order[: worth.index(max(worth)) + 1])
     assert len({len(members) for members in chosen}) == k
     told, expected = rng.taken("bytes"), list[int]()
-    for start in range(0, size, coin.BLOCK):
-        part = slice(start, start + coin.BLOCK)
+    for start in range(0, size, exact.BLOCK):
+        part = slice(start, start + exact.BLOCK)
         others = plain_uniform([len(members) for members in chosen[part]], told)
         for value, members, toss, other in zip(
             values[part].tolist(), chosen[part], coins[part], others, strict=True
@@ -308,7 +306,7 @@ def test_responses_with_priors_of_many_blocks_are_what_their_bits_say() -> None:
 
 def test_a_sum_of_signs_of_many_batches_is_the_sum() -> None:
     h, dimension, data = 4096, 50_000, np.random.default_rng(3)
-    count = selection._BATCH_ENTRIES // h + 40
+    count = signds._BATCH_ENTRIES // h + 40
     rows = np.sort(data.permuted(np.tile(np.arange(dimension // 10), (8, 1)), axis=1)[:, :h])
     signs = data.choice([-1, 1], count).tolist()
     offsets = data.integers(0, dimension * 9 // 10, count).tolist()
@@ -316,11 +314,11 @@ def test_a_sum_of_signs_of_many_batches_is_the_sum() -> None:
         Selection(rows[i % 8].astype(np.int64) + offset, sign)
         for i, (sign, offset) in enumerate(zip(signs, offsets, strict=True))
     ]
-    assert sum(len(one.indices) for one in reports) > selection._BATCH_ENTRIES
+    assert sum(len(one.indices) for one in reports) > signds._BATCH_ENTRIES
     expected = np.zeros(dimension, dtype=np.int64)
     for one in reports:
         expected[one.indices] += one.sign  # distinct within a report
-    np.testing.assert_array_equal(selection.sum_of_signs(iter(reports), dimension), expected)
+    np.testing.assert_array_equal(signds.sum_of_signs(iter(reports), dimension), expected)
 
 
 def test_squared_lengths_of_the_longest_pieces_do_not_overflow() -> None:

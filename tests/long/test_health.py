@@ -41,7 +41,7 @@ from flower_ldp.mechanisms import (
     RandomSource,
     SignDS,
 )
-from flower_ldp.mechanisms.selection import Selection
+from flower_ldp.mechanisms.signds import Selection
 from flower_ldp.mechanisms.signds_round import decode_report, report_length
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import Unit, compose

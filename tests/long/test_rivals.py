@@ -101,7 +101,7 @@ def test_each_finds_the_direction_of_many_that_agree(rivals: Any, name: str) -> 
 
 
 def test_noise_of_central_dp_is_that_of_one_client_replaced(rivals: Any) -> None:
-    from flower_ldp.mechanisms.gaussian_law import gaussian_delta
+    from flower_ldp.mechanisms.gaussian import gaussian_delta
 
     central = rivals.Central(2.0)
     assert gaussian_delta(2.0, 2 / central.noise_multiplier) == pytest.approx(1e-5, rel=1e-6)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import RandomSource, Selection, SignDS
-from flower_ldp.mechanisms.signds_law import SelectionLaw
+from flower_ldp.mechanisms.signds_size import SelectionLaw
 from tests.extras import extra
 from tests.statistical.follows import FAILURE_RATE, assert_follows
 from tests.unit.mechanisms.topk_cases import sample_positions

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import DTypeLike
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling import blocks as _blocks
-from flower_ldp.mechanisms.sampling import rank as _rank
+from flower_ldp.mechanisms.sampling import topk as _topk
 from flower_ldp.mechanisms.sampling.topk import top_set
 from tests.unit.mechanisms.topk_cases import (
     DTYPES,
@@ -27,11 +26,11 @@ from tests.unit.mechanisms.topk_cases import (
 @pytest.fixture
 def short_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make vectors of a few thousand entries take the path of millions."""
-    monkeypatch.setattr(_rank, "_COPY_LENGTH", 500)
-    monkeypatch.setattr(_rank, "_SMALLEST_SAMPLE", 128)
-    monkeypatch.setattr(_rank, "_LARGEST_SAMPLE", 128)
-    monkeypatch.setattr(_blocks, "_BLOCK", 256)
-    monkeypatch.setattr(_blocks, "_SMALLEST_BLOCK", 64)
+    monkeypatch.setattr(_topk, "_COPY_LENGTH", 500)
+    monkeypatch.setattr(_topk, "_SMALLEST_SAMPLE", 128)
+    monkeypatch.setattr(_topk, "_LARGEST_SAMPLE", 128)
+    monkeypatch.setattr(_topk, "_BLOCK", 256)
+    monkeypatch.setattr(_topk, "_SMALLEST_BLOCK", 64)
 
 
 @pytest.mark.usefixtures("short_paths")
@@ -49,9 +48,9 @@ def test_nasty_vectors_have_exactly_k_members(name: str, dtype: DTypeLike) -> No
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_vectors_longer_than_block_and_sample(name: str) -> None:
     length = 300_001
-    assert length > _blocks._BLOCK
-    assert length > _rank._LARGEST_SAMPLE
-    assert length > _rank._COPY_LENGTH
+    assert length > _topk._BLOCK
+    assert length > _topk._LARGEST_SAMPLE
+    assert length > _topk._COPY_LENGTH
     values = nasty(length)[name].astype(np.float32)
     zeros = values == 0
     edge = min(int((values > 0).sum() + zeros.sum()), length)
@@ -67,7 +66,7 @@ def test_ordinary_and_tied_vectors_do_not_need_the_copy(monkeypatch: pytest.Monk
 
     length = 200_000
     vectors = nasty(length)
-    monkeypatch.setattr(_rank, "_by_copy", refuse)
+    monkeypatch.setattr(_topk, "_by_copy", refuse)
     for name in ("all equal", "all zero", "half zeros", "two values", "denormals", "ascending"):
         for size in (1, length // 5, length // 2, length):
             assert int(members(top_set(vectors[name], size, 1)).sum()) == size

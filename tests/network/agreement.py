@@ -20,7 +20,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import binom, hypergeom
 
 from flower_ldp.mechanisms.laplace import round_to_grid
-from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
+from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from tests.network.sites import ROOT

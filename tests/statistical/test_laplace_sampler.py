@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
+from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import as_fraction
 from tests.extras import extra
 

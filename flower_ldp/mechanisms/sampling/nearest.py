@@ -1,6 +1,20 @@
-"""The codewords nearest to an update, exactly as many as are wanted, and a draw among them."""
+r"""The codewords nearest to an update, exactly as many as are wanted, and a draw among them.
+
+Rotations that are public and cheap: a random sign for each coordinate, then Hadamard's matrix.
+
+Hadamard's matrix of order n, a power of two, has the entry :math:`(-1)^{|i \wedge j|}` in row i
+and column j, the number of bits that both have (Sylvester's order). Its rows are orthogonal, and
+their length is the square root of n. Behind random signs D the rows over that length are n unit
+vectors that prefer no coordinate. All inner products with a vector take n log2 n additions.
+
+Signs are bits of SHAKE-256 of a seed and a number, so that two machines find the same ones.
+"""
 
 from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,3 +72,83 @@ def share_of_offsets(products: NDArray[np.float64], size: int, position: int) ->
     # Favoured if the first tie from the offset on is this one, or one of the left - 1 before it.
     gaps = [(ties[i] - ties[i - 1]) % len(both) or len(both) for i in range(len(ties))]
     return sum(gaps[(place - step) % len(ties)] for step in range(left))
+
+
+#: Largest order; a vector of doubles of it takes 128 MiB.
+MAX_ORDER = 1 << 24
+# Steps that span no more than this are done in one product with a small matrix.
+_SMALL = 64
+
+
+def order_for(dimension: int) -> int:
+    """Return the least power of two that is at least ``dimension``.
+
+    Raises
+    ------
+    ValueError
+        If ``dimension`` is outside [1, 2^24].
+    """
+    if not 1 <= dimension <= MAX_ORDER:
+        raise ValueError(f"dimension must be in [1, {MAX_ORDER}], got {dimension}")
+    return 1 << (dimension - 1).bit_length()
+
+
+def signs(seed: int, number: int, order: int) -> NDArray[np.int8]:
+    """Return the signs D of one rotation.
+
+    Parameters
+    ----------
+    seed : int
+        Public; in [0, 2^64).
+    number : int
+        Which rotation of this seed; in [0, 2^32).
+    order : int
+        n.
+
+    Returns
+    -------
+    ndarray of int8, shape (n,)
+        1 or -1.
+    """
+    name = b"flower-ldp rotation" + seed.to_bytes(8, "big") + number.to_bytes(4, "big")
+    stream = np.frombuffer(hashlib.shake_256(name).digest(-(-order // 8)), dtype=np.uint8)
+    bits = np.unpackbits(stream, count=order)
+    return (1 - 2 * bits.astype(np.int8)).astype(np.int8)
+
+
+def transform(vector: NDArray[Any]) -> NDArray[np.float64]:
+    """Return Hadamard's matrix times a vector, or times each of several.
+
+    Parameters
+    ----------
+    vector : ndarray, shape (n,) or (many, n)
+        n a power of two; read, not changed.
+
+    Returns
+    -------
+    ndarray of float64, shape as given
+        Not divided by anything: twice transformed is n times the vector. Of integers whose
+        magnitudes add up to less than 2^53 it is exact.
+    """
+    found = np.array(vector, dtype=np.float64, order="C")
+    span, order = 1, found.shape[-1]
+    while span < order:
+        width = min(_SMALL, order // span)
+        pieces = found.reshape(-1, width, span)
+        # H of order `width` across the middle axis is `width`'s share of all steps.
+        found = np.matmul(_matrix(width), pieces)
+        span *= width
+    return found.reshape(np.shape(vector))
+
+
+def row(number: int, order: int) -> NDArray[np.int8]:
+    """Return one row of Hadamard's matrix, shape (n,): 1 or -1."""
+    columns = np.arange(order, dtype=np.uint32) & np.uint32(number)
+    for shift in (16, 8, 4, 2, 1):
+        columns ^= columns >> np.uint32(shift)
+    return (1 - 2 * (columns & np.uint32(1)).astype(np.int8)).astype(np.int8)
+
+
+@lru_cache(maxsize=8)
+def _matrix(order: int) -> NDArray[np.float64]:
+    return np.stack([row(number, order) for number in range(order)]).astype(np.float64)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.blocks import Mask
+
+Mask: TypeAlias = NDArray[np.bool_]
 
 _LARGEST_BATCH = 1 << 20
 # A batch aims at more than what is missing, or is a million trials: a working source

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.simplex import check_simplex_rows
+from flower_ldp.mechanisms.laplace import check_simplex_rows
 
 Rows = NDArray[np.float64]
 #: Levels of confidence for each class; chosen on held-out data (benchmarks/evaluation.py).

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.base import row_of
 from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.laplace import Laplace
+from flower_ldp.mechanisms.laplace import Laplace, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.simplex import project_to_simplex
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies.evaluation.codebooks import (
     DEFAULT_LEVELS,

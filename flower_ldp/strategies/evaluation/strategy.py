@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.bounded_mean import BoundedMean
+from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.asking import ClientPool, pool_of

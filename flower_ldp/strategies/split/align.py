@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from flwr.app import ConfigRecord, RecordDict
 
-from flower_ldp.mechanisms.bottom_claim import BottomClaim
+from flower_ldp.mechanisms.embeddings import BottomClaim
 from flower_ldp.strategies.split.exchange import Exchange, PartyError, payloads
 from flower_ldp.wire.embedding import ALIGN, TableTerms
 from flower_ldp.wire.fields import PROPOSAL_KEY

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from flower_ldp.labels.randomized import RandomizedLabels
-from flower_ldp.mechanisms.kary_response import KaryResponse, check_labels
+from flower_ldp.labels.stages import RandomizedLabels
+from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
 from flower_ldp.strategies.split.align import AlignedParty
 from flower_ldp.strategies.split.exchange import Exchange, payloads
 from flower_ldp.wire.embedding import CHANNEL_KEY, LABELS_KEY, PREPARE, TableTerms

@@ -17,7 +17,7 @@ from flower_ldp.mechanisms import (
     SignDS,
     SubsetSelection,
 )
-from flower_ldp.mechanisms.gaussian_law import gaussian_delta
+from flower_ldp.mechanisms.gaussian import gaussian_delta
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
 from flower_ldp.wire.proposal import UpdateProposal

@@ -10,7 +10,7 @@ import pytest
 from flower_ldp.config.labels import parse_label_config
 from flower_ldp.labels import LABEL_METHODS, LabelMechanism, LabelStages, RandomizedLabels
 from flower_ldp.mechanisms import MECHANISMS, BinaryResponse, CodebookEmbedding, RandomSource
-from flower_ldp.mechanisms.labels import label_mechanisms, label_names, reports_are_labels
+from flower_ldp.mechanisms.labels import label_mechanisms, reports_are_labels
 from flower_ldp.policy.names import mechanism_name
 from flower_ldp.privacy import Unit, compose
 
@@ -114,7 +114,6 @@ def test_a_configuration_and_a_policy_know_the_method(method: str) -> None:
     assert config.stages() == LabelStages(mechanisms, (2, 1) if shares else (1,))
     for mechanism in mechanisms:
         assert mechanism_name(mechanism.name) in MECHANISMS
-        assert mechanism.name in label_names()
 
 
 @pytest.mark.parametrize(("method", "stage"), EACH)

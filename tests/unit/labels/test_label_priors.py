@@ -13,8 +13,8 @@ from flower_ldp.labels import (
     priors_from_counts,
     priors_from_likelihoods,
 )
-from flower_ldp.labels.central import CentralHistograms
 from flower_ldp.labels.clusters import cluster_sums, moved, nearest
+from flower_ldp.labels.priors import CentralHistograms
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra

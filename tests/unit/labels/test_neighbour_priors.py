@@ -13,7 +13,7 @@ def test_the_nearest_examples_are_those_of_all_distances(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "flower_ldp.labels.neighbours._AT_A_TIME", 16 * 50
+        "flower_ldp.labels.clusters._AT_A_TIME", 16 * 50
     )  # several, the last not full
     points = np.random.default_rng(1).normal(size=(50, 3))
     distances = np.linalg.norm(points[:, np.newaxis] - points, axis=2)
@@ -44,7 +44,7 @@ def test_many_labels_and_neighbours_are_gathered_in_parts(monkeypatch: pytest.Mo
     rng = np.random.default_rng(1)
     likelihood, near = rng.random((70, 1000)), rng.integers(0, 70, (70, 40))
     whole = priors_from_neighbours(likelihood, near, steps=2)
-    monkeypatch.setattr("flower_ldp.labels.neighbours._AT_A_TIME", 40 * 1000)  # a row at a time
+    monkeypatch.setattr("flower_ldp.labels.clusters._AT_A_TIME", 40 * 1000)  # a row at a time
     np.testing.assert_array_equal(priors_from_neighbours(likelihood, near, steps=2), whole)
 
 

@@ -58,7 +58,7 @@ def test_rounding_is_to_the_nearest_step() -> None:
         ((1.0, -1.7e308, 1.7e308), "lower must be below upper"),
         ((1.0, 0.0, math.inf), "bounds must be finite"),
         ((1.0, math.nan, 1.0), "bounds must be finite"),
-        ((1.0, 0.0, 1.0, 41), "grid_bits must be in"),
+        ((1.0, 0.0, 1.0, 41), "grid_bits must be an integer in"),
         ((90.0, 0.0, 1.0, 0), "grid_bits must keep"),
     ],
 )

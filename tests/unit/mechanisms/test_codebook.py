@@ -8,9 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms.codebook import CodebookResponse
+from flower_ldp.mechanisms.codebook import (
+    CodebookResponse,
+    log_likelihood,
+    maximum_likelihood,
+    unfold,
+)
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.unfolding import log_likelihood, maximum_likelihood, unfold
 from flower_ldp.privacy import PrivacyEvent, compose_directly
 
 CODES = np.array([[0.9, 0.05, 0.05], [0.45, 0.3, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])

@@ -68,7 +68,7 @@ def test_no_estimator_of_the_class_beats_the_limit() -> None:
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(-1.0, 10), (math.nan, 10), (1.0, 0)])
 def test_a_limit_without_meaning_is_an_error(epsilon: float, classes: int) -> None:
-    with pytest.raises(ValueError, match="must be at least"):
+    with pytest.raises(ValueError, match=r"must be .*in \["):
         best_accuracy(epsilon, classes)
 
 
@@ -80,12 +80,12 @@ def test_an_epsilon_outside_its_interval_is_an_error(epsilon: float) -> None:
 
 @pytest.mark.parametrize("codes", [0, 1, 2**16 + 1])
 def test_a_wrong_number_of_codes_is_an_error(codes: int) -> None:
-    with pytest.raises(ValueError, match="codes must be in"):
+    with pytest.raises(ValueError, match="codes must be an integer in"):
         CodebookEmbedding(1.0, codes)
 
 
 def test_the_number_of_codes_must_be_an_integer() -> None:
-    with pytest.raises(TypeError, match="codes must be an integer"):
+    with pytest.raises(ValueError, match="codes must be an integer"):
         CodebookEmbedding(1.0, 3.0)  # type: ignore[arg-type]
 
 

@@ -10,9 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.discrete_laplace import DiscreteLaplace
-from flower_ldp.mechanisms.sampling.exact import exp_scaled_at_least
-from flower_ldp.mechanisms.sampling.lookup import INDEX_BITS, WEIGHT_BITS, ExactLookup
+from flower_ldp.mechanisms.sampling.exact import (
+    INDEX_BITS,
+    WEIGHT_BITS,
+    ExactLookup,
+    exp_scaled_at_least,
+)
+from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import as_fraction
 
 #: Decimals, since the exact comparison reads its exponent as one.

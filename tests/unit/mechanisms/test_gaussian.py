@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import Gaussian, RandomSource
-from flower_ldp.mechanisms.gaussian import squared_length
-from flower_ldp.mechanisms.gaussian_law import gaussian_delta
+from flower_ldp.mechanisms.gaussian import gaussian_delta, squared_length
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
 
@@ -183,7 +182,7 @@ def test_parameters_outside_their_intervals(parameters: dict[str, float]) -> Non
 
 def test_estimates_need_reports_and_reports_their_length() -> None:
     mechanism = Gaussian(1.0, 1e-5)
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match=r"reports must be in \[1, inf\)"):
         mechanism.estimate(np.zeros(3, np.int64), 0)
     with pytest.raises(ValueError, match="report must have shape"):
         mechanism.log_prob(np.zeros(2, np.int8), np.zeros(3))

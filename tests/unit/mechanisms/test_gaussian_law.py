@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms.gaussian_law import (
+from flower_ldp.mechanisms.gaussian import (
     classical_deviation,
     gaussian_delta,
     gaussian_epsilon,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling import discrete_gaussian as gaussian_noise
-from flower_ldp.mechanisms.sampling.discrete_gaussian import (
+from flower_ldp.mechanisms.sampling import integer_noise as gaussian_noise
+from flower_ldp.mechanisms.sampling.integer_noise import (
     DEVIATION_BITS,
     LARGEST,
     VARIATION_BITS,

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms.sampling.hadamard import MAX_ORDER, order_for, row, signs, transform
+from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER, order_for, row, signs, transform
 
 
 def sylvester(order: int) -> np.ndarray:

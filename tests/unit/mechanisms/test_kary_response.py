@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.coin import toss, uniform
+from flower_ldp.mechanisms.randomized_response import KaryResponse
+from flower_ldp.mechanisms.sampling.exact import toss, uniform
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
 

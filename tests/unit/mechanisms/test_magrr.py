@@ -503,7 +503,7 @@ def test_significance_domain(value: float) -> None:
 
 
 def test_regrow_after_domain() -> None:
-    with pytest.raises(ValueError, match="regrow_after must be at least 0, got -1"):
+    with pytest.raises(ValueError, match=r"regrow_after must be an integer in \[0, inf\), got -1"):
         MagRR(1.0, regrow_after=-1)
 
 

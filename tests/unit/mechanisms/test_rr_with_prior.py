@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.rr_with_prior import RRWithPrior
+from flower_ldp.mechanisms.randomized_response import KaryResponse, RRWithPrior
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
 

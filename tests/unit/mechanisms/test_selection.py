@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms import selection
-from flower_ldp.mechanisms.selection import Selection, SignSum, sum_of_signs
+from flower_ldp.mechanisms import signds as selection
+from flower_ldp.mechanisms.signds import Selection, SignSum, sum_of_signs
 
 
 def report(sign: int, *indices: int) -> Selection:

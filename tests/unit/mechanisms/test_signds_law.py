@@ -10,8 +10,12 @@ import pytest
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import exp_lower
 from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.signds_law import MAX_DIMENSION, SelectionLaw
-from flower_ldp.mechanisms.signds_size import best_threshold, largest_dim_out
+from flower_ldp.mechanisms.signds_size import (
+    MAX_DIMENSION,
+    SelectionLaw,
+    best_threshold,
+    largest_dim_out,
+)
 from flower_ldp.privacy import as_fraction
 from tests.extras import extra
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import RandomSource, SignDS
-from flower_ldp.mechanisms.selection import sum_of_signs
-from flower_ldp.mechanisms.signds_worth import (
+from flower_ldp.mechanisms.signds import sum_of_signs
+from flower_ldp.mechanisms.signds_size import (
     LEAST_FRACTION,
     REPORTS_PER_WEIGHT,
     best_sizes,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flower_ldp.mechanisms.simplex import check_simplex_rows, project_to_simplex
+from flower_ldp.mechanisms.laplace import check_simplex_rows, project_to_simplex
 
 
 def exact_projection(row: list[float]) -> list[Fraction]:

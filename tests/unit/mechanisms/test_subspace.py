@@ -158,7 +158,7 @@ def test_what_is_projected_of_huge_entries_is_no_neutral_value(
     ],
 )
 def test_other_subspaces_are_refused(given: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="of a subspace must be an integer in"):
+    with pytest.raises(ValueError, match="must be an integer in"):
         Subspace(**given)
 
 

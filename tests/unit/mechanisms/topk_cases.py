@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.sampling import rank as _rank
+from flower_ldp.mechanisms.sampling import topk as _rank
 from flower_ldp.mechanisms.sampling.topk import TopSet
 
 Vector = NDArray[np.floating[Any]]

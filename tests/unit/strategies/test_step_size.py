@@ -9,7 +9,7 @@ import pytest
 
 from flower_ldp.mechanisms import MagRR, SelectionPlan, SignDS, StepEstimate
 from flower_ldp.mechanisms.magrr import Phase
-from flower_ldp.mechanisms.selection import Selection
+from flower_ldp.mechanisms.signds import Selection
 from flower_ldp.strategies.step_size import (
     SCALINGS,
     FixedStep,

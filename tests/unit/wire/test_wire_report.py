@@ -13,16 +13,12 @@ from numpy.typing import NDArray
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.signds_round import (
     FLAGS,
-    LENGTH,
-    ORDER,
-    PADDING,
-    RANGE,
     VERSION,
     decode_report,
     encode_report,
     report_length,
 )
-from flower_ldp.mechanisms.subset_code import log2_subsets
+from flower_ldp.mechanisms.subset_code import LENGTH, ORDER, PADDING, RANGE, log2_subsets
 
 REASONS = {VERSION, FLAGS, LENGTH, PADDING, RANGE, ORDER}
 MAX_DIMENSION = 2**32 - 1

@@ -1,0 +1,85 @@
+"""Intervals of parameters: declared beside the fields of a dataclass, and checked by one function.
+
+A field says ``epsilon: Annotated[float, Bounded("(0, 100]")]``, and ``__post_init__`` calls
+:func:`check_fields`. An integer is of the type int, and a bool is none; NaN is in no interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache
+from numbers import Real
+from typing import Any, get_args, get_type_hints
+
+from flower_ldp.errors import quoted
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """An interval in which a number lies.
+
+    Parameters
+    ----------
+    interval : str
+        As ``"(0, 100]"``. An end is a number, ``inf``, or a power as ``2^31``.
+    """
+
+    interval: str
+
+    def check(self, name: str, value: object, kind: type[float] | type[int] = float) -> None:
+        """Raise ValueError unless a value is a number of ``kind`` in the interval."""
+        low, high = _ends(self.interval)
+        if isinstance(value, int if kind is int else Real) and not isinstance(value, bool):
+            number: Any = value
+            above = number >= low if self.interval[0] == "[" else number > low
+            below = number <= high if self.interval[-1] == "]" else number < high
+            if above and below:
+                return
+        wanted = "an integer in" if kind is int else "in"
+        raise ValueError(f"{name} must be {wanted} {self.interval}, got {_shown(value)}")
+
+
+def check_in(
+    interval: str, name: str, value: object, kind: type[float] | type[int] = float
+) -> None:
+    """Raise ValueError unless a value is a number of ``kind`` in an interval."""
+    Bounded(interval).check(name, value, kind)
+
+
+def check_fields(record: Any) -> None:
+    """Raise ValueError unless all fields of a dataclass are in their intervals.
+
+    A field that may be None is checked where it is not.
+    """
+    for name, bounded, kinds in _bounded_fields(type(record)):  # type: ignore[arg-type]
+        value = getattr(record, name)
+        if value is not None or type(None) not in kinds:
+            bounded.check(name, value, int if int in kinds else float)
+
+
+@cache
+def _bounded_fields(kind: type[Any]) -> tuple[tuple[str, Bounded, tuple[Any, ...]], ...]:
+    """Return name, interval and types of each field that has an interval."""
+    hints, found = get_type_hints(kind, include_extras=True), []
+    for one in fields(kind):
+        declared, *marks = get_args(hints[one.name]) or (None,)
+        kinds = get_args(declared) or (declared,)
+        found += [(one.name, mark, kinds) for mark in marks if isinstance(mark, Bounded)]
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _ends(interval: str) -> tuple[float, float]:
+    low, high = (_end(text.strip()) for text in interval[1:-1].split(","))
+    return low, high
+
+
+def _end(text: str) -> float:
+    base, _, power = text.partition("^")
+    return int(base) ** int(power) if power else float(base)
+
+
+def _shown(value: object) -> str:
+    """Return a number as it prints, and anything else in quotes or cut."""
+    plain = isinstance(value, Real) and not isinstance(value, (bool, int))
+    return str(value) if plain else quoted(value)

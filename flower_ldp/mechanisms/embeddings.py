@@ -1,0 +1,516 @@
+r"""Embeddings of records: randomized bits, one code, and a claim about the bottom model.
+
+Symmetric unary encoding of embeddings: the randomizer of EmbeddingDP (MistNet, Wang 2020).
+
+A record's embedding E of m numbers is quantized to the bits [E > 0]. Each bit is kept with
+probability :math:`p = e^{\epsilon/2}/(e^{\epsilon/2}+1)`; a zero becomes one with
+:math:`q = 1 - p` (basic RAPPOR; Erlingsson, Pihur, Korolova 2014).
+
+**Theorem.** A bit's report has a ratio of at most :math:`p/q = e^{\epsilon/2}` between the
+two values of the bit, and bits are drawn independently. Two records are neighbours if they
+differ at all.
+
+* One-hot records differ in two bits at most: one release of a record is epsilon-LDP.
+* Arbitrary records may differ in all m bits: one release is :math:`m\epsilon/2`-LDP.
+
+Both are tight (m of at least 2 for the first), and pure. The published texts call both
+"epsilon"; :attr:`UnaryEncoding.record_epsilon` is the true figure. Releasing a record again
+costs it again. Half of epsilon is rounded down and the figure for a record up, so the odds of all
+of its bits together never exceed e to the figure, not by a rounding either.
+
+**Invalid input.** An entry that is no number is answered by a fair bit (either bit with
+probability 1/2, randomized). Where records are promised to be one-hot, one that is not is answered
+as one whose place is uniform. Fair bits would not do there: all m of them agree with a one-hot
+record with probability :math:`2^{-m}`, where the theorem needs :math:`p^m` times
+:math:`e^{-\epsilon}` at least.
+
+**What is fixed.** The theorem is about a record's embedding *with the function that computes
+it held fixed*. If that function was trained on the records, docs/embedding.md says what is left.
+
+**Estimate.** (b - q)/(p - q) is an unbiased estimate of a true bit.
+
+One k-ary response on a learned code per record: an embedding that is cheap to release.
+
+A party's model gives each of k codes a score. The code with the largest score goes through
+k-ary randomized response (:mod:`~flower_ldp.mechanisms.randomized_response`): it is reported with
+probability :math:`e^\epsilon/(e^\epsilon+k-1)`.
+
+**Theorem.** Whatever two records are, their codes are two values at most, so one release of a
+record is epsilon-LDP, pure and tight: *in all*, where m bits under unary encoding cost
+:math:`m\epsilon/2`. As there, the function that scores is held fixed (docs/embedding.md).
+
+**Invalid input.** A record with a score that is no number, or without scores, is answered by a
+uniform code.
+
+**Limit.** If codes are classes, no use of a record's report can name the class of k equally
+likely ones with a probability above :math:`e^\epsilon/(e^\epsilon+k-1)`, by this mechanism or any
+other that is epsilon-LDP.
+
+How a party's bottom model came to be, and what a release of embeddings then protects.
+
+A randomizer of embeddings protects a record *with the bottom model held fixed*. A bottom that
+was trained on the records carries each of them into all other records' later bits: its weights
+move by a Jacobian taken at private records, and no composition of releases covers that. So the
+party that owns the bottom declares one of three kinds:
+
+=============== ============================================================================
+``public``      trained on public data, or frozen at random: each release costs its epsilon
+``dp``          trained with gradients clipped per record and noised: the epsilon and delta of
+                the training stand beside the releases, once for each bottom
+``conditional`` trained on the records in any other way, as published: the epsilon holds
+                conditionally on the bottom model only
+=============== ============================================================================
+
+The kind is a promise of the party's. Nothing here can check how a bottom was trained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.errors import quoted
+from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_records
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse, check_labels
+from flower_ldp.mechanisms.sampling.exact import double_at_least, double_at_most, uniform
+from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit, as_fraction
+
+#: The most bits that an embedding may have.
+MAX_BITS = 2**20
+
+
+@dataclass(frozen=True)
+class UnaryEncoding:
+    """One-bit quantization and randomized response on every bit of an embedding.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        The published label: in [0, 100]. 0 sends fair coins that say nothing; None
+        quantizes and adds no noise, so it protects nothing.
+    bits : int
+        Length m of an embedding; in [1, 2^20].
+    one_hot : bool
+        Whether each record has exactly one positive entry. It makes a release cost ``epsilon``
+        instead of ``bits * epsilon / 2``; a record of another kind counts as invalid.
+    name : str
+        What the events are called in a ledger.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> UnaryEncoding(epsilon=5.0, bits=128).record_epsilon
+    320.0
+    >>> UnaryEncoding(epsilon=5.0, bits=128, one_hot=True).record_epsilon
+    5.0
+    """
+
+    epsilon: Annotated[float | None, Bounded("[0, 100]")]
+    bits: Annotated[int, Bounded(f"[1, {MAX_BITS}]")]
+    one_hot: bool = False
+    name: str = "embedding_dp"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def width(self) -> int:
+        """Length of an embedding."""
+        return self.bits
+
+    @property
+    def entries(self) -> str:
+        """What an embedding is made of, in words."""
+        return "bits, one-hot" if self.one_hot else "bits"
+
+    @property
+    def record_epsilon(self) -> float:
+        """Epsilon of one release of one record; infinite without noise."""
+        if self.epsilon is None:
+            return math.inf
+        if self.one_hot:
+            return self.epsilon
+        return double_at_least(self.bits * as_fraction(self.epsilon) / 2)
+
+    @property
+    def bit_epsilon(self) -> float:
+        """Epsilon of one bit: half of ``epsilon``, rounded down; infinite without noise."""
+        return math.inf if self.epsilon is None else double_at_most(as_fraction(self.epsilon) / 2)
+
+    @property
+    def keep_probability(self) -> float:
+        """The probability p with which a bit is kept; 1 without noise."""
+        return 1.0 if self.epsilon is None else 1.0 / (1.0 + math.exp(-self.epsilon / 2))
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release of one record; empty at epsilon 0, which tells nothing.
+
+        Raises
+        ------
+        ValueError
+            Without noise (epsilon None): no epsilon bounds what that tells.
+        """
+        if self.epsilon is None:
+            raise ValueError("quantization alone (epsilon None) has no privacy guarantee")
+        if self.epsilon == 0:
+            return ()
+        return (PrivacyEvent(self.name, self.record_epsilon, unit=Unit.EXAMPLE),)
+
+    def unread(self, values: object) -> NDArray[np.bool_]:
+        """Return which records of many have a bit that cannot be read, shape (n,). **Private**."""
+        return np.asarray((self.quantize(values) == INVALID).any(axis=-1))
+
+    def quantize(self, values: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int8]:
+        """Return the bits [E > 0] of one record or of many, and -1 where there is none.
+
+        **Private**: without noise.
+
+        Parameters
+        ----------
+        values : array_like of real numbers, shape (bits,) or (n, bits)
+            Never changed. Infinities count by their sign; NaN has no bit.
+        shape : tuple of int, optional
+            The public shape, where another one must not tell. By default as many rows as there
+            are.
+
+        Returns
+        -------
+        ndarray of int8, shape ``shape``
+            0, 1 or -1; all of a record is -1 if it is not one-hot where that was promised.
+        """
+        found, shape = read_records(values, self.bits, shape)
+        if found is None:
+            return np.full(shape, INVALID, dtype=np.int8)
+        bits = (found > 0).astype(np.int8)
+        # NaN > 0 is false: it would pass for a zero.
+        bits[found != found] = INVALID
+        if self.one_hot:
+            good = (bits >= 0).all(axis=-1) & ((bits == 1).sum(axis=-1) == 1)
+            bits[~good] = INVALID
+        return bits
+
+    def _filled(self, bits: NDArray[np.int8], rng: RandomSource) -> NDArray[np.int8]:
+        """Draw valid records or bits in place of those that are not, by the neutral law."""
+        if not self.one_hot:
+            return fill_labels(bits, 2, rng, self.name)
+        rows = bits.reshape(-1, self.bits)
+        (wrong,) = np.nonzero(rows[:, 0] == INVALID)
+        if len(wrong):
+            note(self.name, f"{len(wrong)} of {len(rows)} records are not one-hot")
+            rows[wrong] = 0
+            rows[wrong, uniform(self.bits, len(wrong), rng)] = 1
+        return bits
+
+    def randomize(
+        self, values: object, rng: RandomSource, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.uint8]:
+        """Return the randomized bits of one record or of many; see :meth:`quantize`."""
+        bits = self._filled(self.quantize(values, shape), rng)
+        if self.epsilon is None:
+            return bits.astype(np.uint8)
+        if self.bit_epsilon == 0:
+            coins = np.frombuffer(rng.random_bytes(bits.size), dtype=np.uint8) & 1
+            return np.asarray(coins.reshape(bits.shape), dtype=np.uint8)
+        return BinaryResponse(self.bit_epsilon).randomize_array(bits, rng)
+
+    def log_prob(self, report: ArrayLike, value: object) -> float:
+        """Return log P(report | value) of the sampler as built, over all records told of.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` is none.
+        """
+        reported = self._reported(report)
+        bits = self.quantize(value, reported.shape)
+        if self.one_hot:
+            rows = zip(bits.reshape(-1, self.bits), reported.reshape(-1, self.bits), strict=True)
+            return math.fsum(self._log_row(row, ones) for row, ones in rows)
+        lost = int((bits == INVALID).sum())
+        changed = int((bits != reported).sum()) - lost
+        return self._log_law(changed, bits.size - lost) - lost * math.log(2)
+
+    def _log_row(self, row: NDArray[np.int8], reported: NDArray[np.uint8]) -> float:
+        """Return the logarithm of a record's law where records must be one-hot."""
+        if row[0] != INVALID:
+            return self._log_law(int((row != reported).sum()), self.bits)
+        ones = int(reported.sum())
+        # A uniform place is one of the reported ones, or one of the other bits.
+        within = self._log_law(ones - 1, self.bits) + math.log(ones) if ones else -math.inf
+        rest = self.bits - ones
+        without = self._log_law(ones + 1, self.bits) + math.log(rest) if rest else -math.inf
+        return float(np.logaddexp(within, without)) - math.log(self.bits)
+
+    def _log_law(self, changed: int, size: int) -> float:
+        """Return the log-probability that of ``size`` bits these ``changed`` ones change."""
+        if self.epsilon is None:
+            return 0.0 if changed == 0 else -math.inf
+        if self.bit_epsilon == 0:
+            return -size * math.log(2)
+        response = BinaryResponse(self.bit_epsilon)
+        kept = (size - changed) * response.log_prob(1, 1)
+        return kept + changed * response.log_prob(1, 0)
+
+    def estimate(self, reports: ArrayLike) -> NDArray[np.float64]:
+        """Return unbiased estimates of the true bits, shape as the reports.
+
+        Raises
+        ------
+        ValueError
+            If epsilon is 0, or as good as that, when reports say nothing; or a report is not of
+            zeros and ones.
+        """
+        reported = self._reported(reports)
+        if self.epsilon is None:
+            return reported.astype(np.float64)
+        # p - q and q, without the cancellation that a small or large epsilon would bring
+        gain = math.tanh(self.epsilon / 4)
+        if gain == 0:
+            raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the bits")
+        flip = 1.0 / (1.0 + math.exp(self.epsilon / 2))
+        return np.asarray((reported - flip) / gain)
+
+    def _reported(self, reports: ArrayLike) -> NDArray[np.uint8]:
+        reported = np.asarray(reports)
+        if reported.ndim not in (1, 2) or reported.shape[-1] != self.bits:
+            raise ValueError(
+                f"reports must have shape ({self.bits},) or (n, {self.bits}), got {reported.shape}"
+            )
+        if reported.dtype.kind not in "biu" or not np.isin(reported, (0, 1)).all():
+            raise ValueError("reports must be zeros and ones")
+        return reported.astype(np.uint8)
+
+
+#: The most codes that a codebook may have.
+MAX_CODES = 2**16
+
+
+@dataclass(frozen=True)
+class CodebookEmbedding:
+    """k-ary randomized response on the code with the largest score.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release of one record, in all; in (0, 100].
+    codes : int
+        Number of codes k; in [2, 2^16].
+    name : str
+        What the events are called in a ledger.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> CodebookEmbedding(epsilon=8.0, codes=10).record_epsilon
+    8.0
+    """
+
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    codes: Annotated[int, Bounded(f"[2, {MAX_CODES}]")]
+    name: str = "codebook_embedding"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def response(self) -> KaryResponse:
+        """The randomizer of a code."""
+        return KaryResponse(self.epsilon, self.codes, self.name, Unit.EXAMPLE)
+
+    @property
+    def width(self) -> int:
+        """Length of an embedding."""
+        return self.codes
+
+    @property
+    def entries(self) -> str:
+        """What an embedding is made of, in words."""
+        return "codes"
+
+    @property
+    def record_epsilon(self) -> float:
+        """Epsilon of one release of one record."""
+        return self.epsilon
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release of one record."""
+        return self.response.events()
+
+    def unread(self, scores: object) -> NDArray[np.bool_]:
+        """Return which records of many have no code that can be read, shape (n,). **Private**."""
+        return np.asarray(self.encode(scores) == INVALID)
+
+    def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int64]:
+        """Return the code of one record or of many: the first of the largest scores.
+
+        **Private**: without noise.
+
+        Parameters
+        ----------
+        scores : array_like of real numbers, shape (codes,) or (n, codes)
+            Never changed.
+        shape : tuple of int, optional
+            The public shape, where another one must not tell. By default as many rows as there
+            are.
+
+        Returns
+        -------
+        ndarray of int64, shape () or (n,)
+            -1 for a record that has no code, since its scores hold NaN or are no such scores.
+        """
+        found, shape = read_records(scores, self.codes, shape)
+        if found is None:
+            return np.full(shape[:-1], INVALID, dtype=np.int64)
+        missing = (found != found).any(axis=-1)
+        return np.asarray(np.where(missing, INVALID, found.argmax(axis=-1)), dtype=np.int64)
+
+    def randomize(
+        self, values: object, rng: RandomSource, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.int64]:
+        """Return the randomized codes of one record or of many; see :meth:`encode`."""
+        return self.response.randomize_array(self.encode(values, shape), rng)
+
+    def log_prob(self, report: ArrayLike, value: object) -> float:
+        """Return log P(report | value) of the sampler as built, over all records told of.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` is none.
+        """
+        reported = check_labels("report", report, self.codes)
+        codes = self.encode(value, (*reported.shape, self.codes))
+        response, lost = self.response, int((codes == INVALID).sum())
+        kept = int((codes == reported).sum())
+        law = kept * response.log_prob(0, 0) + lost * response.log_prob(0, None)
+        return law + (codes.size - kept - lost) * response.log_prob(1, 0)
+
+    def estimate(self, reports: ArrayLike) -> NDArray[np.float64]:
+        """Return unbiased estimates of the true codes as one-hot rows.
+
+        Parameters
+        ----------
+        reports : array_like of integers, shape (n,) or ()
+
+        Returns
+        -------
+        ndarray of float64, shape (n, codes) or (codes,)
+            Each row adds up to 1.
+
+        Raises
+        ------
+        ValueError
+            If reports say nothing, since epsilon is as good as 0; or one names no code.
+        """
+        reported = check_labels("reports", reports, self.codes)
+        gain = -math.expm1(-self.epsilon)
+        truth = gain / (gain + self.codes * math.exp(-self.epsilon))
+        if truth == 0 or not math.isfinite(1.0 / truth):
+            raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the codes")
+        return np.asarray((np.eye(self.codes)[reported] - (1.0 - truth) / self.codes) / truth)
+
+
+def best_accuracy(epsilon: float, classes: int) -> float:
+    """Return how often any epsilon-LDP report of a record can name its class, at most.
+
+    For classes that are equally likely: e^epsilon / (e^epsilon + classes - 1).
+
+    Raises
+    ------
+    ValueError
+        If epsilon is negative or NaN, or there is less than one class.
+    """
+    check_in("[0, inf]", "epsilon", epsilon)
+    check_in("[1, inf)", "classes", classes, int)
+    return 1.0 / (1.0 + (classes - 1) * math.exp(-epsilon))
+
+
+Kind = Literal["public", "dp", "conditional"]
+KINDS: tuple[Kind, ...] = ("public", "dp", "conditional")
+
+#: Names the event of a bottom's own private training.
+TRAINING = "bottom_training"
+
+
+@dataclass(frozen=True)
+class BottomClaim:
+    """What a party declares about its bottom model.
+
+    Parameters
+    ----------
+    kind : {"public", "dp", "conditional"}
+        How it came to be.
+    epsilon, delta : float
+        Of the bottom's training on the records, for ``dp`` and only there: epsilon finite and
+        positive, delta in (0, 1). They are added to those of the releases, so they must hold
+        for **replace-one** neighbours. Accountants of DP-SGD mostly state add-or-remove-one,
+        which is smaller for the same noise.
+
+    Raises
+    ------
+    ValueError
+        If the kind is unknown, or the amounts do not go with it.
+    """
+
+    kind: Kind
+    epsilon: float = 0.0
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {quoted(self.kind)}")
+        if self.kind != "dp":
+            if self.epsilon != 0 or self.delta != 0:
+                raise ValueError(
+                    f"epsilon and delta are for kind 'dp' only, not {quoted(self.kind)}"
+                )
+            return
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise ValueError(f"epsilon must be in (0, inf) for kind 'dp', got {self.epsilon}")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must be in (0, 1) for kind 'dp', got {self.delta}")
+
+    def events(self, release: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
+        """Return what goes on the ledger for a release whose randomizer states ``release``."""
+        found = tuple(release)
+        if self.kind == "conditional":
+            return tuple(
+                replace(event, mechanism=event.mechanism + CONDITIONAL_SUFFIX) for event in found
+            )
+        return found
+
+    def training(self) -> tuple[PrivacyEvent, ...]:
+        """Return what the bottom's own training cost: once, and every record that it was about.
+
+        A release about some records tells of all others what the training let the bottom
+        keep of them. So it is charged to all of the data, and not to the records released.
+        """
+        if self.kind != "dp":
+            return ()
+        return (PrivacyEvent(TRAINING, self.epsilon, self.delta, Unit.EXAMPLE),)
+
+    @property
+    def covers(self) -> str:
+        """What the ledger's epsilon covers, in words for logs."""
+        return {
+            "public": "all that this party's embeddings tell about a record",
+            "dp": f"all that this party's embeddings tell about a record, its training at "
+            f"epsilon {self.epsilon:g}, delta {self.delta:g} included",
+            "conditional": "what a record's own embedding tells, conditional on the bottom model: "
+            "what its training on the records lets other embeddings tell is not covered",
+        }[self.kind]
