@@ -41,14 +41,14 @@ from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.simplex import project_to_simplex
 from flower_ldp.mechanisms.unfolding import unfold
-from flower_ldp.strategies.evaluation.codebooks import (
+from flower_ldp.strategies.evaluation_codebooks import (
     DEFAULT_LEVELS,
     ProxySupport,
     confidence_codebook,
     kmeans_codebook,
+    score_trust,
 )
-from flower_ldp.strategies.evaluation.score_trust import score_trust
-from flower_ldp.strategies.evaluation.scores import (
+from flower_ldp.strategies.evaluation_scores import (
     CALINSKI_HARABASZ_SCORE,
     SILHOUETTE_SCORE,
     ClusterScore,

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.strategies.server_optimizer import Vector
+from flower_ldp.strategies.optimizers import Vector
 
 #: All steps together, over the model's norm, if no length is changed; and the longest first step.
 _PATH, _LONGEST_FIRST = 3.0, 0.5

@@ -14,11 +14,11 @@ from flower_ldp.mechanisms.codeword_report import NamedCodeword
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.agreed_length import AgreedLength
-from flower_ldp.strategies.asking import ClientPool
+from flower_ldp.strategies.forecast import Preview
 from flower_ldp.strategies.health import Health
-from flower_ldp.strategies.outlook import Preview
+from flower_ldp.strategies.optimizers import ServerOptimizer
 from flower_ldp.strategies.rounds import Metrics
-from flower_ldp.strategies.server_optimizer import ServerOptimizer
+from flower_ldp.strategies.sampling import ClientPool
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.part import Trainable
 from flower_ldp.wire.proposal import UpdateProposal

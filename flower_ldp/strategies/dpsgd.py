@@ -14,11 +14,11 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.endings import stop_if_in_vain
-from flower_ldp.strategies.patience import patient_start
+from flower_ldp.strategies.deadlines import patient_start
+from flower_ldp.strategies.guards import must_be
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, reply_metrics
+from flower_ldp.strategies.stopping import stop_if_in_vain
 
 _log = logging.getLogger("flwr")
 #: Bytes that an array's form takes beside its entries.
@@ -111,7 +111,7 @@ class DPSGDStrategy(Strategy):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
+            If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
         """
         good, counts = self._good(server_round, replies, self._trained)
         arrays, found = self.strategy.aggregate_train(server_round, good) if good else (None, None)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.privacy import Unit, compose
-from flower_ldp.strategies.outlook import Preview
+from flower_ldp.strategies.forecast import Preview
 from flower_ldp.strategies.rounds import Metrics
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.proposal import UpdateProposal

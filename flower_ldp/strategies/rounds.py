@@ -8,11 +8,10 @@ from typing import TypeAlias
 from flwr.app import ConfigRecord, RecordDict
 
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from flower_ldp.strategies.asking import ClientPool
-from flower_ldp.strategies.endings import stop_if_in_vain
 from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.sampling import ClientPool, Turn
 from flower_ldp.strategies.spending import Proposals
-from flower_ldp.strategies.turns import Turn
+from flower_ldp.strategies.stopping import stop_if_in_vain
 from flower_ldp.wire.fields import PROPOSAL_KEY, Field
 
 #: What a record of metrics is made from.
@@ -52,7 +51,7 @@ def settle(
     Raises
     ------
     RunStopped
-        As :func:`~flower_ldp.strategies.endings.stop_if_in_vain`.
+        As :func:`~flower_ldp.strategies.stopping.stop_if_in_vain`.
     """
     for node in replies.uncharged:
         proposals.withdraw(node, events)

@@ -15,12 +15,12 @@ from flower_ldp.mechanisms.signds_round import Report, SignDSRound
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.agreed_length import AgreedLength
-from flower_ldp.strategies.asking import ClientPool
-from flower_ldp.strategies.checks import must_be
+from flower_ldp.strategies.forecast import Preview
+from flower_ldp.strategies.guards import must_be
 from flower_ldp.strategies.health import Health
-from flower_ldp.strategies.outlook import Preview
+from flower_ldp.strategies.optimizers import FixedLength, ServerOptimizer
 from flower_ldp.strategies.rounds import Metrics
-from flower_ldp.strategies.server_optimizer import FixedLength, ServerOptimizer
+from flower_ldp.strategies.sampling import ClientPool
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep, Question, Scaling, StepSize
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.part import Trainable
@@ -121,7 +121,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         See :mod:`flower_ldp.strategies.step_size`.
     server_optimizer : ServerOptimizer, optional
         Momentum, steps of fixed length, or one of Flower's
-        (:mod:`flower_ldp.strategies.adaptive`); works on the privatized sum, at no cost in
+        (:mod:`flower_ldp.strategies.optimizers`); works on the privatized sum, at no cost in
         privacy. Its state belongs to one run. Steps of planned length, FixedLength and
         AgreedLength, need a FixedStep or none.
     health : Health, optional

@@ -45,7 +45,7 @@ class Tally(Protocol[ReportT]):
         """Return the sum of the reports as they came, shape (d,).
 
         Called for mechanisms that say what their reports are worth
-        (:class:`~flower_ldp.strategies.outlook.Preview`).
+        (:class:`~flower_ldp.strategies.forecast.Preview`).
         """
 
     def step(self, reports: int) -> NDArray[np.floating[Any]]:

@@ -30,22 +30,23 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.strategies.asking import ClientPool, pool_of
-from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.fewer_weights import tell_of_part, tell_of_statistics
+from flower_ldp.strategies.deadlines import patient_start
 from flower_ldp.strategies.following import Following
+from flower_ldp.strategies.forecast import (
+    NoiseWatch,
+    Preview,
+    Prospect,
+    tell_of_part,
+    tell_of_statistics,
+)
+from flower_ldp.strategies.guards import lost_step, must_be, refuse_central_wrapper
 from flower_ldp.strategies.health import Health, HealthWatch
-from flower_ldp.strategies.lost_steps import lost_step
-from flower_ldp.strategies.noise_watch import NoiseWatch
-from flower_ldp.strategies.outlook import Preview, Prospect
-from flower_ldp.strategies.patience import patient_start
+from flower_ldp.strategies.optimizers import Forgetting, ServerOptimizer
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
-from flower_ldp.strategies.server_optimizer import Forgetting, ServerOptimizer
+from flower_ldp.strategies.sampling import ClientPool, Turn, find_turn, pool_of
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.strategies.tally import Tally, read_reports
-from flower_ldp.strategies.turns import Turn, find_turn
-from flower_ldp.strategies.wrappers import refuse_central_wrapper
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Part, Trainable, named_by, patterns_of, running_statistics
 
@@ -270,7 +271,7 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
+            If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
         """
         current = self._round
         if current is None and (self._pool is not None or self.fraction_train == 0.0):

@@ -27,7 +27,7 @@ from flower_ldp.strategies import (
     ProtectedEvalStrategy,
     SignDSStrategy,
 )
-from flower_ldp.strategies.asking import MOST_ANSWERS
+from flower_ldp.strategies.sampling import MOST_ANSWERS
 
 DIMENSION = 400
 

@@ -22,7 +22,7 @@ from flower_ldp.strategies import (
     ProxyCodebook,
     SignDSStrategy,
 )
-from flower_ldp.strategies.outlook import rounds_left
+from flower_ldp.strategies.forecast import rounds_left
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.fields import PROPOSAL_KEY
 from tests.messages import record

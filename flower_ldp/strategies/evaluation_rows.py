@@ -22,13 +22,14 @@ from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.simplex import project_to_simplex
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.strategies.evaluation.codebooks import (
+from flower_ldp.strategies.evaluation_codebooks import (
     DEFAULT_LEVELS,
     ProxySupport,
     confidence_codebook,
+    score_trust,
+    warn_if_near_uniform,
 )
-from flower_ldp.strategies.evaluation.score_trust import score_trust, warn_if_near_uniform
-from flower_ldp.strategies.evaluation.scores import ClusterScore
+from flower_ldp.strategies.evaluation_scores import ClusterScore
 from flower_ldp.wire.evaluation_codecs import RowMechanism
 
 _log = logging.getLogger("flower_ldp")
@@ -64,7 +65,7 @@ class ProxyCodebook:
 
     The server runs the model on inputs that are public; the outputs make the codebook, and
     stand for the clients' rows when the shares of the codes are scored. See
-    :mod:`flower_ldp.strategies.evaluation.codebooks`.
+    :mod:`flower_ldp.strategies.evaluation_codebooks`.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ class ProxyCodebook:
         Codes per class.
     trust_repeats : int
         Simulated experiments that tell how far the score follows clients
-        (:func:`~flower_ldp.strategies.evaluation.score_trust`), at least 2, or 0 for none. Each
+        (:func:`~flower_ldp.strategies.evaluation_codebooks`), at least 2, or 0 for none. Each
         costs one scoring; none touches private data.
 
     Raises

@@ -22,16 +22,15 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from flower_ldp.strategies.asking import ClientPool, pool_of
-from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.evaluation.rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
-from flower_ldp.strategies.evaluation.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
+from flower_ldp.strategies.deadlines import Expecting, patient_start
+from flower_ldp.strategies.evaluation_rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
+from flower_ldp.strategies.evaluation_scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
+from flower_ldp.strategies.guards import must_be
 from flower_ldp.strategies.health import Health, HealthWatch
-from flower_ldp.strategies.patience import Expecting, patient_start
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
+from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
 from flower_ldp.strategies.spending import Proposals, SpendingReport
-from flower_ldp.strategies.turns import find_turn
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.health import health_events
 
@@ -218,7 +217,7 @@ class ProtectedEvalStrategy(Strategy):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
+            If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
         """
         asked, self._asked = self._asked, None
         if asked is None or asked.server_round != server_round:
