@@ -21,7 +21,7 @@ A report is accepted only if encoding what it says gives the very same bytes. Re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,7 @@ from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.selection import Selection
+from flower_ldp.mechanisms.selection import Selection, sum_of_signs
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.subset_code import LENGTH, ORDER, PADDING, RANGE
 from flower_ldp.mechanisms.update import Parameter, UpdateMechanism, typed
@@ -123,6 +123,10 @@ class SignDSRound(UpdateMechanism):
             return selection, None
         below = None if top is None else top.mean() < self.magnitude_threshold
         return selection, self.magnitude.randomize(below, rng)
+
+    def total(self, reports: Iterable[Report], dimension: int) -> NDArray[np.int32]:
+        """Return the sum of signs, shape (d,); magnitude bits have no part in it."""
+        return sum_of_signs((selection for selection, _ in reports), dimension)
 
     def report_length(self, dimension: int) -> int:
         """Return the number of bytes of every report.

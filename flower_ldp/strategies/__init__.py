@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from flower_ldp.strategies.agreed_length import AgreedLength
 from flower_ldp.strategies.best_model import BestModel
-from flower_ldp.strategies.codeword import CodewordStrategy
 from flower_ldp.strategies.deadlines import NodesGone, patient_grid
 from flower_ldp.strategies.dpsgd import DPSGDStrategy
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
@@ -23,9 +22,13 @@ from flower_ldp.strategies.evaluation_scores import (
     SILHOUETTE_SCORE,
     ClusterScore,
 )
-from flower_ldp.strategies.extension import ExtensionStrategy
-from flower_ldp.strategies.gaussian import GaussianStrategy
 from flower_ldp.strategies.health import Health
+from flower_ldp.strategies.named import (
+    CodewordStrategy,
+    ExtensionStrategy,
+    GaussianStrategy,
+    SignDSStrategy,
+)
 from flower_ldp.strategies.optimizers import (
     Adagrad,
     Adam,
@@ -35,7 +38,6 @@ from flower_ldp.strategies.optimizers import (
     Yogi,
 )
 from flower_ldp.strategies.sampling import ClientPool
-from flower_ldp.strategies.signds import SignDSStrategy
 from flower_ldp.strategies.split import SplitResult, SplitStrategy
 from flower_ldp.strategies.split_exchange import (
     AlignedParty,

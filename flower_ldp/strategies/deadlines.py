@@ -16,7 +16,7 @@ An end to waiting: for nodes that are gone, and for a reply that stops halfway.
 Flower's strategies wait for nodes without a limit: they ask the grid for its nodes once a
 second until there are enough. And they wait past a round's ``timeout`` for the rest of a reply
 that has begun to come. :func:`patient_grid` wraps the grid of any strategy so that both end.
-The strategies of this package do it themselves, by :func:`patient_start`.
+The strategies of this package do it themselves, by :class:`PatientStrategy`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, Metadata, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -207,7 +207,7 @@ class _Replies:
             self._answers.put(_Answer(group, error=error))
 
 
-__all__ = ["NodesGone", "patient_grid", "patient_start"]
+__all__ = ["NodesGone", "PatientStrategy", "patient_grid"]
 
 #: As long as Flower waits for replies if it is not told a timeout.
 WAIT_SECONDS = 3_600.0
@@ -215,14 +215,6 @@ WAIT_SECONDS = 3_600.0
 
 class NodesGone(RuntimeError):  # noqa: N818  # a state of the federation
     """Too few nodes were there for too long."""
-
-
-@runtime_checkable
-class Expecting(Protocol):
-    """A strategy that says more of a run before its first round."""
-
-    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Learn of a run that begins: its rounds and its model."""
 
 
 def patient_grid(
@@ -267,63 +259,68 @@ def patient_grid(
     return cast(Grid, _PatientGrid(grid, wait_seconds, clock))
 
 
-def patient_start(
-    self: Strategy,
-    grid: Grid,
-    initial_arrays: ArrayRecord,
-    num_rounds: int = 3,
-    timeout: float = WAIT_SECONDS,
-    train_config: ConfigRecord | None = None,
-    evaluate_config: ConfigRecord | None = None,
-    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-) -> Result:
-    """Run the rounds: Flower's ``Strategy.start``, except that waiting ends, and vain runs do.
+class PatientStrategy(Strategy):
+    """A strategy that learns of a run before its first round, and whose waiting ends."""
 
-    Parameters
-    ----------
-    grid : Grid
-        As the server app gets it. Nodes may be too few for an hour; pass
-        ``patient_grid(grid, wait_seconds)`` for another time.
-    initial_arrays : ArrayRecord
-        The model before the first round.
-    num_rounds : int
-        How many rounds.
-    timeout : float
-        Seconds that a round waits for replies. What comes later is dropped.
-    train_config, evaluate_config : ConfigRecord, optional
-        Sent to clients.
-    evaluate_fn : callable, optional
-        From a round's number and the model to metrics, before the first round and after each.
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
+        """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
 
-    Returns
-    -------
-    Result
-        The last model, and the metrics of each round.
-
-    Raises
-    ------
-    NodesGone
-        If too few nodes were there for too long.
-    RunStopped
-        If nothing was learned: no round gave a model, because every client refused, failed or has
-        no gate; or, where clients fail or have no gate, before the last round.
-    """
-    patient = cast(_PatientGrid, patient_grid(grid))
-    patient.asked.clear()
-    if isinstance(self, Expecting):
-        self.expect(num_rounds, initial_arrays)
-    result = Strategy.start(
+    def start(
         self,
-        cast(Grid, patient),
-        initial_arrays,
-        num_rounds,
-        timeout,
-        train_config,
-        evaluate_config,
-        evaluate_fn,
-    )
-    check_result(result, patient.asked)
-    return result
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = WAIT_SECONDS,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the rounds: Flower's ``Strategy.start``, except that waiting ends, and vain runs do.
+
+        Parameters
+        ----------
+        grid : Grid
+            As the server app gets it. Nodes may be too few for an hour; pass
+            ``patient_grid(grid, wait_seconds)`` for another time.
+        initial_arrays : ArrayRecord
+            The model before the first round.
+        num_rounds : int
+            How many rounds.
+        timeout : float
+            Seconds that a round waits for replies. What comes later is dropped.
+        train_config, evaluate_config : ConfigRecord, optional
+            Sent to clients.
+        evaluate_fn : callable, optional
+            From a round's number and the model to metrics, before the first round and after each.
+
+        Returns
+        -------
+        Result
+            The last model, and the metrics of each round.
+
+        Raises
+        ------
+        NodesGone
+            If too few nodes were there for too long.
+        RunStopped
+            If nothing was learned: no round gave a model, because every client refused, failed or
+            has no gate; or, where clients fail or have no gate, before the last round.
+        """
+        patient = cast(_PatientGrid, patient_grid(grid))
+        patient.asked.clear()
+        self.expect(num_rounds, initial_arrays)
+        result = Strategy.start(
+            self,
+            cast(Grid, patient),
+            initial_arrays,
+            num_rounds,
+            timeout,
+            train_config,
+            evaluate_config,
+            evaluate_fn,
+        )
+        check_result(result, patient.asked)
+        return result
 
 
 class _PatientGrid:

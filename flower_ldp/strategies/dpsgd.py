@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.strategies.deadlines import patient_start
+from flower_ldp.strategies.deadlines import PatientStrategy
 from flower_ldp.strategies.guards import must_be
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, reply_metrics
@@ -27,7 +27,7 @@ _MOST_HEADER = 4_096
 _FARTHEST = 64.0
 
 
-class DPSGDStrategy(Strategy):
+class DPSGDStrategy(PatientStrategy):
     """Any of Flower's strategies over clients that train by DP-SGD.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with
@@ -77,8 +77,6 @@ class DPSGDStrategy(Strategy):
         self._complaints = Complaints()
         self._sent: Mapping[str, NDArray[Any]] = {}
         self._asked: list[int] = []
-
-    start = patient_start
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins."""

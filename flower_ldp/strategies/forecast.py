@@ -47,6 +47,9 @@ from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.signds_plan import SelectionPlan
 from flower_ldp.mechanisms.worth import GOOD_COSINE, POOR_COSINE, Verdict, Worth, signal_of
 from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
+from flower_ldp.strategies.optimizers import ServerOptimizer
+from flower_ldp.strategies.rounds import RoundCallback, TrainingRound
+from flower_ldp.strategies.sampling import ClientPool
 from flower_ldp.wire.layout import ArraySpec, ModelLayout
 from flower_ldp.wire.part import perhaps_statistics, running_statistics
 from flower_ldp.wire.proposal import UpdateProposal
@@ -120,57 +123,84 @@ def rounds_left(left: Sequence[int], each: int, rounds: int) -> int:
     return bisect_left(most, True, key=lambda r: r * each > sum(min(one, r) for one in left))
 
 
-class Prospect:
-    """What is known of a strategy's run, and the words for it."""
+class Forecast(RoundCallback[TrainingRound]):
+    """What is known of a strategy's run: said before its first round, and watched after it.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    preview : callable
+        From the entries that a report is about, or None, to the strategy's preview.
+    optimizer : ServerOptimizer or None
+        Plans its steps for the rounds that there are clients for.
+    pool : ClientPool or None
+        Who was asked; None in every round anybody.
+    pool_is_shared : bool
+        Whether it came from elsewhere: it may be there for an evaluation too.
+    """
+
+    def __init__(
+        self,
+        preview: Callable[[int | None], Preview | None],
+        optimizer: ServerOptimizer | None,
+        pool: ClientPool | None,
+        *,
+        pool_is_shared: bool,
+    ) -> None:
+        self._preview, self._optimizer = preview, optimizer
+        self._pool, self._pool_is_shared = pool, pool_is_shared
         self._rounds: int | None = None
-        self._entries: int | None = None
-        self._before = 0
-        self._planned = 0
+        self._before = self._planned = 0
         self._outlook: Outlook | None = None
+        self._watch = NoiseWatch()
+        #: That reports are about: of weights or of the subspace; None if no run has begun.
+        self.entries: int | None = None
 
-    def expect(self, rounds: int, entries: int, before: int) -> None:
-        """Learn of a run that begins.
+    def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
+        """Forget another run."""
+        before = {} if self._pool is None else self._pool.asked()
+        self._rounds, self._before = rounds, max(before.values(), default=0)
+        self.entries = None if layout is None else layout.entries
+        self._planned, self._outlook, self._watch = 0, None, NoiseWatch()
 
-        Parameters
-        ----------
-        rounds : int
-            Of the run.
-        entries : int
-            That reports are about: the trained arrays' weights, or the subspace's dimensions.
-        before : int
-            How often a client was asked before, at most.
+    def before_ask(self, current: TrainingRound) -> None:
+        """Say in a run's first round what it can learn, and have steps planned.
+
+        Raises
+        ------
+        RuntimeError
+            If the optimizer goes by the run, and knows of none.
         """
-        self._rounds, self._entries, self._before = rounds, entries, before
-        self._planned, self._outlook = 0, None
+        turn, left = current.turn, current.turn.answers_left()
+        preview = self._preview(self.entries)
+        if self._outlook is None and preview is not None:
+            self._begin(current, preview, left)
+        if self._optimizer is not None:
+            self._optimizer.check()
+            rounds = self.rounds_by_now(current.server_round, turn.size, left)
+            if rounds is not None:
+                self._optimizer.lengthen(rounds)
 
-    @property
-    def entries(self) -> int | None:
-        """Entries that reports are about; None if no run has begun."""
-        return self._entries
+    def after_step(self, current: TrainingRound, total: NDArray[Any], reports: int) -> None:
+        """Watch whether the steps are noise."""
+        if self._watch.watches:
+            self._watch.add(total, reports)
 
-    def ask(
-        self, preview: Preview, nodes: int, each: int, left: Sequence[int] | None
-    ) -> Outlook | None:
-        """Learn who is asked, and return in a run's first round what it can learn.
-
-        Parameters
-        ----------
-        preview : Preview
-            Of the strategy.
-        nodes, each : int
-            Clients that there are, and that a round asks.
-        left : sequence of int or None
-            How often each client that may be asked may be; None if all are in every round.
-        """
-        if not self._rounds or self._entries is None or self._outlook is not None or each < 1:
-            return None
-        rounds, clients = self._rounds, nodes
+    def _begin(self, current: TrainingRound, preview: Preview, left: Sequence[int] | None) -> None:
+        turn, layout = current.turn, current.layout
+        if not self._rounds or self.entries is None or turn.size < 1:
+            return
+        rounds, clients = self._rounds, turn.present
         if left is not None:
-            rounds, clients = max(rounds_left(left, each, rounds), 1), len(left)
-        self._outlook = Outlook(preview.plan, self._entries, clients, rounds, each)
-        return self._outlook
+            rounds, clients = max(rounds_left(left, turn.size, rounds), 1), len(left)
+        self._outlook = Outlook(preview.plan, self.entries, clients, rounds, turn.size)
+        self._watch.begin(self._outlook)
+        tell_of_part(layout, self._outlook)
+        spread = None if left is None or self._pool_is_shared else self.spread(turn.present, left)
+        if spread is not None:
+            _log.warning("%s", spread)
+        if self._optimizer is not None:
+            weights = [current.model[spec.name] for spec in layout.updated]
+            self._optimizer.on_run_start(rounds, weights)
 
     def rounds_by_now(self, server_round: int, each: int, left: Sequence[int] | None) -> int | None:
         """Return how many rounds the run may have by now, if these are more than ever.
@@ -227,19 +257,27 @@ class Prospect:
             )
         return None
 
-    def total(self, preview: Preview, answers: int | None) -> str:
-        """Return the line on what a client spends in all."""
+    def total(self) -> str | None:
+        """Return the line on what a client spends in all; None without a preview."""
+        preview = self._preview(self.entries)
+        if preview is None:
+            return None
+        answers = None if self._pool is None else self._pool.answers_per_client
         return total_line(preview.proposal.events(), answers, self._rounds, self._before)
 
-    def lines(self, preview: Preview, answers: int | None) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Yield what the run does and what it can learn, as far as it is known."""
+        preview = self._preview(self.entries)
+        if preview is None:
+            return
+        answers = None if self._pool is None else self._pool.answers_per_client
         often = "1 in every round that it is sampled for" if answers is None else f"{answers:,}"
         yield f"Answers of a client: {often}"
         yield f"Step rule: {preview.step_rule}"
-        if self._entries is not None:
-            yield f"Entries of an update that answers are about: {self._entries:,}"
-            yield from _sizes(preview.plan(self._entries))
-            yield f"Bytes up of an answer: {preview.proposal.report_bytes(self._entries):,}"
+        if self.entries is not None:
+            yield f"Entries of an update that answers are about: {self.entries:,}"
+            yield from _sizes(preview.plan(self.entries))
+            yield f"Bytes up of an answer: {preview.proposal.report_bytes(self.entries):,}"
         outlook = self._outlook
         if outlook is None:
             rounds = "" if self._rounds is None else f"{self._rounds:,}; "

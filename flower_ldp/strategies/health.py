@@ -27,10 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.rounds import Metrics, Round, RoundCallback
 from flower_ldp.strategies.stopping import RunStopped
 from flower_ldp.wire.health import HEALTH, split_health
+from flower_ldp.wire.layout import ModelLayout
 
-__all__ = ["Health", "HealthWatch"]
+__all__ = ["Health", "HealthMonitor"]
 
 ReportT = TypeVar("ReportT")
 _SMALLEST_EPSILON = 0.01
@@ -105,7 +108,7 @@ class FailingShare:
         return f"{self.share:.0%} ± {self.error:.0%} of {self.reports:,} reports"
 
 
-class HealthWatch:
+class HealthMonitor(RoundCallback[Round]):
     """The bits of one strategy's rounds.
 
     Parameters
@@ -124,11 +127,11 @@ class HealthWatch:
         """Of the bit, for proposals; None if it is not asked for."""
         return None if self._health is None else self._health.epsilon
 
-    def begin_run(self) -> None:
+    def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
         """Begin a run: bits of another, of an app that was wrong by then, say nothing of this."""
         self._all_ones = self._all_reports = 0
 
-    def begin(self) -> None:
+    def before_ask(self, current: Round) -> None:
         """Begin a round."""
         self._ones = self._reports = 0
 
@@ -153,14 +156,14 @@ class HealthWatch:
 
         return whole
 
-    def values(self) -> dict[str, int | float]:
+    def metrics(self, current: Round) -> Metrics:
         """Return ``failing-share`` and ``failing-share-error`` of the round, if there is one."""
         found = self._estimate(self._ones, self._reports)
         if found is None:
             return {}
         return {"failing-share": found.share, "failing-share-error": found.error}
 
-    def check(self, server_round: int) -> None:
+    def after_replies(self, current: Round, replies: ReplyFilter) -> None:
         """Stop the run if too many of its reports are surely neutral.
 
         Raises
@@ -175,7 +178,7 @@ class HealthWatch:
         for ones, reports in counts:
             if reports and _is_too_large(self._health, ones, reports):
                 raise RunStopped(
-                    f"round {server_round}: by the clients' health bits the app fails in "
+                    f"round {current.server_round}: by the clients' health bits the app fails in "
                     f"{self._estimate(ones, reports)} (± is one standard error; at most "
                     f"{self._health.stop_above:.0%} may). The reports of an app that fails are "
                     "neutral and teach nothing, and cost what any report costs. What failed is in "

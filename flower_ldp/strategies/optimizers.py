@@ -21,8 +21,9 @@ its step is: the size of what is proposed counts little, and a step size that wa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,11 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float32]
 
 
-class ServerOptimizer(Protocol):
-    """Turns the step that a round proposes into the step that the model takes."""
+class ServerOptimizer:
+    """Turns the step that a round proposes into the step that the model takes; a base class."""
+
+    #: Whether only the direction of what is proposed counts.
+    sets_length: ClassVar[bool] = False
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
         """Return the step of this round.
@@ -43,17 +47,42 @@ class ServerOptimizer(Protocol):
         server_round : int
             From 1.
         """
+        raise NotImplementedError
 
     def describe(self) -> str:
         """Return one line for the log."""
+        return type(self).__name__
 
-
-@runtime_checkable
-class Forgetting(Protocol):
-    """A server optimizer that keeps something of one run's rounds, and begins each run anew."""
-
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew: a run begins, maybe of another model."""
+
+    def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
+        """Learn in a run's first round how many rounds it has, and of what model.
+
+        Parameters
+        ----------
+        rounds : int
+            Planned, at least 1.
+        weights : sequence of ndarray
+            The arrays that are trained, before the first step.
+        """
+
+    def check(self) -> None:
+        """Raise RuntimeError if no step can be made yet; called before a round asks anybody."""
+
+    def lengthen(self, rounds: int) -> None:
+        """Learn that the run may have so many rounds in all, as clients came."""
+
+    def on_signal(self, signal: float, reports: int) -> None:
+        """Learn what a round's reports have in common, before its step.
+
+        Parameters
+        ----------
+        signal : float
+            What the square length of their sum has beyond noise, over the noise.
+        reports : int
+            How many there are, at least 1.
+        """
 
 
 @dataclass
@@ -72,7 +101,7 @@ class _Velocity:
 
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(ServerOptimizer):
     """Heavy-ball momentum: m = momentum * m + proposed; step = learning_rate * m.
 
     Parameters
@@ -98,7 +127,7 @@ class Momentum:
         velocity = self._velocity.update(self.momentum, proposed)
         return np.float32(self.learning_rate) * velocity
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew, with a sum of zero."""
         self._velocity.vector = None
 
@@ -108,7 +137,7 @@ class Momentum:
 
 
 @dataclass(frozen=True)
-class FixedLength:
+class FixedLength(ServerOptimizer):
     """A step of planned length along the running direction, decaying linearly.
 
     The length is ``length`` in the first round and falls by equal amounts, so that the round
@@ -126,6 +155,8 @@ class FixedLength:
     final_fraction : float
         In [0, 1].
     """
+
+    sets_length = True
 
     length: float
     rounds: int
@@ -154,7 +185,7 @@ class FixedLength:
         length = self.length * (1.0 - progress * (1.0 - self.final_fraction))
         return np.float32(length / norm) * velocity
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew, with no direction."""
         self._velocity.vector = None
 
@@ -180,22 +211,35 @@ class _Moments:
             self.square = np.zeros_like(proposed, dtype=np.float32)
         return self.mean, self.square
 
-    def forget(self) -> None:
-        """Begin anew."""
-        self.mean = self.square = None
 
+@dataclass(frozen=True)
+class _Adaptive(ServerOptimizer):
+    """What Adam, Yogi and Adagrad share: their parameters' intervals and their moments."""
 
-def _check(eta: float, tau: float, **betas: float) -> None:
-    for name, value in (("eta", eta), ("tau", tau)):
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name} must be in (0, inf), got {value}")
-    for name, value in betas.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must be in [0, 1), got {value}")
+    _moments: _Moments = field(default_factory=_Moments, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, value in self._parameters().items():
+            if name.startswith("beta") and not 0 <= value < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {value}")
+            if not name.startswith("beta") and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be in (0, inf), got {value}")
+
+    def reset(self) -> None:
+        """Begin anew, with means of zero."""
+        self._moments.mean = self._moments.square = None
+
+    def describe(self) -> str:
+        """Return one line for the log."""
+        told = (f"{name} {value:g}" for name, value in self._parameters().items())
+        return ", ".join([type(self).__name__, *told])
+
+    def _parameters(self) -> dict[str, float]:
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.repr}
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(_Adaptive):
     r"""Adam on the server, as Flower's ``FedAdam``.
 
     :math:`m = \beta_1 m + (1 - \beta_1) g` and :math:`v = \beta_2 v + (1 - \beta_2) g^2`, and
@@ -221,10 +265,6 @@ class Adam:
     beta_1: float = 0.9
     beta_2: float = 0.99
     tau: float = 1e-3
-    _moments: _Moments = field(default_factory=_Moments, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _check(self.eta, self.tau, beta_1=self.beta_1, beta_2=self.beta_2)
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
         """Return the step of this round."""
@@ -239,18 +279,9 @@ class Adam:
         step: Vector = (np.float64(rate) * mean / (np.sqrt(square) + self.tau)).astype(np.float32)
         return step
 
-    def forget(self) -> None:
-        """Begin anew, with means of zero."""
-        self._moments.forget()
-
-    def describe(self) -> str:
-        """Return one line for the log."""
-        betas = f"beta_1 {self.beta_1:g}, beta_2 {self.beta_2:g}"
-        return f"Adam, eta {self.eta:g}, {betas}, tau {self.tau:g}"
-
 
 @dataclass(frozen=True)
-class Yogi:
+class Yogi(_Adaptive):
     r"""Yogi on the server, as Flower's ``FedYogi``.
 
     As :class:`Adam`, without the correction of the start, and with
@@ -275,10 +306,6 @@ class Yogi:
     beta_1: float = 0.9
     beta_2: float = 0.99
     tau: float = 1e-3
-    _moments: _Moments = field(default_factory=_Moments, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _check(self.eta, self.tau, beta_1=self.beta_1, beta_2=self.beta_2)
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
         """Return the step of this round."""
@@ -290,18 +317,9 @@ class Yogi:
         step: Vector = self.eta * mean / (np.sqrt(square) + self.tau)
         return step
 
-    def forget(self) -> None:
-        """Begin anew, with means of zero."""
-        self._moments.forget()
-
-    def describe(self) -> str:
-        """Return one line for the log."""
-        betas = f"beta_1 {self.beta_1:g}, beta_2 {self.beta_2:g}"
-        return f"Yogi, eta {self.eta:g}, {betas}, tau {self.tau:g}"
-
 
 @dataclass(frozen=True)
-class Adagrad:
+class Adagrad(_Adaptive):
     r"""Adagrad on the server, as Flower's ``FedAdagrad``: v is the sum of all squares, m the step.
 
     Steps shrink as the run goes on, so that no length has to be planned to fall.
@@ -321,10 +339,6 @@ class Adagrad:
 
     eta: float = 0.1
     tau: float = 1e-3
-    _moments: _Moments = field(default_factory=_Moments, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _check(self.eta, self.tau)
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
         """Return the step of this round."""
@@ -333,11 +347,3 @@ class Adagrad:
         self._moments.square = square
         step: Vector = np.asarray(self.eta * proposed / (np.sqrt(square) + self.tau), np.float32)
         return step
-
-    def forget(self) -> None:
-        """Begin anew, with means of zero."""
-        self._moments.forget()
-
-    def describe(self) -> str:
-        """Return one line for the log."""
-        return f"Adagrad, eta {self.eta:g}, tau {self.tau:g}"

@@ -14,7 +14,6 @@ from flower_ldp.strategies.step_size import (
     SCALINGS,
     FixedStep,
     LearnedStep,
-    Question,
     Scaling,
     StepRule,
     StepSize,
@@ -41,10 +40,10 @@ def test_a_fixed_rate_asks_nothing_and_learns_nothing() -> None:
 
 def test_the_question_has_the_estimates_threshold() -> None:
     size = StepSize(learned())
-    assert size.question(1.0) == Question(1.0, 1.0)  # growth asks for 2 r_est
+    assert size.question(1.0) == (1.0, 1.0)  # growth asks for 2 r_est
     assert size.learn(100, 100) == 1
     assert size.estimate == StepEstimate(0.5, Phase.CONTRACTION)
-    assert size.question(1.0) == Question(1.0, 0.5)  # contraction asks for r_est
+    assert size.question(1.0) == (1.0, 0.5)  # contraction asks for r_est
 
 
 def test_learning_is_magrrs_own() -> None:
@@ -58,7 +57,7 @@ def test_learning_is_magrrs_own() -> None:
 def test_bits_that_do_not_tell_are_kept_for_the_next_round() -> None:
     size = StepSize(learned())
     assert size.learn(54, 100) is None
-    assert size.question(1.0) == Question(1.0, 1.0)
+    assert size.question(1.0) == (1.0, 1.0)
     assert size.learn(0, 0) is None
     assert size.learn(54, 100) is None
     assert size.learn(54, 100) == 1
