@@ -23,7 +23,7 @@ from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.evaluation_rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
+from flower_ldp.strategies.evaluation_rows import ProxyCodebook, RoundRows, rows_for
 from flower_ldp.strategies.evaluation_scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
 from flower_ldp.strategies.guards import must_be
 from flower_ldp.strategies.health import Health, HealthMonitor
@@ -117,7 +117,7 @@ class ProtectedEvalStrategy(PatientStrategy):
     ) -> None:
         must_be("strategy", strategy, Strategy, "a strategy, as SignDSStrategy(...)")
         wanted = "a Laplace or a ProxyCodebook, as Laplace(4.0, classes=10)"
-        must_be("mechanism", mechanism, tuple(ROUNDS), wanted)
+        must_be("mechanism", mechanism, (Laplace, ProxyCodebook), wanted)
         must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         if cluster_client_num is not None and cluster_client_num < 1:
             raise ValueError(f"cluster_client_num must be at least 1, got {cluster_client_num}")

@@ -243,15 +243,20 @@ class ScoreTrust:
         """Whether the score misses by more than 5 %."""
         return not self.error <= LARGEST_ERROR
 
+    @property
+    def complaint(self) -> str:
+        """Why the score is not to be believed; empty where it is."""
+        if not (self.echoes_proxy or self.is_noise):
+            return ""
+        return (
+            f"the score shows {self.recovery:.0%} of a known difference from the proxy, with "
+            f"an error of {self.error:.1%}: more clients or a larger epsilon are needed"
+        )
+
     def warn(self) -> None:
         """Warn with :class:`UntrustedScoreWarning` where the score is not to be believed."""
-        if self.echoes_proxy or self.is_noise:
-            warnings.warn(
-                f"the score shows {self.recovery:.0%} of a known difference from the proxy, with "
-                f"an error of {self.error:.1%}: more clients or a larger epsilon are needed",
-                UntrustedScoreWarning,
-                stacklevel=2,
-            )
+        if self.complaint:
+            warnings.warn(self.complaint, UntrustedScoreWarning, stacklevel=2)
 
 
 def score_trust(

@@ -7,16 +7,14 @@ propose and the reading of the reports that come back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.base import row_of
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.random import RandomSource
@@ -30,22 +28,10 @@ from flower_ldp.strategies.evaluation_codebooks import (
     warn_if_near_uniform,
 )
 from flower_ldp.strategies.evaluation_scores import ClusterScore
-from flower_ldp.wire.evaluation_codecs import RowMechanism
 
 _log = logging.getLogger("flower_ldp")
 
 Values: TypeAlias = dict[str, float]
-
-
-class RoundRows(Protocol):
-    """What one round asks for, and how its reports are read."""
-
-    @property
-    def mechanism(self) -> RowMechanism:
-        """The mechanism to propose."""
-
-    def scored(self, reports: NDArray[np.int64], score: ClusterScore) -> Values:
-        """Return the score of all clients' reports, and what is known about it."""
 
 
 @dataclass(frozen=True)
@@ -137,25 +123,17 @@ class CodebookRows:
                 repeats=self.trust_repeats,
             )
             values |= {"score-recovery": trust.recovery, "score-error": trust.error}
-            if trust.echoes_proxy or trust.is_noise:
-                _log.warning(
-                    "the score shows %.0f %% of a known difference from the proxy, with an error "
-                    "of %.1f %%: more clients or a larger epsilon are needed",
-                    100 * trust.recovery,
-                    100 * trust.error,
-                )
+            if trust.complaint:
+                _log.warning("%s", trust.complaint)
         return values
 
 
-#: What a round asks for, by the kind of the strategy's mechanism.
-ROUNDS: Mapping[type, Callable[[Any, ArrayRecord], RoundRows]] = MappingProxyType(
-    {
-        Laplace: lambda mechanism, _: NoisyRows(mechanism),
-        ProxyCodebook: lambda proxy, arrays: proxy.for_model(arrays),
-    }
-)
+#: What one round asks for, and how its reports are read.
+RoundRows: TypeAlias = NoisyRows | CodebookRows
 
 
 def rows_for(mechanism: Laplace | ProxyCodebook, arrays: ArrayRecord) -> RoundRows:
     """Return what a round with this model asks for."""
-    return row_of(ROUNDS, mechanism)(mechanism, arrays)
+    if isinstance(mechanism, Laplace):
+        return NoisyRows(mechanism)
+    return mechanism.for_model(arrays)

@@ -33,10 +33,10 @@ import logging
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,33 +47,14 @@ from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.signds_plan import SelectionPlan
 from flower_ldp.mechanisms.worth import GOOD_COSINE, POOR_COSINE, Verdict, Worth, signal_of
 from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
-from flower_ldp.strategies.optimizers import ServerOptimizer
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound
-from flower_ldp.strategies.sampling import ClientPool
 from flower_ldp.wire.layout import ArraySpec, ModelLayout
 from flower_ldp.wire.part import perhaps_statistics, running_statistics
-from flower_ldp.wire.proposal import UpdateProposal
+
+if TYPE_CHECKING:
+    from flower_ldp.strategies.training import TrainingStrategy
 
 _log = logging.getLogger("flwr")
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What a strategy can say of its rounds before it asks.
-
-    Parameters
-    ----------
-    proposal : UpdateProposal
-        Of a round.
-    plan : callable
-        From a number of weights to what the mechanism's reports are worth.
-    step_rule : str
-        How the model is moved.
-    """
-
-    proposal: UpdateProposal[Any]
-    plan: Callable[[int], Worth]
-    step_rule: str
 
 
 def total_line(
@@ -128,26 +109,12 @@ class Forecast(RoundCallback[TrainingRound]):
 
     Parameters
     ----------
-    preview : callable
-        From the entries that a report is about, or None, to the strategy's preview.
-    optimizer : ServerOptimizer or None
-        Plans its steps for the rounds that there are clients for.
-    pool : ClientPool or None
-        Who was asked; None in every round anybody.
-    pool_is_shared : bool
-        Whether it came from elsewhere: it may be there for an evaluation too.
+    strategy : TrainingStrategy
+        Whose runs they are.
     """
 
-    def __init__(
-        self,
-        preview: Callable[[int | None], Preview | None],
-        optimizer: ServerOptimizer | None,
-        pool: ClientPool | None,
-        *,
-        pool_is_shared: bool,
-    ) -> None:
-        self._preview, self._optimizer = preview, optimizer
-        self._pool, self._pool_is_shared = pool, pool_is_shared
+    def __init__(self, strategy: TrainingStrategy[Any]) -> None:
+        self._strategy = strategy
         self._rounds: int | None = None
         self._before = self._planned = 0
         self._outlook: Outlook | None = None
@@ -157,7 +124,8 @@ class Forecast(RoundCallback[TrainingRound]):
 
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
         """Forget another run."""
-        before = {} if self._pool is None else self._pool.asked()
+        pool = self._strategy.pool
+        before = {} if pool is None else pool.asked()
         self._rounds, self._before = rounds, max(before.values(), default=0)
         self.entries = None if layout is None else layout.entries
         self._planned, self._outlook, self._watch = 0, None, NoiseWatch()
@@ -171,36 +139,37 @@ class Forecast(RoundCallback[TrainingRound]):
             If the optimizer goes by the run, and knows of none.
         """
         turn, left = current.turn, current.turn.answers_left()
-        preview = self._preview(self.entries)
-        if self._outlook is None and preview is not None:
-            self._begin(current, preview, left)
-        if self._optimizer is not None:
-            self._optimizer.check()
+        if self._outlook is None:
+            self._begin(current, left)
+        optimizer = self._strategy.server_optimizer
+        if optimizer is not None:
+            optimizer.check()
             rounds = self.rounds_by_now(current.server_round, turn.size, left)
             if rounds is not None:
-                self._optimizer.lengthen(rounds)
+                optimizer.lengthen(rounds)
 
     def after_step(self, current: TrainingRound, total: NDArray[Any], reports: int) -> None:
         """Watch whether the steps are noise."""
         if self._watch.watches:
             self._watch.add(total, reports)
 
-    def _begin(self, current: TrainingRound, preview: Preview, left: Sequence[int] | None) -> None:
-        turn, layout = current.turn, current.layout
-        if not self._rounds or self.entries is None or turn.size < 1:
+    def _begin(self, current: TrainingRound, left: Sequence[int] | None) -> None:
+        turn, layout, plan = current.turn, current.layout, self._strategy.plan()
+        if plan is None or not self._rounds or self.entries is None or turn.size < 1:
             return
         rounds, clients = self._rounds, turn.present
         if left is not None:
             rounds, clients = max(rounds_left(left, turn.size, rounds), 1), len(left)
-        self._outlook = Outlook(preview.plan, self.entries, clients, rounds, turn.size)
+        self._outlook = Outlook(plan, self.entries, clients, rounds, turn.size)
         self._watch.begin(self._outlook)
         tell_of_part(layout, self._outlook)
-        spread = None if left is None or self._pool_is_shared else self.spread(turn.present, left)
-        if spread is not None:
-            _log.warning("%s", spread)
-        if self._optimizer is not None:
+        if left is not None and not self._strategy.pool_is_shared:
+            spread = self.spread(turn.present, left)
+            if spread is not None:
+                _log.warning("%s", spread)
+        if self._strategy.server_optimizer is not None:
             weights = [current.model[spec.name] for spec in layout.updated]
-            self._optimizer.on_run_start(rounds, weights)
+            self._strategy.server_optimizer.on_run_start(rounds, weights)
 
     def rounds_by_now(self, server_round: int, each: int, left: Sequence[int] | None) -> int | None:
         """Return how many rounds the run may have by now, if these are more than ever.
@@ -257,27 +226,27 @@ class Forecast(RoundCallback[TrainingRound]):
             )
         return None
 
-    def total(self) -> str | None:
-        """Return the line on what a client spends in all; None without a preview."""
-        preview = self._preview(self.entries)
-        if preview is None:
-            return None
-        answers = None if self._pool is None else self._pool.answers_per_client
-        return total_line(preview.proposal.events(), answers, self._rounds, self._before)
+    @property
+    def _answers(self) -> int | None:
+        pool = self._strategy.pool
+        return None if pool is None else pool.answers_per_client
 
-    def lines(self) -> Iterator[str]:
+    def total(self) -> str:
+        """Return the line on what a client spends in all."""
+        events = self._strategy.proposal(self.entries).events()
+        return total_line(events, self._answers, self._rounds, self._before)
+
+    def lines(self, plan: Callable[[int], Worth]) -> Iterator[str]:
         """Yield what the run does and what it can learn, as far as it is known."""
-        preview = self._preview(self.entries)
-        if preview is None:
-            return
-        answers = None if self._pool is None else self._pool.answers_per_client
+        answers = self._answers
         often = "1 in every round that it is sampled for" if answers is None else f"{answers:,}"
         yield f"Answers of a client: {often}"
-        yield f"Step rule: {preview.step_rule}"
+        yield f"Step rule: {self._strategy.step_rule()}"
         if self.entries is not None:
             yield f"Entries of an update that answers are about: {self.entries:,}"
-            yield from _sizes(preview.plan(self.entries))
-            yield f"Bytes up of an answer: {preview.proposal.report_bytes(self.entries):,}"
+            yield from _sizes(plan(self.entries))
+            length = self._strategy.proposal(self.entries).report_bytes(self.entries)
+            yield f"Bytes up of an answer: {length:,}"
         outlook = self._outlook
         if outlook is None:
             rounds = "" if self._rounds is None else f"{self._rounds:,}; "

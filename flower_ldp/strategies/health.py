@@ -86,28 +86,6 @@ class Health:
         return BinaryResponse(self.epsilon, name=HEALTH)
 
 
-@dataclass(frozen=True)
-class FailingShare:
-    """An estimate of the share of neutral reports.
-
-    Parameters
-    ----------
-    share : float
-        Unbiased; noise may carry it below 0 or above 1.
-    error : float
-        Its standard error.
-    reports : int
-        How many bits it is from.
-    """
-
-    share: float
-    error: float
-    reports: int
-
-    def __str__(self) -> str:
-        return f"{self.share:.0%} ± {self.error:.0%} of {self.reports:,} reports"
-
-
 class HealthMonitor(RoundCallback[Round]):
     """The bits of one strategy's rounds.
 
@@ -158,10 +136,10 @@ class HealthMonitor(RoundCallback[Round]):
 
     def metrics(self, current: Round) -> Metrics:
         """Return ``failing-share`` and ``failing-share-error`` of the round, if there is one."""
-        found = self._estimate(self._ones, self._reports)
-        if found is None:
+        if self._health is None or self._reports == 0:
             return {}
-        return {"failing-share": found.share, "failing-share-error": found.error}
+        share, error = self._estimate(self._health, self._ones, self._reports)
+        return {"failing-share": share, "failing-share-error": error}
 
     def after_replies(self, current: Round, replies: ReplyFilter) -> None:
         """Stop the run if too many of its reports are surely neutral.
@@ -177,23 +155,23 @@ class HealthMonitor(RoundCallback[Round]):
         counts = ((self._ones, self._reports), (self._all_ones, self._all_reports))
         for ones, reports in counts:
             if reports and _is_too_large(self._health, ones, reports):
+                share, error = self._estimate(self._health, ones, reports)
                 raise RunStopped(
                     f"round {current.server_round}: by the clients' health bits the app fails in "
-                    f"{self._estimate(ones, reports)} (± is one standard error; at most "
-                    f"{self._health.stop_above:.0%} may). The reports of an app that fails are "
-                    "neutral and teach nothing, and cost what any report costs. What failed is in "
-                    "the clients' logs; to see it here, rehearse the app on public sample data: "
+                    f"{share:.0%} ± {error:.0%} of {reports:,} reports (± is one standard error; "
+                    f"at most {self._health.stop_above:.0%} may). The reports of an app that fails "
+                    "are neutral and teach nothing, and cost what any report costs. What failed is "
+                    "in the clients' logs; to see it here, rehearse the app on public sample data: "
                     "LdpMod(..., rehearsal=Rehearsal(...))"
                 )
 
-    def _estimate(self, ones: int, reports: int) -> FailingShare | None:
-        if self._health is None or reports == 0:
-            return None
-        response = self._health.response
-        return FailingShare(
+    @staticmethod
+    def _estimate(health: Health, ones: int, reports: int) -> tuple[float, float]:
+        """Return the share of neutral reports, unbiased, and its standard error."""
+        response = health.response
+        return (
             response.estimate(ones, reports) / reports,
             response.standard_deviation(reports) / reports,
-            reports,
         )
 
 

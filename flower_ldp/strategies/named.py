@@ -142,14 +142,16 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         else:
             yield f"Step: learned by MagRR from {self.step_size.estimate}"
 
-    def _step_rule(self) -> str:
+    def step_rule(self) -> str:
+        """Return how the model is moved."""
         rule = "learned by MagRR" if self.step_size.estimate else "fixed rate"
         if self.server_optimizer is None:
             return rule
         told = self.server_optimizer.describe()
         return told if self._sets_length else f"{rule}, {told}"
 
-    def _plan(self) -> partial[SelectionPlan]:
+    def plan(self) -> partial[SelectionPlan]:
+        """Return the mechanism's plan, without its warning."""
         return partial(self.mechanism.plan, quiet=True)
 
 
@@ -208,7 +210,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     def _next(self, entries: int, participation: float) -> Codeword:
         # Rounds count on from what the pool remembers: earlier ones were no more than it asked.
         if self._rounds is None:
-            self._rounds = 0 if self._pool is None else sum(self._pool.asked().values())
+            self._rounds = 0 if self.pool is None else sum(self.pool.asked().values())
         seed = (self.mechanism.seed + self._rounds) % MOST_SEED
         self._rounds += 1
         return replace(self._asked(entries), seed=seed)

@@ -32,7 +32,7 @@ from flower_ldp.mechanisms.update import UpdateMechanism
 from flower_ldp.mechanisms.worth import Worth
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.forecast import Forecast, Preview, tell_of_statistics
+from flower_ldp.strategies.forecast import Forecast, tell_of_statistics
 from flower_ldp.strategies.guards import lost_step, must_be, refuse_central_wrapper
 from flower_ldp.strategies.health import Health, HealthMonitor
 from flower_ldp.strategies.optimizers import ServerOptimizer
@@ -148,16 +148,12 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         self.subspace = subspace
         self.proposals = Proposals()
         self._trainable = patterns_of(trainable)
-        self._pool = pool_of(answers_per_client)
+        self.pool = pool_of(answers_per_client)
+        self.pool_is_shared = self.pool is answers_per_client and self.pool is not None
         self._round: TrainingRound | None = None
         self._health = HealthMonitor(health)
         self._stop_rule = StopRule()
-        self._forecast = Forecast(
-            self._preview,
-            server_optimizer,
-            self._pool,
-            pool_is_shared=self._pool is answers_per_client,
-        )
+        self._forecast = Forecast(self)
         self.callbacks: list[RoundCallback[Any]] = [
             self._forecast,
             SpendingLog(self.proposals),
@@ -218,12 +214,12 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         """Yield lines for the log about the mechanism."""
         yield f"{type(self.mechanism).__name__}: {self.mechanism}"
 
-    def _step_rule(self) -> str:
+    def step_rule(self) -> str:
         """Return how the model is moved."""
         optimizer = self.server_optimizer
         return "the mean" if optimizer is None else optimizer.describe()
 
-    def _plan(self) -> Callable[[int], Worth] | None:
+    def plan(self) -> Callable[[int], Worth] | None:
         """Return what tells of a number of weights what reports are worth, if anything does."""
         return getattr(self.mechanism, "plan", None)
 
@@ -233,20 +229,20 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         The model and the rounds are known once ``start`` was called, and what can be learned from
         the first round on, which logs it.
         """
-        total = self._forecast.total()
-        if total is not None:
-            _log.info("\t├──> Total of a client by training: %s", total)
+        plan = self.plan()
+        if plan is not None:
+            _log.info("\t├──> Total of a client by training: %s", self._forecast.total())
         first, *more = self._description()
         _log.info("\t├──> %s", first)
-        spent = compose(self._proposal(None).events())[Unit.CLIENT]
+        spent = compose(self.proposal(None).events())[Unit.CLIENT]
         more.append(f"Cost of a round: at most {spent}")
         if self.server_optimizer is not None:
             more.append(f"Server optimizer: {self.server_optimizer.describe()}")
         for line in more:
             _log.info("\t│\t├──%s", line)
-        if total is not None:
+        if plan is not None:
             _log.info("\t├──> The run")
-            for line in self._forecast.lines():
+            for line in self._forecast.lines(plan):
                 _log.info("\t│\t├──%s", line)
         if self._trainable is not None:
             _log.info("\t├──> Trained: %s", ", ".join(self._trainable))
@@ -275,7 +271,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = self._layout(model)
         turn = find_turn(
-            grid, self._pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
+            grid, self.pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
         )
         self._round = None
         if turn is None:
@@ -313,7 +309,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
             If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
         """
         current = self._round
-        if current is None and (self._pool is not None or self.fraction_train == 0.0):
+        if current is None and (self.pool is not None or self.fraction_train == 0.0):
             return None, None
         if current is None or current.server_round != server_round:
             raise RuntimeError(f"round {server_round} was not configured by this strategy")
@@ -360,13 +356,9 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         names = None if patterns is None else named_by(patterns, model)
         return ModelLayout.of(model, Part(names, self.subspace))
 
-    def _proposal(self, entries: int | None) -> UpdateProposal[UpdateMechanism]:
+    def proposal(self, entries: int | None) -> UpdateProposal[UpdateMechanism]:
+        """Return what a round proposes whose clients all take part."""
         return UpdateProposal(self._asked(entries), self._health.epsilon)
-
-    def _preview(self, entries: int | None) -> Preview | None:
-        """Return what can be said of a round before it; None says nothing of worth."""
-        plan = self._plan()
-        return None if plan is None else Preview(self._proposal(entries), plan, self._step_rule())
 
     def _decoder(self, current: TrainingRound) -> Callable[[bytes], Any]:
         """Return what decodes a whole report, health bit included."""
@@ -412,7 +404,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
 
     def _signal(self, current: TrainingRound, total: NDArray[Any], reports: int) -> float:
         """Return what the square of a round's sum has beyond noise, over the noise."""
-        plan = self._plan()
+        plan = self.plan()
         if plan is None:
             return 0.0
         summed = np.asarray(total, dtype=np.float64)

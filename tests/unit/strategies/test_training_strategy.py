@@ -99,7 +99,7 @@ def ask(strategy: StepsStrategy, server_round: int = 1) -> list[int]:
     sent = list(
         strategy.configure_train(server_round, record(MODEL), ConfigRecord(), FakeGrid())  # type: ignore[arg-type]
     )
-    health = strategy._proposal(None).to_fields() if strategy._health.epsilon else {}
+    health = strategy.proposal(None).to_fields() if strategy._health.epsilon else {}
     stated = [dict(one.content.config_records[PROPOSAL_KEY]) for one in sent]
     assert stated == [{"version": 1, "mechanism": "steps", "epsilon": 2.0} | health] * len(sent)
     return [one.metadata.dst_node_id for one in sent]
