@@ -1,7 +1,5 @@
 """Deadlines: for nodes that are gone, and for a reply that stops halfway.
 
-Replies until a deadline: what one node does not finish sending holds up nobody.
-
 Flower asks for all replies of a round at once, and its call returns when each reply that a node
 has *announced* is complete. A node that dies in between is waited for until the SuperLink gives
 the reply up, three minutes later, whatever the round's timeout says. Here replies are asked for
@@ -10,8 +8,6 @@ thread, and at the deadline whatever is missing is missing.
 
 Nor can a node's reply take more memory than its bytes say, or end the run: Flower builds it from
 objects that may be named very often, or be none. One that it should not build comes as an error.
-
-An end to waiting: for nodes that are gone, and for a reply that stops halfway.
 
 Flower's strategies wait for nodes without a limit: they ask the grid for its nodes once a
 second until there are enough. And they wait past a round's ``timeout`` for the rest of a reply
@@ -54,6 +50,9 @@ GROUPS = 64
 GRACE_SECONDS = 0.5
 #: Between one look and the next: short at first and when something came, as in a simulation.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 3.0
+__all__ = ["NodesGone", "PatientStrategy", "patient_grid"]
+#: As long as Flower waits for replies if it is not told a timeout.
+WAIT_SECONDS = 3_600.0
 
 
 def send_and_receive(
@@ -205,12 +204,6 @@ class _Replies:
             self._answers.put(_Answer(group, tuple(self._pull(set(group)))))
         except BaseException as error:  # take raises it
             self._answers.put(_Answer(group, error=error))
-
-
-__all__ = ["NodesGone", "PatientStrategy", "patient_grid"]
-
-#: As long as Flower waits for replies if it is not told a timeout.
-WAIT_SECONDS = 3_600.0
 
 
 class NodesGone(RuntimeError):  # noqa: N818  # a state of the federation

@@ -1,7 +1,5 @@
 r"""Codebooks from public proxy rows, and whether a score that they help to make is trusted.
 
-Codebooks from public proxy rows, and the way back from codes to rows.
-
 Proxy rows are the model's own outputs on inputs that are public: open data, generated data, or
 records that were released. They are no part of the guarantee, and they need not be distributed as
 the clients' rows are: the reports say how often each code occurs.
@@ -16,11 +14,9 @@ than rows do, so scores of codes are too good. Each code's share is spread over 
 its cell instead (post-stratification): the shares come from the clients, the
 shape within a cell from the proxy.
 
-Whether a score of codebook reports follows the clients, and how closely.
-
-A score that is made with the help of proxy rows can be right for the wrong reason: it may repeat
-what the proxy scores by itself. The test is an experiment that needs no client and costs no
-privacy. Let pretended clients differ from the proxy in a known way (the less confident half of
+**Trust.** A score that is made with the help of proxy rows can be right for the wrong reason: it
+may repeat what the proxy scores by itself. The test is an experiment that needs no client and costs
+no privacy. Let pretended clients differ from the proxy in a known way (the less confident half of
 its rows three times as frequent as the other), send their codes through the mechanism, and look
 what the whole estimate makes of them:
 
@@ -52,6 +48,14 @@ from flower_ldp.strategies.evaluation_scores import ClusterScore
 Rows = NDArray[np.float64]
 #: Levels of confidence for each class; chosen on held-out data (benchmarks/evaluation.py).
 DEFAULT_LEVELS = 2
+Shares = NDArray[np.float64]
+#: Least part of a known difference that a score must show.
+LEAST_RECOVERY = 0.8
+#: Largest relative error of a score that is worth reading.
+LARGEST_ERROR = 0.05
+#: Least confidence of a model, from 0 (uniform rows) to 1, whose clusters mean anything.
+LEAST_CONFIDENCE = 0.2
+_WEIGHT_OF_UNSURE_HALF = 3.0
 
 
 def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_LEVELS) -> Rows:
@@ -198,16 +202,6 @@ def _even_row(top: float, label: int, classes: int) -> Rows:
 def _distinct(codes: Rows) -> Rows:
     _, first = np.unique(codes, axis=0, return_index=True)
     return codes[np.sort(first)]
-
-
-Shares = NDArray[np.float64]
-#: Least part of a known difference that a score must show.
-LEAST_RECOVERY = 0.8
-#: Largest relative error of a score that is worth reading.
-LARGEST_ERROR = 0.05
-#: Least confidence of a model, from 0 (uniform rows) to 1, whose clusters mean anything.
-LEAST_CONFIDENCE = 0.2
-_WEIGHT_OF_UNSURE_HALF = 3.0
 
 
 class UntrustedScoreWarning(UserWarning):

@@ -1,30 +1,26 @@
 """What a run can learn, whether its steps are noise, and which part of a model is few enough.
 
-What is said of a run before its reports come: the total of a client, and what can be learned.
+**Before reports come.** The summary has it all as far as it is known: the model and the rounds once
+the run has begun, the nodes from the first round on. The verdict (:mod:`flower_ldp.advice`) is
+logged in that round: a warning, with what to change, where it is not good. Nobody asks for nodes
+before: a strategy's wait for them is its own.
 
-The summary has it all as far as it is known: the model and the rounds once the run has begun, the
-nodes from the first round on. The verdict (:mod:`flower_ldp.advice`) is logged in that round: a
-warning, with what to change, where it is not good. Nobody asks for nodes before: a strategy's wait
-for them is its own.
+**Whether steps are noise** is told by the reports alone: post-processing, free of cost. Reports
+that say nothing are uniform (or zeros with noise), and the square length of the sum of N of them
+has a known mean and variance (:class:`~flower_ldp.mechanisms.worth.PureNoise`). What it has beyond,
+relative to it, estimates the signal x of what clients have in common, so also of those that
+disagree. All reports since the run's begin are added up: in the first quarter of a run directions
+turn little, and no optimizer's momentum has to be known. The sum is looked at **once**, since many
+looks would find noise sometime: after a quarter of the reports, and when a good run would by then
+show four standard deviations of noise. It is warned of if it shows less than two, or if two more
+would still make the run a hopeless one. So a run at the edge of good is warned of about once in 44
+times, and pure noise is not about as often. That the steps *are* noise is said in the second case
+alone. In the first they cannot be told from it yet: clients that have little in common, a tenth of
+a good run's signal, may still train an easy model.
 
-Whether a run's steps are noise, from the reports alone: post-processing, free of cost.
-
-Reports that say nothing are uniform (or zeros with noise), and the square length of the sum of N
-of them has a known mean and variance (:class:`~flower_ldp.mechanisms.worth.PureNoise`). What it has
-beyond, relative to it, estimates the signal x of what clients have in common, so also of those
-that disagree. All reports since the run's begin are added up: in the first quarter of a run
-directions turn little, and no optimizer's momentum has to be known. The sum is looked at **once**,
-since many looks would find noise sometime: after a quarter of the reports, and when a good run
-would by then show four standard deviations of noise. It is warned of if it shows less than two, or
-if two more would still make the run a hopeless one. So a run at the edge of good is warned of about
-once in 44 times, and pure noise is not about as often. That the steps *are* noise is said in the
-second case alone. In the first they cannot be told from it yet: clients that have little in common,
-a tenth of a good run's signal, may still train an easy model.
-
-Which part of a model is few enough to be trained: what ``trainable`` would be for it.
-
-A verdict that asks for fewer weights is a number. The server knows the model, so it can say which
-of its last layers have no more, in the words of the strategy's own argument.
+**A part that is few enough.** A verdict that asks for fewer weights is a number. The server knows
+the model, so it can say which of its last layers have no more, in the words of the strategy's own
+argument.
 """
 
 from __future__ import annotations
@@ -55,6 +51,15 @@ if TYPE_CHECKING:
     from flower_ldp.strategies.training import TrainingStrategy
 
 _log = logging.getLogger("flwr")
+#: Share of a run's reports after which its steps are looked at, at the earliest.
+LOOKED_AT = 0.25
+#: A signal below so many standard deviations is none.
+_FEWEST = 2.0
+#: So many a good run must show, or nothing is said.
+_SHOWN = 4.0
+_Layer = tuple[ArraySpec, ...]
+#: Of more layers the names are not looked for.
+_MOST_LAYERS = 4
 
 
 def total_line(
@@ -264,14 +269,6 @@ def _sizes(plan: Worth) -> Iterator[str]:
         yield f"Sizes: K = {plan.top_size:,}, h = {plan.dim_out:,} of {plan.dimension:,} weights"
 
 
-#: Share of a run's reports after which its steps are looked at, at the earliest.
-LOOKED_AT = 0.25
-#: A signal below so many standard deviations is none.
-_FEWEST = 2.0
-#: So many a good run must show, or nothing is said.
-_SHOWN = 4.0
-
-
 class NoiseWatch:
     """Of one run: says once what it can learn, and once that its steps are noise."""
 
@@ -349,11 +346,6 @@ class NoiseWatch:
             good,
             advice,
         )
-
-
-_Layer = tuple[ArraySpec, ...]
-#: Of more layers the names are not looked for.
-_MOST_LAYERS = 4
 
 
 def tell_of_part(layout: ModelLayout, outlook: Outlook) -> None:

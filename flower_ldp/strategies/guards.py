@@ -1,13 +1,7 @@
 """What strategies refuse or warn of: confused arguments, central wrappers, lost precision.
 
-Arguments of strategies that are easily confused: refused at once, with what to write.
-
-Flower's central wrappers around a strategy of this package: refused before anybody is asked.
-
-Steps that half precision cannot tell: they are lost when the model is moved, round after round.
-
-A float16 has eleven binary digits. A step that is spread over many weights is so little of each
-that the nearest number is the one that is there already.
+**Lost steps.** A float16 has eleven binary digits. A step that is spread over many weights is so
+little of each that the nearest number is the one that is there already.
 """
 
 from __future__ import annotations
@@ -29,6 +23,14 @@ from flower_ldp.errors import quoted
 from flower_ldp.wire.layout import ModelLayout
 
 ArgumentT = TypeVar("ArgumentT")
+_CENTRAL = (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+)
+#: A step of which less than this share of the length arrives is lost.
+_SHARE = 0.5
 
 
 def must_be(
@@ -51,14 +53,6 @@ def must_be(
         return
     given = f"the class {value.__name__}" if isinstance(value, type) else repr(value)[:100]
     raise TypeError(f"{name} must be {write}, got {given}")
-
-
-_CENTRAL = (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-)
 
 
 def refuse_central_wrapper(name: str) -> None:
@@ -88,10 +82,6 @@ def refuse_central_wrapper(name: str) -> None:
                 "without it"
             )
         frame = frame.f_back  # type: ignore[assignment]
-
-
-#: A step of which less than this share of the length arrives is lost.
-_SHARE = 0.5
 
 
 def lost_step(

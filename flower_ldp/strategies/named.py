@@ -288,12 +288,6 @@ class ExtensionStrategy(TrainingStrategy[Chosen]):
         made = self.mechanism.mechanism(entries)
         return LoadedReport(*price, made.report_bytes, setting.options, made=made)
 
-    def _estimate(
-        self, current: TrainingRound, total: NDArray[Any], reports: int
-    ) -> NDArray[np.float64]:
-        mean: NDArray[np.float64] = total / reports
-        return mean
-
     def _description(self) -> Iterator[str]:
         name = self.mechanism.extension.name
         yield f"{name}, an extension: its guarantee, and the cost below, is its author's claim"

@@ -1,22 +1,18 @@
 """Who a round samples: anybody in every round, or each client so many times in a run.
 
-The file that remembers who was asked, which several servers may use at the same time.
+**The file** remembers who was asked. Two servers overlap at a restart: the old one still asks while
+the new one has begun. So whoever chooses holds the file's lock (``NAME.lock`` beside it) while it
+reads, chooses and writes.
 
-Two servers overlap at a restart: the old one still asks while the new one has begun. So whoever
-chooses holds the file's lock (``NAME.lock`` beside it) while it reads, chooses and writes.
+**The pool.** A client that is asked once spends one report's epsilon, and that is then the whole
+run's total. Being asked counts, whether an answer comes or not: what was never answered may have
+been charged. A refusal from before the charge does not count, and who refuses is asked again after
+all others. Of who was asked this server's memory is no promise to a client, whose own ledger and
+policy bound it: a node that comes back under another name is a new one here.
 
-Who is asked: anybody in every round, as Flower does it, or each client so many times in a run.
-
-A client that is asked once spends one report's epsilon, and that is then the whole run's total.
-Being asked counts, whether an answer comes or not: what was never answered may have been charged.
-A refusal from before the charge does not count, and who refuses is asked again after all others.
-Of who was asked this server's memory is no promise to a client, whose own ledger and policy bound
-it: a node that comes back under another name is a new one here.
-
-The clients of a round: who may be asked is known first, and who is asked is chosen last.
-
-Between the two all is made that a configuration may not allow: the round's proposal, the outlook.
-Whom a pool chose counts as asked, so an error that comes after it would use clients up.
+**A round.** Who may be asked is known first, and who is asked is chosen last. Between the two all
+is made that a configuration may not allow: the round's proposal, the outlook. Whom a pool chose
+counts as asked, so an error that comes after it would use clients up.
 """
 
 from __future__ import annotations
@@ -42,6 +38,9 @@ from flower_ldp.mechanisms.sampling.subset import uniform_subset
 _KIND = "flower-ldp clients asked, 1"
 # A server holds the lock for as long as it takes to read and write a file.
 _WAIT_SECONDS = 60.0
+#: No run has so many rounds.
+MOST_ANSWERS = 1_000_000
+_log = logging.getLogger("flwr")
 
 
 class AskedFile:
@@ -158,10 +157,6 @@ def _different(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) != len(pairs):
         raise ValueError("a name stands in it twice")
     return found
-
-
-#: No run has so many rounds.
-MOST_ANSWERS = 1_000_000
 
 
 class ClientPool:
@@ -303,9 +298,6 @@ def pool_of(asked: int | ClientPool | None) -> ClientPool | None:
         If it is neither a pool nor a positive integer.
     """
     return asked if asked is None or isinstance(asked, ClientPool) else ClientPool(asked)
-
-
-_log = logging.getLogger("flwr")
 
 
 @dataclass(frozen=True)

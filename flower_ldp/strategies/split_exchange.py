@@ -1,22 +1,18 @@
 """The parties of a split run: how they are asked, aligned, and sent labels.
 
-Asking feature parties, over Flower's grid or within one process.
-
 A step of split learning needs the answer of every party, so a party that refuses or fails
 stops the run with a :class:`PartyError` that names it and says why. A party that answers without a
 gate stops it too, before all else that may be wrong: its embeddings have crossed the network.
 
-The first step of a split run: who is there, and is it the same data.
+**Alignment** is the first step of a run. The server sends the digest of each table's ids; a party
+whose ids differ refuses, so a run cannot begin on rows that do not belong together. Ids are public
+among the parties of a run.
 
-The server sends the digest of each table's ids; a party whose ids differ refuses, so a run
-cannot begin on rows that do not belong together. Ids are public among the parties of a run.
-
-Labels for the parties: randomized once, sent once, and all that bottoms are trained on.
-
-Parties then train where their features are, and no feature leaves them for it. A label costs
-the epsilon of its randomizer, in all: what is randomized lies in the ledger of the labels'
-holder, beside its charge, and is given to every party and run alike. Randomizing again would
-pay again. It protects labels from the parties; their holder, which runs the top, has them.
+**Labels** are randomized and sent once, and are all that bottoms are trained on. Parties then train
+where their features are, and no feature leaves them for it. A label costs the epsilon of its
+randomizer, in all: what is randomized lies in the ledger of the labels' holder, beside its charge,
+and is given to every party and run alike. Randomizing again would pay again. It protects labels
+from the parties; their holder, which runs the top, has them.
 """
 
 from __future__ import annotations

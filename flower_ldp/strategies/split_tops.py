@@ -1,22 +1,18 @@
 """Tops: what split training asks of a model and its labels, a top for codes, and checkpoints.
 
-What split training asks of the server's model and of its labels.
+**A top for codes** is Bayes' rule over counted codes and pairs of codes. From reports of codes
+(one-hot rows) of records with known labels it counts, for each party, how often each code is
+reported with each label, and the same for pairs of parties. What is counted has passed the
+randomizer, and so has what is predicted. The law of *reports* given the label is therefore all that
+a prediction needs: the channel is part of it and need not be inverted. A pair that was seen seldom
+falls back to the product of the two parties' own laws.
 
-A top model for released codes: Bayes' rule over counted codes and pairs of codes.
-
-From reports of codes (one-hot rows) of records with known labels it counts, for each party,
-how often each code is reported with each label, and the same for pairs of parties. What is
-counted has passed the randomizer, and so has what is predicted. The law of *reports* given the
-label is therefore all that a prediction needs: the channel is part of it and need not be
-inverted. A pair that was seen seldom falls back to the product of the two parties' own laws.
-
-One step for all: a top and bottoms that were trained together go on together.
-
-A step moves the top first and then each bottom, in as many processes and places as there are
-parties. If one of them is killed in between, or is restored from an older copy, their files
-are of different steps. Training would go on without a complaint, with bottoms and a top that
-never belonged together. So each of them keeps the name of its last step, and the state one
-step before; all that is asked of a party names the step that it must be at.
+**Checkpoints.** A top and bottoms that were trained together go on together. A step moves the top
+first and then each bottom, in as many processes and places as there are parties. If one of them is
+killed in between, or is restored from an older copy, their files are of different steps. Training
+would go on without a complaint, with bottoms and a top that never belonged together. So each of
+them keeps the name of its last step, and the state one step before; all that is asked of a party
+names the step that it must be at.
 
 Nobody is ever more than one step from the others while every file is written at every step:
 gradients of a step leave after the top's file is there, and the next step begins when all
@@ -44,6 +40,7 @@ from flower_ldp.wire.embedding import REWIND, STEP_KEY
 from flower_ldp.wire.records import RecordTables
 
 Rows = NDArray[np.float32]
+_log = logging.getLogger("flwr")
 
 
 class Top(Protocol):
@@ -184,9 +181,6 @@ class CodeTop:
     def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
         """Return the mean of -log P(label | reports)."""
         return -float(np.mean(self.log_posterior(embeddings)[np.arange(len(labels)), labels]))
-
-
-_log = logging.getLogger("flwr")
 
 
 class TopFile:

@@ -72,9 +72,6 @@ class StepsStrategy(TrainingStrategy[Steps]):
         self.shares += (participation,)
         return super()._next(entries, participation)
 
-    def _estimate(self, current: TrainingRound, total: Any, reports: int) -> Any:
-        return total / reports
-
     def _description(self) -> Iterator[str]:
         yield f"Steps at 100 % of {self.mechanism.epsilon:g}"
 
