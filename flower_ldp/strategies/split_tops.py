@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -44,7 +44,11 @@ _log = logging.getLogger("flwr")
 
 
 class Top(Protocol):
-    """The server's model over all parties' embeddings."""
+    """The server's model over all parties' embeddings.
+
+    One for a checkpoint has ``save(path)`` too, which writes everything, ``at`` included, and
+    replaces the file as a whole, and ``load(path)``, which reads it.
+    """
 
     at: str | None
     """Name of the last step, which the strategy sets; ``""`` before the first. A top that is
@@ -70,17 +74,6 @@ class Top(Protocol):
 
     def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
         """Return the mean over the block's labels, and learn nothing."""
-
-
-@runtime_checkable
-class SavedTop(Top, Protocol):
-    """A top that can be written to a file and read again."""
-
-    def save(self, path: Path) -> None:
-        """Write everything, ``at`` included, and replace the file as a whole."""
-
-    def load(self, path: Path) -> None:
-        """Read what :meth:`save` wrote."""
 
 
 def checked_labels(
@@ -196,13 +189,13 @@ class TopFile:
         self._path = Path(path)
         self._previous = self._path.with_name(self._path.name + ".previous")
 
-    def save(self, top: SavedTop) -> None:
+    def save(self, top: Any) -> None:
         """Write the top; what the file held becomes the one before."""
         new = self._path.with_name(self._path.name + ".next")
         top.save(new)
         give_name(new, self._path, keep=self._previous if self._path.exists() else None)
 
-    def load(self, top: SavedTop) -> Iterator[bool]:
+    def load(self, top: Any) -> Iterator[bool]:
         """Read the files into the top, the last one first, and say whether it is the last.
 
         If there are none yet, the top stays as it is, once.
@@ -215,7 +208,7 @@ class TopFile:
             yield False
 
 
-def saved(top: Top) -> SavedTop:
+def saved(top: Top) -> Any:
     """Return the top as one that can be saved.
 
     Raises
@@ -223,7 +216,7 @@ def saved(top: Top) -> SavedTop:
     TypeError
         If it cannot.
     """
-    if not isinstance(top, SavedTop):
+    if not (hasattr(top, "save") and hasattr(top, "load")):
         raise TypeError(f"checkpoint needs a top with save and load, got {type(top).__name__}")
     return top
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.signds_plan import SelectionPlan
@@ -35,6 +35,9 @@ class FixedStep:
         What a reported dimension moves by, before averaging over clients; positive.
     """
 
+    #: No bit is asked for.
+    magnitude: ClassVar[None] = None
+
     global_lr: float
 
     def __post_init__(self) -> None:
@@ -42,18 +45,9 @@ class FixedStep:
             raise ValueError(f"global_lr must be in (0, inf), got {self.global_lr}")
 
     @property
-    def magnitude(self) -> None:
-        """No bit is asked for."""
-        return None
-
-    @property
     def rate(self) -> float:
         """The rate of a round without bits, which is every round."""
         return self.global_lr
-
-    def asks(self, participation: float) -> bool:
-        """Return that no round asks for bits."""
-        return False
 
 
 @dataclass(frozen=True)
@@ -154,10 +148,10 @@ class StepSize(RoundCallback[TrainingRound]):
         participation : float
             Fraction of the available clients that take part.
         """
-        magnitude = self._rule.magnitude
-        if magnitude is None or self.estimate is None or not self._rule.asks(participation):
+        rule = self._rule
+        if rule.magnitude is None or self.estimate is None or not rule.asks(participation):
             return None
-        return magnitude.epsilon, self.estimate.threshold
+        return rule.magnitude.epsilon, self.estimate.threshold
 
     def check(self, plan: SelectionPlan) -> None:
         """Refuse a selection of which this scaling makes no step: ask before it costs anything.
