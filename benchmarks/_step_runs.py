@@ -14,7 +14,6 @@ from flower_ldp.advice import Advice, advise
 from flower_ldp.mechanisms import RandomSource, SignDS
 from flower_ldp.mechanisms.signds import sum_of_signs
 from flower_ldp.strategies import ServerOptimizer
-from flower_ldp.strategies.following import Following
 from flower_ldp.wire.layout import ModelLayout
 
 
@@ -52,13 +51,11 @@ def run(app: App, data: Split, advice: Advice, optimizer: ServerOptimizer, seed:
     rng = RandomSource.from_os()
     model, parts = app.initial(seed), shares(data.clients, app.clients, seed)
     layout = ModelLayout.of(model)
-    if isinstance(optimizer, Following):
-        optimizer.begin(advice.outlook.rounds, list(model.values()))
+    optimizer.on_run_start(advice.outlook.rounds, list(model.values()))
     for number, asked in enumerate(turns(advice, app.clients), start=1):
         updates = app.updates(model, data.clients, parts[asked])
         summed, step = told(advice, updates, number, rng)
-        if isinstance(optimizer, Following):
-            signal = advice.plan.pure_noise.beyond(float(summed @ summed), len(asked))
-            optimizer.hear(signal, len(asked))
+        signal = advice.plan.pure_noise.beyond(float(summed @ summed), len(asked))
+        optimizer.on_signal(signal, len(asked))
         model = layout.add(model, optimizer.step(step.astype(np.float32), number))
     return model

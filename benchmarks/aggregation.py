@@ -36,11 +36,8 @@ from flower_ldp.mechanisms.signds_round import (
     encode_report,
     report_length,
 )
-from flower_ldp.strategies.health import HealthWatch
+from flower_ldp.strategies.health import HealthMonitor
 from flower_ldp.strategies.replies import ReplyFilter
-from flower_ldp.strategies.signds import SignDSTally
-from flower_ldp.strategies.step_size import FixedStep, StepSize
-from flower_ldp.strategies.tally import read_reports
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 from flower_ldp.wire.proposal import UpdateProposal
 
@@ -136,7 +133,6 @@ def time_messages(reports: int, dimension: int, dim_out: int) -> tuple[float, ND
     )
     mechanism.plan(dimension)  # kept, and no part of the time
     watch = Stopwatch()
-    tally = SignDSTally(proposal, dimension, StepSize(FixedStep(1.0)))
     judge = ReplyFilter(range(_FIRST_NODE, _FIRST_NODE + reports))
 
     def replies() -> Iterator[Message]:
@@ -144,8 +140,8 @@ def time_messages(reports: int, dimension: int, dim_out: int) -> tuple[float, ND
             payloads = watch.exclude(partial(make_payloads, rng, length, dimension, dim_out))
             yield from watch.exclude(partial(make_messages, payloads, _FIRST_NODE + start))
 
-    read_reports(replies(), judge, HealthWatch(None), tally)
-    total = tally.total
+    decode = HealthMonitor(None).decoder(partial(proposal.mechanism.decode, dimension=dimension))
+    total = proposal.mechanism.total(judge.decode(replies(), decode), dimension)
     seconds = watch.seconds
     if judge.accepted != reports:
         raise RuntimeError(f"{reports - judge.accepted} of {reports} replies were rejected")

@@ -39,14 +39,14 @@ from evaluation_models import PROXIES, ModelRows, Rows, load_images, models
 from flower_ldp.mechanisms.codebook import CodebookResponse, unfold
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.strategies.evaluation.codebooks import (
+from flower_ldp.strategies.evaluation_codebooks import (
     DEFAULT_LEVELS,
     ProxySupport,
     confidence_codebook,
     kmeans_codebook,
+    score_trust,
 )
-from flower_ldp.strategies.evaluation.score_trust import score_trust
-from flower_ldp.strategies.evaluation.scores import (
+from flower_ldp.strategies.evaluation_scores import (
     CALINSKI_HARABASZ_SCORE,
     SILHOUETTE_SCORE,
     ClusterScore,

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
-from flower_ldp.advice.efficiency import LARGEST_EPSILON, Kind, best, counts, plan_of
-from flower_ldp.advice.outlook import Outlook, Remedies
+from flower_ldp.advice.outlook import (
+    LARGEST_EPSILON,
+    Kind,
+    Outlook,
+    Remedies,
+    best,
+    counts,
+    plan_of,
+)
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER

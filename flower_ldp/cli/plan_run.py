@@ -12,7 +12,7 @@ import typer
 
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
 from flower_ldp.advice import Advice, advise
-from flower_ldp.advice.efficiency import Kind
+from flower_ldp.advice.outlook import Kind
 from flower_ldp.cli.output import Fact, Report, note, real, usage, whole, wrong
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan

@@ -26,10 +26,13 @@ are the fields of a frozen dataclass; a proposal states them under these names.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from functools import cache
 from typing import Any, ClassVar, Protocol, Self, TypeVar, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.random import RandomSource
@@ -135,6 +138,16 @@ class UpdateMechanism(ABC):
             raise WireError("version", f"version {data[0]}, expected {REPORT_VERSION}")
         if len(data) != expected:
             raise WireError("length", f"{len(data)} bytes, expected {expected}")
+
+    def total(self, reports: Iterable[Any], dimension: int) -> NDArray[Any]:
+        """Return the sum of decoded reports, shape (d,); of none it is zeros.
+
+        Reports are added as they come, so that any number of them needs no more memory.
+        """
+        found = np.zeros(dimension)
+        for report in reports:
+            found += report
+        return found
 
     def parameters(self) -> dict[str, Parameter]:
         """Return what a proposal states.

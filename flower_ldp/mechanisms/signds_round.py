@@ -20,7 +20,7 @@ A report is accepted only if encoding what it says gives the very same bytes. Re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -33,7 +33,7 @@ from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.base import Parameter, UpdateMechanism, typed
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.signds import Selection, SignDS
+from flower_ldp.mechanisms.signds import Selection, SignDS, sum_of_signs
 from flower_ldp.mechanisms.subset_code import LENGTH
 from flower_ldp.privacy import PrivacyEvent
 
@@ -105,6 +105,10 @@ class SignDSRound(UpdateMechanism):
             return selection, None
         below = None if top is None else top.mean() < self.magnitude_threshold
         return selection, self.magnitude.randomize(below, rng)
+
+    def total(self, reports: Iterable[Report], dimension: int) -> NDArray[np.int32]:
+        """Return the sum of signs, shape (d,); magnitude bits have no part in it."""
+        return sum_of_signs((selection for selection, _ in reports), dimension)
 
     def report_length(self, dimension: int) -> int:
         """Return the number of bytes of every report.

@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
-from flower_ldp.strategies.adaptive import Adagrad, Adam, Yogi
 from flower_ldp.strategies.agreed_length import AgreedLength
-from flower_ldp.strategies.asking import ClientPool
 from flower_ldp.strategies.best_model import BestModel
-from flower_ldp.strategies.codeword import CodewordStrategy
+from flower_ldp.strategies.deadlines import NodesGone, patient_grid
 from flower_ldp.strategies.dpsgd import DPSGDStrategy
-from flower_ldp.strategies.endings import RunStopped
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
-from flower_ldp.strategies.evaluation.codebooks import (
+from flower_ldp.strategies.evaluation_codebooks import (
     ProxySupport,
-    confidence_codebook,
-    kmeans_codebook,
-)
-from flower_ldp.strategies.evaluation.rows import ProxyCodebook
-from flower_ldp.strategies.evaluation.score_trust import (
     ScoreTrust,
     UntrustedScoreWarning,
+    confidence_codebook,
+    kmeans_codebook,
     score_trust,
     warn_if_near_uniform,
 )
-from flower_ldp.strategies.evaluation.scores import (
+from flower_ldp.strategies.evaluation_rows import ProxyCodebook
+from flower_ldp.strategies.evaluation_scores import (
     CALINSKI_HARABASZ_SCORE,
     SILHOUETTE_SCORE,
     ClusterScore,
 )
-from flower_ldp.strategies.extension import ExtensionStrategy
-from flower_ldp.strategies.gaussian import GaussianStrategy
 from flower_ldp.strategies.health import Health
-from flower_ldp.strategies.patience import NodesGone, patient_grid
-from flower_ldp.strategies.server_optimizer import FixedLength, Momentum, ServerOptimizer
-from flower_ldp.strategies.signds import SignDSStrategy
+from flower_ldp.strategies.named import (
+    CodewordStrategy,
+    ExtensionStrategy,
+    GaussianStrategy,
+    SignDSStrategy,
+)
+from flower_ldp.strategies.optimizers import (
+    Adagrad,
+    Adam,
+    FixedLength,
+    Momentum,
+    ServerOptimizer,
+    Yogi,
+)
+from flower_ldp.strategies.sampling import ClientPool
 from flower_ldp.strategies.split import SplitResult, SplitStrategy
-from flower_ldp.strategies.split.align import AlignedParty
-from flower_ldp.strategies.split.code_top import CodeTop
-from flower_ldp.strategies.split.exchange import GridExchange, LocalExchange, PartyError
-from flower_ldp.strategies.split.labels import NoisyLabels, ToldLabels
+from flower_ldp.strategies.split_exchange import (
+    AlignedParty,
+    GridExchange,
+    LocalExchange,
+    NoisyLabels,
+    PartyError,
+    ToldLabels,
+)
+from flower_ldp.strategies.split_tops import CodeTop
 from flower_ldp.strategies.step_size import FixedStep, LearnedStep
+from flower_ldp.strategies.stopping import RunStopped
 
 __all__ = [
     "CALINSKI_HARABASZ_SCORE",

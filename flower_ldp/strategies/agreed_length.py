@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.strategies.server_optimizer import Vector
+from flower_ldp.strategies.optimizers import ServerOptimizer, Vector
 
 #: All steps together, over the model's norm, if no length is changed; and the longest first step.
 _PATH, _LONGEST_FIRST = 3.0, 0.5
@@ -94,7 +94,7 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class AgreedLength:
+class AgreedLength(ServerOptimizer):
     """A step along the running direction, as long as rounds agree; no length has to be named.
 
     The length starts from the model's size and the run's planned rounds, doubles where the round's
@@ -117,6 +117,8 @@ class AgreedLength:
     >>> strategy = CodewordStrategy(Codeword(epsilon=8.0), AgreedLength())
     """
 
+    sets_length = True
+
     momentum: float = 0.9
     _runs: list[_Run] = field(default_factory=list, repr=False, compare=False)
 
@@ -124,7 +126,7 @@ class AgreedLength:
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
 
-    def begin(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
+    def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
         """Learn of a run that begins; what was known of another is forgotten.
 
         Raises
@@ -136,10 +138,9 @@ class AgreedLength:
             raise ValueError(f"rounds must be at least 1, got {rounds}")
         self._runs[:] = [_Run(rounds, *_size(weights))]
 
-    @property
-    def begun(self) -> bool:
-        """Whether it knows of a run."""
-        return bool(self._runs)
+    def check(self) -> None:
+        """Raise RuntimeError if no run was begun."""
+        _ = self._run
 
     @property
     def rounds(self) -> int:
@@ -157,7 +158,7 @@ class AgreedLength:
         run = self._run
         run.rounds = max(run.rounds, rounds)
 
-    def hear(self, signal: float, reports: int) -> None:
+    def on_signal(self, signal: float, reports: int) -> None:
         """Learn what a round's reports have in common, before its step."""
         run = self._run
         run.signals += signal
@@ -211,7 +212,7 @@ class AgreedLength:
         if not self._runs:
             raise RuntimeError(
                 "AgreedLength plans its steps from the run's rounds and model: run the rounds by "
-                "the strategy's start, or call begin"
+                "the strategy's start, call on_run_start, or name a FixedLength. Nobody was asked"
             )
         return self._runs[0]
 

@@ -14,11 +14,11 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.endings import stop_if_in_vain
-from flower_ldp.strategies.patience import patient_start
+from flower_ldp.strategies.deadlines import PatientStrategy
+from flower_ldp.strategies.guards import must_be
 from flower_ldp.strategies.replies import Complaints, ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, reply_metrics
+from flower_ldp.strategies.stopping import stop_if_in_vain
 
 _log = logging.getLogger("flwr")
 #: Bytes that an array's form takes beside its entries.
@@ -27,7 +27,7 @@ _MOST_HEADER = 4_096
 _FARTHEST = 64.0
 
 
-class DPSGDStrategy(Strategy):
+class DPSGDStrategy(PatientStrategy):
     """Any of Flower's strategies over clients that train by DP-SGD.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with
@@ -78,8 +78,6 @@ class DPSGDStrategy(Strategy):
         self._sent: Mapping[str, NDArray[Any]] = {}
         self._asked: list[int] = []
 
-    start = patient_start
-
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins."""
         self._complaints = Complaints()
@@ -111,7 +109,7 @@ class DPSGDStrategy(Strategy):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
+            If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
         """
         good, counts = self._good(server_round, replies, self._trained)
         arrays, found = self.strategy.aggregate_train(server_round, good) if good else (None, None)

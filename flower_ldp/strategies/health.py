@@ -27,10 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
-from flower_ldp.strategies.endings import RunStopped
+from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.rounds import Metrics, Round, RoundCallback
+from flower_ldp.strategies.stopping import RunStopped
 from flower_ldp.wire.health import HEALTH, split_health
+from flower_ldp.wire.layout import ModelLayout
 
-__all__ = ["Health", "HealthWatch"]
+__all__ = ["Health", "HealthMonitor"]
 
 ReportT = TypeVar("ReportT")
 _SMALLEST_EPSILON = 0.01
@@ -83,29 +86,7 @@ class Health:
         return BinaryResponse(self.epsilon, name=HEALTH)
 
 
-@dataclass(frozen=True)
-class FailingShare:
-    """An estimate of the share of neutral reports.
-
-    Parameters
-    ----------
-    share : float
-        Unbiased; noise may carry it below 0 or above 1.
-    error : float
-        Its standard error.
-    reports : int
-        How many bits it is from.
-    """
-
-    share: float
-    error: float
-    reports: int
-
-    def __str__(self) -> str:
-        return f"{self.share:.0%} ± {self.error:.0%} of {self.reports:,} reports"
-
-
-class HealthWatch:
+class HealthMonitor(RoundCallback[Round]):
     """The bits of one strategy's rounds.
 
     Parameters
@@ -124,11 +105,11 @@ class HealthWatch:
         """Of the bit, for proposals; None if it is not asked for."""
         return None if self._health is None else self._health.epsilon
 
-    def begin_run(self) -> None:
+    def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
         """Begin a run: bits of another, of an app that was wrong by then, say nothing of this."""
         self._all_ones = self._all_reports = 0
 
-    def begin(self) -> None:
+    def before_ask(self, current: Round) -> None:
         """Begin a round."""
         self._ones = self._reports = 0
 
@@ -153,14 +134,14 @@ class HealthWatch:
 
         return whole
 
-    def values(self) -> dict[str, int | float]:
+    def metrics(self, current: Round) -> Metrics:
         """Return ``failing-share`` and ``failing-share-error`` of the round, if there is one."""
-        found = self._estimate(self._ones, self._reports)
-        if found is None:
+        if self._health is None or self._reports == 0:
             return {}
-        return {"failing-share": found.share, "failing-share-error": found.error}
+        share, error = self._estimate(self._health, self._ones, self._reports)
+        return {"failing-share": share, "failing-share-error": error}
 
-    def check(self, server_round: int) -> None:
+    def after_replies(self, current: Round, replies: ReplyFilter) -> None:
         """Stop the run if too many of its reports are surely neutral.
 
         Raises
@@ -174,23 +155,23 @@ class HealthWatch:
         counts = ((self._ones, self._reports), (self._all_ones, self._all_reports))
         for ones, reports in counts:
             if reports and _is_too_large(self._health, ones, reports):
+                share, error = self._estimate(self._health, ones, reports)
                 raise RunStopped(
-                    f"round {server_round}: by the clients' health bits the app fails in "
-                    f"{self._estimate(ones, reports)} (± is one standard error; at most "
-                    f"{self._health.stop_above:.0%} may). The reports of an app that fails are "
-                    "neutral and teach nothing, and cost what any report costs. What failed is in "
-                    "the clients' logs; to see it here, rehearse the app on public sample data: "
+                    f"round {current.server_round}: by the clients' health bits the app fails in "
+                    f"{share:.0%} ± {error:.0%} of {reports:,} reports (± is one standard error; "
+                    f"at most {self._health.stop_above:.0%} may). The reports of an app that fails "
+                    "are neutral and teach nothing, and cost what any report costs. What failed is "
+                    "in the clients' logs; to see it here, rehearse the app on public sample data: "
                     "LdpMod(..., rehearsal=Rehearsal(...))"
                 )
 
-    def _estimate(self, ones: int, reports: int) -> FailingShare | None:
-        if self._health is None or reports == 0:
-            return None
-        response = self._health.response
-        return FailingShare(
+    @staticmethod
+    def _estimate(health: Health, ones: int, reports: int) -> tuple[float, float]:
+        """Return the share of neutral reports, unbiased, and its standard error."""
+        response = health.response
+        return (
             response.estimate(ones, reports) / reports,
             response.standard_deviation(reports) / reports,
-            reports,
         )
 
 

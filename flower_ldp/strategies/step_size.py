@@ -11,11 +11,15 @@ With T the sum of signs over N reports and m the magnitude, the two scalings are
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, TypeAlias
 
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.signds import SelectionPlan
+from flower_ldp.mechanisms.signds_round import Report
+from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.rounds import Metrics, RoundCallback, TrainingRound
 
 Scaling = Literal["published", "unbiased"]
 SCALINGS: tuple[Scaling, ...] = ("published", "unbiased")
@@ -31,6 +35,9 @@ class FixedStep:
         What a reported dimension moves by, before averaging over clients; positive.
     """
 
+    #: No bit is asked for.
+    magnitude: ClassVar[None] = None
+
     global_lr: float
 
     def __post_init__(self) -> None:
@@ -38,18 +45,9 @@ class FixedStep:
             raise ValueError(f"global_lr must be in (0, inf), got {self.global_lr}")
 
     @property
-    def magnitude(self) -> None:
-        """No bit is asked for."""
-        return None
-
-    @property
     def rate(self) -> float:
         """The rate of a round without bits, which is every round."""
         return self.global_lr
-
-    def asks(self, participation: float) -> bool:
-        """Return that no round asks for bits."""
-        return False
 
 
 @dataclass(frozen=True)
@@ -91,38 +89,11 @@ class LearnedStep:
         return self.fallback is None or participation >= self.min_participation
 
 
-class StepRule(Protocol):
-    """How the size of steps is set: :class:`FixedStep` or :class:`LearnedStep`."""
-
-    @property
-    def magnitude(self) -> MagRR | None:
-        """The bit that sizes are learned from; None if they are not."""
-
-    @property
-    def rate(self) -> float | None:
-        """The rate of a round without bits; None if there is no such round."""
-
-    def asks(self, participation: float) -> bool:
-        """Return whether a round of that participation asks for bits."""
+#: How the size of steps is set.
+StepRule: TypeAlias = FixedStep | LearnedStep
 
 
-@dataclass(frozen=True)
-class Question:
-    """The magnitude question of one round.
-
-    Parameters
-    ----------
-    epsilon : float
-        Per bit, per client.
-    threshold : float
-        What clients compare their magnitude with.
-    """
-
-    epsilon: float
-    threshold: float
-
-
-class StepSize:
+class StepSize(RoundCallback[TrainingRound]):
     """The step rule of one run, with what it has learned so far.
 
     Parameters
@@ -144,19 +115,43 @@ class StepSize:
         self._rule = rule
         self._scaling = scaling
         self.estimate: StepEstimate | None = rule.magnitude.start() if rule.magnitude else None
+        self._ones = 0
+        self._learned: Metrics = {}
 
-    def question(self, participation: float) -> Question | None:
-        """Return the question to ask in a round, or None to ask for no bit.
+    def counted(self, reports: Iterable[Report]) -> Iterator[Report]:
+        """Yield a round's reports, and count the magnitude bits that are 1."""
+        self._ones = 0
+        for report in reports:
+            self._ones += report[1] or 0
+            yield report
+
+    def after_replies(self, current: TrainingRound, replies: ReplyFilter) -> None:
+        """Learn from the bits, if they were asked for."""
+        self._learned = {}
+        if current.proposal.mechanism.magnitude is None or self.estimate is None:
+            return
+        majority = self.learn(self._ones, replies.accepted)
+        self._learned = {
+            "r-est": self.estimate.value,
+            "magnitude-majority": -1 if majority is None else majority,
+        }
+
+    def metrics(self, current: TrainingRound) -> Metrics:
+        """Return ``r-est`` and ``magnitude-majority`` (1 yes, 0 no, -1 undecided), if asked for."""
+        return self._learned
+
+    def question(self, participation: float) -> tuple[float, float] | None:
+        """Return epsilon and threshold of a round's question, or None to ask for no bit.
 
         Parameters
         ----------
         participation : float
             Fraction of the available clients that take part.
         """
-        magnitude = self._rule.magnitude
-        if magnitude is None or self.estimate is None or not self._rule.asks(participation):
+        rule = self._rule
+        if rule.magnitude is None or self.estimate is None or not rule.asks(participation):
             return None
-        return Question(magnitude.epsilon, self.estimate.threshold)
+        return rule.magnitude.epsilon, self.estimate.threshold
 
     def check(self, plan: SelectionPlan) -> None:
         """Refuse a selection of which this scaling makes no step: ask before it costs anything.

@@ -1,19 +1,16 @@
 """What strategies that train from private updates share: all but the mechanism's arithmetic.
 
-A round is asked for and remembered, its reports are decoded one by one and added up, what they
-cost is written down, a run in vain is stopped, and the model is moved. A strategy for a mechanism
-states two things: its :class:`~flower_ldp.strategies.tally.Tally`, which is one round of it, and
-the lines that describe it.
+A round is one straight line: sample, propose, collect, estimate, step, metrics. All else follows it
+as callbacks, in one list. A strategy for a mechanism states what a round asks for, and what step
+the sum of its reports says.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from flwr.app import (
@@ -29,42 +26,58 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.strategies.asking import ClientPool, pool_of
-from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.fewer_weights import tell_of_part, tell_of_statistics
-from flower_ldp.strategies.following import Following
-from flower_ldp.strategies.health import Health, HealthWatch
-from flower_ldp.strategies.lost_steps import lost_step
-from flower_ldp.strategies.noise_watch import NoiseWatch
-from flower_ldp.strategies.outlook import Preview, Prospect
-from flower_ldp.strategies.patience import patient_start
-from flower_ldp.strategies.replies import Complaints, ReplyFilter
-from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
-from flower_ldp.strategies.server_optimizer import Forgetting, ServerOptimizer
+from flower_ldp.mechanisms.worth import Worth
+from flower_ldp.privacy import Unit, compose
+from flower_ldp.strategies.deadlines import PatientStrategy
+from flower_ldp.strategies.forecast import Forecast, tell_of_statistics
+from flower_ldp.strategies.guards import lost_step, must_be, refuse_central_wrapper
+from flower_ldp.strategies.health import Health, HealthMonitor
+from flower_ldp.strategies.optimizers import ServerOptimizer
+from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.rounds import (
+    Metrics,
+    RoundCallback,
+    SpendingLog,
+    StopRule,
+    TrainingRound,
+    choose,
+    reply_metrics,
+)
+from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
 from flower_ldp.strategies.spending import Proposals, SpendingReport
-from flower_ldp.strategies.tally import Tally, read_reports
-from flower_ldp.strategies.turns import Turn, find_turn
-from flower_ldp.strategies.wrappers import refuse_central_wrapper
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Part, Trainable, named_by, patterns_of, running_statistics
+from flower_ldp.wire.proposal import UpdateProposal
 
 _log = logging.getLogger("flwr")
 MechanismT = TypeVar("MechanismT")
 
 
-@dataclass(frozen=True)
-class _Round:
-    """What the server must remember between asking and aggregating."""
+class FedAvgOptions(TypedDict, total=False):
+    """FedAvg's arguments that strategies of training pass on; any other is a TypeError."""
 
-    server_round: int
-    model: Mapping[str, NDArray[Any]]
-    layout: ModelLayout
-    tally: Tally[Any]
-    nodes: list[int]
+    fraction_train: float
+    fraction_evaluate: float
+    min_train_nodes: int
+    min_evaluate_nodes: int
+    min_available_nodes: int
+    arrayrecord_key: str
+    configrecord_key: str
+    evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None
 
 
-class TrainingStrategy(FedAvg, Generic[MechanismT]):
+class TrainingOptions(FedAvgOptions, total=False):
+    """Arguments that are the same for all strategies of training: see TrainingStrategy."""
+
+    health: Health | None
+    answers_per_client: int | ClientPool | None
+    trainable: Trainable | None
+    subspace: Subspace | None
+
+
+class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
     """Federated training from private reports about updates; the base of those of this package.
 
     Parameters
@@ -86,16 +99,23 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
     subspace : Subspace, optional
         Public; reports are about the update's projection onto it, and the model moves in it
         alone. By default reports are about the update, weight by weight.
-    fraction_train, min_train_nodes, min_available_nodes, arrayrecord_key, configrecord_key
-        As in FedAvg.
-    fraction_evaluate, min_evaluate_nodes, evaluate_metrics_aggr_fn
-        As in FedAvg, except that the fraction is 0 by default: metrics that clients send
-        raw are a leak, and the gate refuses them. Use ``evaluate_fn`` on the server.
+    **fedavg
+        ``fraction_train``, ``min_train_nodes``, ``min_available_nodes``, ``arrayrecord_key``,
+        ``configrecord_key``, ``fraction_evaluate``, ``min_evaluate_nodes`` and
+        ``evaluate_metrics_aggr_fn`` as in FedAvg, except that ``fraction_evaluate`` is 0 by
+        default: metrics that clients send raw are a leak, and the gate refuses them. Use
+        ``evaluate_fn`` on the server.
 
     Raises
     ------
     TypeError
-        If the mechanism, the health or the part is of another type.
+        If the mechanism, the optimizer, the health or the part is of another type, or an argument
+        is none of these.
+
+    Attributes
+    ----------
+    callbacks : list of RoundCallback
+        What follows the rounds, in this order; only ``before_ask`` may refuse one.
     """
 
     #: Type of the mechanism, and what to write for one.
@@ -105,48 +125,40 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
     def __init__(
         self,
         mechanism: MechanismT,
-        *,
         server_optimizer: ServerOptimizer | None = None,
+        *,
         health: Health | None = None,
         answers_per_client: int | ClientPool | None = None,
         trainable: Trainable | None = None,
         subspace: Subspace | None = None,
-        fraction_train: float = 1.0,
-        fraction_evaluate: float = 0.0,
-        min_train_nodes: int = 2,
-        min_evaluate_nodes: int = 2,
-        min_available_nodes: int = 2,
-        arrayrecord_key: str = "arrays",
-        configrecord_key: str = "config",
-        evaluate_metrics_aggr_fn: Callable[[list[RecordDict], str], MetricRecord] | None = None,
+        **fedavg: Unpack[FedAvgOptions],
     ) -> None:
         must_be("mechanism", mechanism, self._mechanism_type, self._mechanism_example)
+        wanted = "a ServerOptimizer, as FixedLength(0.5, rounds=40)"
+        must_be("server_optimizer", server_optimizer, (ServerOptimizer, NoneType), wanted)
         must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         must_be("subspace", subspace, (Subspace, NoneType), "a Subspace, as Subspace(2_000)")
-        super().__init__(
-            fraction_train=fraction_train,
-            fraction_evaluate=fraction_evaluate,
-            min_train_nodes=min_train_nodes,
-            min_evaluate_nodes=min_evaluate_nodes,
-            min_available_nodes=min_available_nodes,
-            arrayrecord_key=arrayrecord_key,
-            configrecord_key=configrecord_key,
-            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
-        )
+        if unknown := fedavg.keys() - FedAvgOptions.__annotations__:
+            raise TypeError(f"{type(self).__name__} has no argument {', '.join(sorted(unknown))}")
+        fedavg.setdefault("fraction_evaluate", 0.0)
+        super().__init__(**fedavg)
         self.mechanism = mechanism
         self.server_optimizer = server_optimizer
         self.subspace = subspace
         self.proposals = Proposals()
         self._trainable = patterns_of(trainable)
-        self._pool = pool_of(answers_per_client)
-        self._pool_is_own = self._pool is not answers_per_client
-        self._complaints = Complaints()
-        self._health = HealthWatch(health)
-        self._round: _Round | None = None
-        self._prospect = Prospect()
-        self._watch: NoiseWatch | None = None
-
-    start = patient_start
+        self.pool = pool_of(answers_per_client)
+        self.pool_is_shared = self.pool is answers_per_client and self.pool is not None
+        self._round: TrainingRound | None = None
+        self._health = HealthMonitor(health)
+        self._stop_rule = StopRule()
+        self._forecast = Forecast(self)
+        self.callbacks: list[RoundCallback[Any]] = [
+            self._forecast,
+            SpendingLog(self.proposals),
+            self._stop_rule,
+            self._health,
+        ]
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
@@ -154,44 +166,62 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         if self._trainable is None:
             tell_of_statistics(model)
         layout = self._layout(model)
-        before = {} if self._pool is None else self._pool.asked()
-        self._prospect.expect(rounds, layout.entries, max(before.values(), default=0))
-        self._watch = NoiseWatch()
-        self._complaints = Complaints()
-        self._health.begin_run()
-        if isinstance(self.server_optimizer, Forgetting):
-            self.server_optimizer.forget()
+        for callback in self.callbacks:
+            callback.on_run_start(rounds, layout)
+        if self.server_optimizer is not None:
+            self.server_optimizer.reset()
 
-    @abstractmethod
-    def _tally(self, dimension: int, participation: float) -> Tally[Any]:
-        """Return an empty tally of the next round.
+    def _asked(self, entries: int | None, participation: float = 1.0) -> UpdateMechanism:
+        """Return what clients are asked for.
 
         Parameters
         ----------
-        dimension : int
-            Entries that a report is about: those of the update, or the subspace's.
+        entries : int or None
+            That a report is about: those of the update, or the subspace's; None if they are not
+            known yet.
         participation : float
             Fraction of the available clients that are asked.
+        """
+        return self.mechanism  # type: ignore[return-value]
+
+    def _next(self, entries: int, participation: float) -> UpdateMechanism:
+        """Return what the next round asks for.
 
         Raises
         ------
         ValueError
             If reports about so many entries could make no step. Nobody was asked.
         """
+        return self._asked(entries, participation)
 
-    @abstractmethod
-    def _description(self) -> Iterable[str]:
-        """Return lines for the log: the configuration, and what it costs."""
+    def _total(self, current: TrainingRound, reports: Iterable[Any]) -> NDArray[Any]:
+        """Return the sum of a round's reports, each added as soon as it was decoded."""
+        mechanism: UpdateMechanism = current.proposal.mechanism
+        return mechanism.total(reports, current.layout.entries)
 
-    def _preview(self, dimension: int | None) -> Preview | None:
-        """Return what can be said of a round before it; None says nothing of worth.
+    def _estimate(
+        self, current: TrainingRound, total: NDArray[Any], reports: int
+    ) -> NDArray[np.floating[Any]]:
+        """Return the step that the sum of at least one report says. It need not be finite."""
+        mean: NDArray[np.floating[Any]] = total / reports
+        return mean
 
-        Parameters
-        ----------
-        dimension : int or None
-            Entries that a report is about; None if they are not known yet.
-        """
-        return None
+    def _metrics(self, current: TrainingRound, reports: int) -> Metrics:
+        """Return the mechanism's own metrics of a round with at least one report."""
+        return {}
+
+    def _description(self) -> Iterator[str]:
+        """Yield lines for the log about the mechanism."""
+        yield f"{type(self.mechanism).__name__}: {self.mechanism}"
+
+    def step_rule(self) -> str:
+        """Return how the model is moved."""
+        optimizer = self.server_optimizer
+        return "the mean" if optimizer is None else optimizer.describe()
+
+    def plan(self) -> Callable[[int], Worth] | None:
+        """Return what tells of a number of weights what reports are worth, if anything does."""
+        return getattr(self.mechanism, "plan", None)
 
     def summary(self) -> None:
         """Log what a client spends in all, the configuration, and what the run can learn.
@@ -199,15 +229,21 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         The model and the rounds are known once ``start`` was called, and what can be learned from
         the first round on, which logs it.
         """
-        preview = self._preview(self._prospect.entries)
-        lines = list(self._description())
-        if preview is not None:
-            total = self._prospect.total(preview, self._answers)
-            lines.insert(0, f"\t├──> Total of a client by training: {total}")
-            run = self._prospect.lines(preview, self._answers)
-            lines += ["\t├──> The run", *(f"\t│\t├──{line}" for line in run)]
-        for line in lines:
-            _log.info("%s", line)
+        plan = self.plan()
+        if plan is not None:
+            _log.info("\t├──> Total of a client by training: %s", self._forecast.total())
+        first, *more = self._description()
+        _log.info("\t├──> %s", first)
+        spent = compose(self.proposal(None).events())[Unit.CLIENT]
+        more.append(f"Cost of a round: at most {spent}")
+        if self.server_optimizer is not None:
+            more.append(f"Server optimizer: {self.server_optimizer.describe()}")
+        for line in more:
+            _log.info("\t│\t├──%s", line)
+        if plan is not None:
+            _log.info("\t├──> The run")
+            for line in self._forecast.lines(plan):
+                _log.info("\t│\t├──%s", line)
         if self._trainable is not None:
             _log.info("\t├──> Trained: %s", ", ".join(self._trainable))
         if self.subspace is not None:
@@ -235,22 +271,22 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = self._layout(model)
         turn = find_turn(
-            grid, self._pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
+            grid, self.pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
         )
         self._round = None
         if turn is None:
             return []
-        tally = self._tally(layout.entries, turn.size / turn.present)
-        asked = tally.proposal
-        fields, events = {**asked.to_fields(), **layout.part.to_fields()}, asked.events()
-        weights = [model[spec.name] for spec in layout.updated]
-        self._tell(turn, layout, weights)
-        self._plan_steps(server_round, turn)
+        mechanism = self._next(layout.entries, turn.size / turn.present)
+        proposal = UpdateProposal(mechanism, self._health.epsilon)
+        current = TrainingRound(server_round, turn, proposal.events(), model, layout, proposal)
+        fields = {**proposal.to_fields(), **layout.part.to_fields()}
+        for callback in self.callbacks:
+            callback.before_ask(current)
         config["server-round"] = server_round
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
-        nodes = propose(turn, content, fields, events, self.proposals)
-        self._round = _Round(server_round, model, layout, tally, nodes)
-        return self._construct_messages(content, nodes, MessageType.TRAIN)
+        choose(current, content, fields, self.proposals)
+        self._round = current
+        return self._construct_messages(content, current.nodes, MessageType.TRAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -270,26 +306,32 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
+            If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
         """
         current = self._round
-        if current is None and (self._pool is not None or self.fraction_train == 0.0):
+        if current is None and (self.pool is not None or self.fraction_train == 0.0):
             return None, None
         if current is None or current.server_round != server_round:
             raise RuntimeError(f"round {server_round} was not configured by this strategy")
         self._round = None
         if not current.nodes:
             return None, None
-        judge = ReplyFilter(current.nodes, self._complaints)
-        self._health.begin()
-        read_reports(replies, judge, self._health, current.tally)
-        self._settle(current, judge)
-        own = current.tally.close(judge.accepted)
-        self._health.check(server_round)
-        moved = self._moved(current, judge.accepted) if judge.accepted else None
-        if judge.accepted and self._watch is not None and self._watch.watches:
-            self._watch.add(current.tally.summed(), judge.accepted)
-        return moved, self._metrics(current, judge, own)
+        judge = ReplyFilter(current.nodes, self._stop_rule.complaints)
+        total = self._total(current, judge.decode(replies, self._decoder(current)))
+        self._tell(current, judge)
+        for callback in self.callbacks:
+            callback.after_replies(current, judge)
+        moved, values = None, reply_metrics(judge)
+        if judge.accepted:
+            moved = self._moved(current, total, judge.accepted)
+            for callback in self.callbacks:
+                callback.after_step(current, total, judge.accepted)
+            # All reports of a round have one length.
+            values["bytes-up"] = float(current.proposal.report_bytes(current.layout.entries))
+            values |= self._metrics(current, judge.accepted)
+        for callback in self.callbacks:
+            values |= callback.metrics(current)
+        return moved, MetricRecord(values)  # type: ignore[arg-type]
 
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
         """Return what clients have spent on this server's proposals, in the worst case.
@@ -314,45 +356,17 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
         names = None if patterns is None else named_by(patterns, model)
         return ModelLayout.of(model, Part(names, self.subspace))
 
-    def _tell(self, turn: Turn, layout: ModelLayout, weights: list[NDArray[Any]]) -> None:
-        """Say in a run's first round what it can learn, and watch its steps from there on."""
-        preview = None if self._watch is None else self._preview(self._prospect.entries)
-        if self._watch is None or preview is None:
-            return
-        left = turn.answers_left()
-        outlook = self._prospect.ask(preview, turn.present, turn.size, left)
-        if outlook is not None:
-            self._watch.begin(outlook)
-            tell_of_part(layout, outlook)
-            # A pool that came from elsewhere may be there for an evaluation too.
-            own = left is not None and self._pool_is_own
-            spread = self._prospect.spread(turn.present, left) if own and left else None
-            if spread is not None:
-                _log.warning("%s", spread)
-            if isinstance(self.server_optimizer, Following):
-                self.server_optimizer.begin(outlook.rounds, weights)
+    def proposal(self, entries: int | None) -> UpdateProposal[UpdateMechanism]:
+        """Return what a round proposes whose clients all take part."""
+        return UpdateProposal(self._asked(entries), self._health.epsilon)
 
-    def _plan_steps(self, server_round: int, turn: Turn) -> None:
-        """Have steps planned for the rounds that there are clients for, before any is asked."""
-        optimizer = self.server_optimizer
-        if not isinstance(optimizer, Following):
-            return
-        if not optimizer.begun:
-            raise RuntimeError(
-                f"{type(optimizer).__name__} plans its steps from the run's rounds and model: run "
-                "the rounds by the strategy's start, call begin, or name a FixedLength. Nobody was "
-                "asked"
-            )
-        rounds = self._prospect.rounds_by_now(server_round, turn.size, turn.answers_left())
-        if rounds is not None:
-            optimizer.lengthen(rounds)
+    def _decoder(self, current: TrainingRound) -> Callable[[bytes], Any]:
+        """Return what decodes a whole report, health bit included."""
+        mechanism, entries = current.proposal.mechanism, current.layout.entries
+        return self._health.decoder(lambda data: mechanism.decode(data, entries))
 
-    @property
-    def _answers(self) -> int | None:
-        return None if self._pool is None else self._pool.answers_per_client
-
-    def _settle(self, current: _Round, judge: ReplyFilter) -> None:
-        """Log what came back, and take off what cost nothing."""
+    def _tell(self, current: TrainingRound, judge: ReplyFilter) -> None:
+        """Log what came back, and remember how many answered."""
         _log.info(
             "aggregate_train: accepted %d reports, rejected %d %s",
             judge.accepted,
@@ -363,33 +377,20 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             _log.warning(
                 "no usable report in round %d: the model stays as it is", current.server_round
             )
-        events = current.tally.proposal.events()
-        self.proposals.answered(events, judge.accepted)
-        settle(judge, events, self.proposals, self._pool, current.server_round)
+        self.proposals.answered(current.events, judge.accepted)
 
-    def _metrics(self, current: _Round, judge: ReplyFilter, own: Metrics) -> MetricRecord:
-        proposal, values = current.tally.proposal, reply_metrics(judge)
-        if judge.accepted:  # all reports of a round have one length
-            values["bytes-up"] = float(proposal.report_bytes(current.layout.entries))
-        values |= {
-            **own,
-            **self._health.values(),
-            **cost_metrics(proposal.events(), self.proposals),
-        }
-        return MetricRecord(values)  # type: ignore[arg-type]
-
-    def _moved(self, current: _Round, reports: int) -> ArrayRecord | None:
+    def _moved(
+        self, current: TrainingRound, total: NDArray[Any], reports: int
+    ) -> ArrayRecord | None:
         """Return the model after the round's step, or None if that is not finite.
 
         A model with an infinity in it could never be trained again: no client would answer.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            step = current.tally.step(reports).astype(np.float32, copy=False)
+            step = self._estimate(current, total, reports).astype(np.float32, copy=False)
             # An optimizer that has seen one infinity proposes nothing else for ever.
-            usable = self.server_optimizer is not None and bool(np.isfinite(step).all())
-            if usable and isinstance(self.server_optimizer, Following):
-                self.server_optimizer.hear(self._signal(current, reports), reports)
-            if usable and self.server_optimizer is not None:
+            if self.server_optimizer is not None and np.isfinite(step).all():
+                self.server_optimizer.on_signal(self._signal(current, total, reports), reports)
                 step = self.server_optimizer.step(step, current.server_round)
             step = current.layout.lift(step)
             moved = current.layout.add(current.model, step)
@@ -401,11 +402,11 @@ class TrainingStrategy(FedAvg, Generic[MechanismT]):
             _log.warning("round %d: %s", current.server_round, lost)
         return ArrayRecord({name: Array(array) for name, array in moved.items()})
 
-    def _signal(self, current: _Round, reports: int) -> float:
+    def _signal(self, current: TrainingRound, total: NDArray[Any], reports: int) -> float:
         """Return what the square of a round's sum has beyond noise, over the noise."""
-        preview = self._preview(current.layout.entries)
-        if preview is None:
+        plan = self.plan()
+        if plan is None:
             return 0.0
-        summed = np.asarray(current.tally.summed(), dtype=np.float64)
-        noise = preview.plan(current.layout.entries).pure_noise
+        summed = np.asarray(total, dtype=np.float64)
+        noise = plan(current.layout.entries).pure_noise
         return noise.beyond(float(summed @ summed), reports)

@@ -25,7 +25,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from flower_ldp.clients.arrays import trained_model
 from flower_ldp.errors import WireError
-from flower_ldp.strategies.collecting import send_and_receive
+from flower_ldp.strategies.deadlines import send_and_receive
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.objects import check_size
 from tests.messages import message, metadata, record

@@ -10,18 +10,16 @@ import pytest
 
 from flower_ldp.mechanisms.codebook import CodebookResponse, unfold
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.strategies.evaluation.codebooks import (
+from flower_ldp.strategies.evaluation_codebooks import (
     ProxySupport,
-    confidence_codebook,
-    kmeans_codebook,
-)
-from flower_ldp.strategies.evaluation.score_trust import (
     UntrustedScoreWarning,
     confidence,
+    confidence_codebook,
+    kmeans_codebook,
     score_trust,
     warn_if_near_uniform,
 )
-from flower_ldp.strategies.evaluation.scores import (
+from flower_ldp.strategies.evaluation_scores import (
     CALINSKI_HARABASZ_SCORE,
     SILHOUETTE_SCORE,
     ClusterScore,

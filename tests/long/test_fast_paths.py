@@ -40,7 +40,7 @@ from flower_ldp.mechanisms.sampling import subset as drawn_subset
 from flower_ldp.mechanisms.sampling.exact import INDEX_BITS, WEIGHT_BITS, ExactLookup
 from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import as_fraction
-from flower_ldp.strategies.evaluation import scores
+from flower_ldp.strategies import evaluation_scores as scores
 from tests.extras import extra
 from tests.unit.mechanisms.topk_cases import DTYPES
 

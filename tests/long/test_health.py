@@ -7,7 +7,8 @@ import math
 import re
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -57,7 +58,8 @@ from flower_ldp.strategies import (
     RunStopped,
     SignDSStrategy,
 )
-from flower_ldp.strategies.health import HealthWatch
+from flower_ldp.strategies.health import HealthMonitor
+from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.health import append_health, split_health
@@ -502,12 +504,12 @@ def test_the_rule_for_many_reports_continues_that_for_few() -> None:
 
 
 def stops(health: Health, ones: int, reports: int) -> bool:
-    watch = HealthWatch(health)
+    watch = HealthMonitor(health)
     decode = watch.decoder(bytes)
     for number in range(reports):
         decode(bytes((number < ones,)))
     try:
-        watch.check(1)
+        watch.after_replies(cast(Any, SimpleNamespace(server_round=1)), ReplyFilter([]))
     except RunStopped:
         return True
     return False

@@ -33,8 +33,7 @@ from flower_ldp.strategies import (
     PartyError,
     SplitStrategy,
 )
-from flower_ldp.strategies.split.align import align
-from flower_ldp.strategies.split.labels import send_labels
+from flower_ldp.strategies.split_exchange import align, send_labels
 from flower_ldp.wire.embedding import BACKWARD, FORWARD, PREPARE, TableTerms
 from flower_ldp.wire.records import Records, RecordTables
 from tests.split_world import Everything, Side, labels, local, tables

@@ -106,7 +106,7 @@ FOREIGN: dict[str, frozenset[str]] = {
 EXCEPTIONS = {
     f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
     f"{PACKAGE}.clients.keys": frozenset({"filelock"}),
-    f"{PACKAGE}.strategies.asked_file": frozenset({"filelock"}),
+    f"{PACKAGE}.strategies.sampling": frozenset({"filelock"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd_release": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.last_bits": frozenset({"torch"}),

@@ -10,7 +10,7 @@ from flower_ldp import refusals
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.refusals import MEANINGS
 from flower_ldp.strategies.replies import HINTS, UNCHARGED
-from flower_ldp.strategies.split.exchange import PartyError
+from flower_ldp.strategies.split_exchange import PartyError
 
 PACKAGE = Path(flower_ldp.__file__).parent
 WIRE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, UnaryEncoding
 from flower_ldp.privacy import Unit
 from flower_ldp.split import TorchTop
 from flower_ldp.strategies import CodeTop, NoisyLabels, SplitStrategy
-from flower_ldp.strategies.split.exchange import Exchange
+from flower_ldp.strategies.split_exchange import Exchange
 from split_digits import data
 
 app = ServerApp()

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from flower_ldp.mechanisms import UnaryEncoding
 from flower_ldp.split import TorchTop
 from flower_ldp.strategies import SplitStrategy
-from flower_ldp.strategies.split.exchange import Exchange
+from flower_ldp.strategies.split_exchange import Exchange
 from split_lm import model, text
 
 app = ServerApp()

@@ -9,10 +9,9 @@ import pytest
 from flower_ldp import clients, strategies
 from flower_ldp.clients import evaluation as client_side
 from flower_ldp.strategies import evaluation as server_side
-from flower_ldp.strategies.evaluation import strategy
 
 
-@pytest.mark.parametrize("module", [strategies, server_side, strategy])
+@pytest.mark.parametrize("module", [strategies, server_side])
 def test_the_strategy_is_the_same_class_under_both_names(module: ModuleType) -> None:
     assert module.LaplaceEvalStrategy is strategies.ProtectedEvalStrategy
     assert module.ProtectedEvalStrategy is strategies.ProtectedEvalStrategy

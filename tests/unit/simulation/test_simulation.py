@@ -24,7 +24,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.simulation import load_folder, run_in_process
-from flower_ldp.strategies.collecting import send_and_receive
+from flower_ldp.strategies.deadlines import send_and_receive
 
 MODEL = ArrayRecord({"w": Array(np.zeros(3, dtype=np.float32))})
 

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.strategies import PartyError, RunStopped, SplitStrategy
-from flower_ldp.strategies.split.top import Rows
+from flower_ldp.strategies.split_tops import Rows
 from flower_ldp.wire.embedding import ALIGN, BACKWARD, EVALUATE, FORWARD
 from tests.messages import error_reply, message, record
 from tests.split_world import Everything, Side, labels, local, tables

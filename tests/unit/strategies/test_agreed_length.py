@@ -47,10 +47,10 @@ def lengths(
 ) -> list[float]:
     """Return the lengths of a run's steps, of 10 reports a round with that signal."""
     rule = AgreedLength(momentum)
-    rule.begin(rounds, weights)
+    rule.on_run_start(rounds, weights)
     found = []
     for number, proposed in enumerate(proposals, start=1):
-        rule.hear(signal, 10)
+        rule.on_signal(signal, 10)
         found.append(length(rule.step(proposed, number)))
     return found
 
@@ -144,11 +144,11 @@ def far_from_goal(sizes: list[int], scale: float, noise: float = 1.0) -> float:
     draw = np.random.default_rng(3)
     goal = scale * draw.normal(size=DIMENSION) / math.sqrt(DIMENSION)
     rule, model = AgreedLength(), np.zeros(DIMENSION)
-    rule.begin(len(sizes), [np.zeros((10, 20))])
+    rule.on_run_start(len(sizes), [np.zeros((10, 20))])
     for number, count in enumerate(sizes, start=1):
         wanted = (goal - model) / max(length(goal - model), 1e-12)
         summed = count * wanted + noise * math.sqrt(count) * draw.normal(size=DIMENSION)
-        rule.hear(float(summed @ summed) / (count * noise**2 * DIMENSION) - 1.0, count)
+        rule.on_signal(float(summed @ summed) / (count * noise**2 * DIMENSION) - 1.0, count)
         model += rule.step((summed / count).astype(np.float32), number)
     return length(model - goal) / scale
 
@@ -161,9 +161,9 @@ def test_a_round_of_one_report_does_not_decide_a_step() -> None:
 
 def test_a_round_counts_by_its_reports() -> None:
     rule = AgreedLength(momentum=0.5)
-    rule.begin(40, TRAINED)
+    rule.on_run_start(40, TRAINED)
     for number, count in enumerate((8, 2), start=1):
-        rule.hear(0.0, count)
+        rule.on_signal(0.0, count)
         step = rule.step(np.roll(AHEAD, number), number)
     along = step[1] / step[2]  # 0.5 * 8 reports of the first round beside 2 of the second
     assert along == pytest.approx(2.0)
@@ -175,10 +175,10 @@ def test_a_goal_is_come_near_whatever_its_scale(scale: float) -> None:
     draw = np.random.default_rng(3)
     goal = scale * draw.normal(size=DIMENSION) / math.sqrt(DIMENSION)
     rule, model = AgreedLength(), np.zeros(DIMENSION)
-    rule.begin(40, [np.zeros((10, 20))])
+    rule.on_run_start(40, [np.zeros((10, 20))])
     for number in range(1, 41):
         summed, signal = clients(model, goal, draw)
-        rule.hear(signal, 10)
+        rule.on_signal(signal, 10)
         model += rule.step(summed.astype(np.float32), number)
     assert length(model - goal) < 0.35 * scale
 
@@ -193,7 +193,7 @@ def test_steps_of_a_run_longer_than_planned_go_on_to_fall(planned: int) -> None:
 
 def test_a_plan_may_become_longer_and_no_shorter() -> None:
     rule = AgreedLength()
-    rule.begin(4, TRAINED)
+    rule.on_run_start(4, TRAINED)
     rule.lengthen(40)
     rule.lengthen(3)
     assert length(rule.step(AHEAD, 1)) == pytest.approx(6 / 41)
@@ -211,9 +211,9 @@ def test_a_proposal_without_a_direction_moves_nothing_and_is_forgotten(broken: f
 def test_a_new_run_knows_nothing_of_the_last() -> None:
     rule = AgreedLength()
     for _ in range(2):
-        rule.begin(10, TRAINED)
+        rule.on_run_start(10, TRAINED)
         assert length(rule.step(AHEAD, 1)) == pytest.approx(0.5)
-        rule.hear(5.0, 10)
+        rule.on_signal(5.0, 10)
         rule.step(AHEAD, 2)
 
 
@@ -221,7 +221,7 @@ def test_without_a_run_there_is_no_plan() -> None:
     with pytest.raises(RuntimeError, match="by the strategy's start"):
         AgreedLength().step(AHEAD, 1)
     with pytest.raises(ValueError, match="rounds must be at least 1"):
-        AgreedLength().begin(0, TRAINED)
+        AgreedLength().on_run_start(0, TRAINED)
     with pytest.raises(ValueError, match="momentum"):
         AgreedLength(1.0)
 

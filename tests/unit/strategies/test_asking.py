@@ -27,7 +27,7 @@ from flower_ldp.strategies import (
     ProtectedEvalStrategy,
     SignDSStrategy,
 )
-from flower_ldp.strategies.asking import MOST_ANSWERS
+from flower_ldp.strategies.sampling import MOST_ANSWERS
 
 DIMENSION = 400
 
@@ -326,5 +326,5 @@ def test_a_server_that_begins_again_goes_on_with_those_who_are_left(tmp_path: Pa
 @pytest.mark.usefixtures("simulation_policy")
 def test_other_strategies_take_it_too() -> None:
     strategy = GaussianStrategy(Gaussian(8.0, 1e-6), fraction_train=0.5, answers_per_client=1)
-    assert strategy._pool is not None
-    assert strategy._pool.answers_per_client == 1
+    assert strategy.pool is not None
+    assert strategy.pool.answers_per_client == 1

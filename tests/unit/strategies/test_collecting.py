@@ -12,7 +12,7 @@ from flwr.app import Message, Metadata, RecordDict
 from flwr.serverapp import Grid
 
 from flower_ldp.strategies import GridExchange, patient_grid
-from flower_ldp.strategies.collecting import GROUPS, send_and_receive
+from flower_ldp.strategies.deadlines import GROUPS, send_and_receive
 from tests.messages import message
 
 
@@ -138,7 +138,7 @@ def test_a_round_and_a_step_are_collected_so(
     dying.handed_out.clear()
     # Flower makes messages only within a run.
     monkeypatch.setattr(
-        "flower_ldp.strategies.split.exchange.Message",
+        "flower_ldp.strategies.split_exchange.Message",
         lambda content, dst_node_id, message_type: message(
             content, node=dst_node_id, kind=message_type
         ),

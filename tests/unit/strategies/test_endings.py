@@ -114,7 +114,7 @@ def test_a_strategy_that_is_started_does_not_wait_for_ever(
         strategy.start(patient_grid(cast(Grid, some), 60.0, clock=clock), model(0.0))
     assert 60.0 < clock.now <= 62.0
     monkeypatch.setattr(
-        "flower_ldp.strategies.patience.patient_grid", partial(patient_grid, clock=clock)
+        "flower_ldp.strategies.deadlines.patient_grid", partial(patient_grid, clock=clock)
     )
     clock.now = 0.0
     with pytest.raises(NodesGone, match="1 are there"):

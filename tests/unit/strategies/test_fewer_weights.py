@@ -22,7 +22,7 @@ from flower_ldp.strategies import (
     LearnedStep,
     SignDSStrategy,
 )
-from flower_ldp.strategies.fewer_weights import fewer_weights
+from flower_ldp.strategies.forecast import fewer_weights
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Part

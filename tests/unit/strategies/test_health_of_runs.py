@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,14 @@ def test_a_run_is_not_stopped_for_the_reports_of_another(make: Any) -> None:
     strategy = make(Health(100.0))
     watch = strategy._health
     strategy.expect(3, MODEL)
+    current = SimpleNamespace(server_round=1)
 
     def round_of(bit: int) -> None:
-        watch.begin()
+        watch.before_ask(None)
         decode = watch.decoder(len)
         for _ in range(20):
             decode(b"report" + bytes([bit]))
-        watch.check(1)
+        watch.after_replies(current, None)
 
     for _ in range(2):
         with pytest.raises(RunStopped, match="neutral"):

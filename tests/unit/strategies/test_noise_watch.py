@@ -24,7 +24,7 @@ from flower_ldp.strategies import (
     LearnedStep,
     SignDSStrategy,
 )
-from flower_ldp.strategies.noise_watch import NoiseWatch
+from flower_ldp.strategies.forecast import NoiseWatch
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import message, record
 from tests.proposals import parsed

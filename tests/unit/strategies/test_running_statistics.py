@@ -67,7 +67,7 @@ def test_they_leave_a_run_as_they_came_and_are_not_counted(
     strategy = make()
     result = run(strategy, release(trainable=trainable), MODEL, reply)
     assert result.train_metrics_clientapp[2]["accepted"] == 4
-    assert strategy._prospect.entries == 240
+    assert strategy._forecast.entries == 240
     same = {n for n, a in MODEL.items() if result.arrays[n].numpy().tobytes() == a.tobytes()}
     assert {*STATISTICS, "norm.num_batches_tracked"} <= same < set(MODEL)
 

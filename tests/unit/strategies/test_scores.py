@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flower_ldp.strategies.evaluation import scores
-from flower_ldp.strategies.evaluation.scores import (
+from flower_ldp.strategies import evaluation_scores as scores
+from flower_ldp.strategies.evaluation_scores import (
     CALINSKI_HARABASZ_SCORE,
     SILHOUETTE_SCORE,
     ClusterScore,
@@ -72,7 +72,7 @@ def test_counts_score_as_copies_do(name: str, counts: list[int], seed: int) -> N
 def test_a_silhouette_in_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     given, counts = rows(50), np.arange(50)
     whole = silhouette_of_counts(given, given.argmax(axis=1), counts)
-    monkeypatch.setattr("flower_ldp.strategies.evaluation.scores._BLOCK", 150)
+    monkeypatch.setattr("flower_ldp.strategies.evaluation_scores._BLOCK", 150)
     assert silhouette_of_counts(given, given.argmax(axis=1), counts) == pytest.approx(whole)
 
 
@@ -98,7 +98,7 @@ def test_a_law_of_few_clients_is_no_set_of_copies() -> None:
 
 
 def test_many_rows_are_sampled_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flower_ldp.strategies.evaluation.scores.SILHOUETTE_ROWS", 2000)
+    monkeypatch.setattr("flower_ldp.strategies.evaluation_scores.SILHOUETTE_ROWS", 2000)
     given = rows(2_400, 8, 3)
     found = ClusterScore().of_rows(given)
     assert found == ClusterScore().of_rows(given)

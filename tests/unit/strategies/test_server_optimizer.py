@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flower_ldp.strategies.server_optimizer import FixedLength, Momentum, ServerOptimizer
+from flower_ldp.strategies.optimizers import FixedLength, Momentum, ServerOptimizer
 
 
 def proposals(rounds: int, dimension: int = 5) -> list[NDArray[np.float32]]:

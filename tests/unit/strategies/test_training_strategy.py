@@ -1,4 +1,4 @@
-"""What strategies of training share, by a mechanism made up here: its tally and two lines."""
+"""What strategies of training share, by a mechanism made up here and a strategy of a few lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,23 +15,18 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms import SignDS
-from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.mechanisms import RandomSource, SignDS
+from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.strategies import ClientPool, FixedStep, Health, Momentum, RunStopped
-from flower_ldp.strategies.extension import ExtensionTally
-from flower_ldp.strategies.health import HealthWatch
+from flower_ldp.strategies.named import LoadedReport
 from flower_ldp.strategies.replies import ReplyFilter
-from flower_ldp.strategies.signds import SignDSTally
+from flower_ldp.strategies.rounds import TrainingRound
 from flower_ldp.strategies.step_size import StepSize
-from flower_ldp.strategies.tally import Tally, read_reports
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.health import health_events, health_length, health_response
-from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import error_reply, message, record
 from tests.proposals import signds_proposal
 
@@ -40,56 +36,29 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
-class Steps:
+class Steps(UpdateMechanism):
     """A mechanism that is none: a report is a step of one byte an entry."""
+
+    name = "steps"
 
     epsilon: float
 
-
-@dataclass(frozen=True)
-class StepsProposal:
-    mechanism: Steps
-    health_epsilon: float | None
-
-    @property
-    def health(self) -> BinaryResponse | None:
-        return health_response(self.health_epsilon)
-
     def events(self) -> tuple[PrivacyEvent, ...]:
-        own = PrivacyEvent("steps", self.mechanism.epsilon)
-        return (own, *health_events(self.health_epsilon))
+        return (PrivacyEvent("steps", self.epsilon),)
 
-    def to_fields(self) -> dict[str, int | float | str]:
-        return {"version": 1, "mechanism": "steps"}
+    def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> Any:
+        raise NotImplementedError
 
-    def report_bytes(self, dimension: int) -> int:
-        return dimension + health_length(self.health_epsilon)
+    def report_length(self, dimension: int) -> int:
+        return dimension
+
+    def encode(self, report: Any, dimension: int) -> bytes:
+        raise NotImplementedError
 
     def decode(self, data: bytes, dimension: int) -> Any:
         if len(data) != dimension:
             raise WireError("length", f"{len(data)} bytes")
         return np.frombuffer(data, dtype=np.int8)
-
-
-class StepsTally:
-    def __init__(self, proposal: StepsProposal, dimension: int) -> None:
-        self.proposal = proposal
-        self.total = np.zeros(dimension)
-
-    def decode(self, payload: bytes) -> Any:
-        return self.proposal.decode(payload, len(self.total))
-
-    def add(self, report: Any) -> None:
-        self.total += report
-
-    def close(self, reports: int) -> dict[str, int | float]:
-        return {"largest": float(self.total.max())}
-
-    def summed(self) -> Any:
-        return self.total
-
-    def step(self, reports: int) -> Any:
-        return self.total / reports
 
 
 class StepsStrategy(TrainingStrategy[Steps]):
@@ -99,9 +68,9 @@ class StepsStrategy(TrainingStrategy[Steps]):
     _mechanism_example = "a Steps, as Steps(1.0)"
     shares: tuple[float, ...] = ()
 
-    def _tally(self, dimension: int, participation: float) -> Tally[Any]:
+    def _next(self, entries: int, participation: float) -> UpdateMechanism:
         self.shares += (participation,)
-        return StepsTally(StepsProposal(self.mechanism, self._health.epsilon), dimension)
+        return super()._next(entries, participation)
 
     def _description(self) -> Iterator[str]:
         yield f"Steps at 100 % of {self.mechanism.epsilon:g}"
@@ -127,8 +96,9 @@ def ask(strategy: StepsStrategy, server_round: int = 1) -> list[int]:
     sent = list(
         strategy.configure_train(server_round, record(MODEL), ConfigRecord(), FakeGrid())  # type: ignore[arg-type]
     )
+    health = strategy.proposal(None).to_fields() if strategy._health.epsilon else {}
     stated = [dict(one.content.config_records[PROPOSAL_KEY]) for one in sent]
-    assert stated == [{"version": 1, "mechanism": "steps"}] * len(sent)
+    assert stated == [{"version": 1, "mechanism": "steps", "epsilon": 2.0} | health] * len(sent)
     return [one.metadata.dst_node_id for one in sent]
 
 
@@ -154,7 +124,6 @@ def test_a_round_of_any_mechanism_is_asked_for_added_up_and_paid_for() -> None:
         "rejected-ldp:refused:budget": 1,
         "rejected-length": 1,
         "bytes-up": 4.0,
-        "largest": 4.0,
         "epsilon-round": 2.0,
         "epsilon-total": 2.0,
     }
@@ -241,13 +210,12 @@ def test_whatever_an_extension_raises_ends_one_report(error: type[BaseException]
             odd: dict[bytes, Any] = {b"t": "text", b"o": [None] * 5, b"r": [[1], [2, 3]]}
             return odd.get(report, np.ones(5))
 
-    proposal = UpdateProposal(ExtensionReport("odd", 1.0, 0.0, 1))
-    tally = ExtensionTally(proposal, Odd(), 5)  # type: ignore[arg-type]
+    mechanism = LoadedReport("odd", 1.0, 0.0, 1, made=Odd())  # type: ignore[arg-type]
     judge = ReplyFilter(range(5))
     replies = [reply(bytes([of]), node) for node, of in enumerate(b"etorg")]
-    read_reports(replies, judge, HealthWatch(None), tally)
+    total = mechanism.total(judge.decode(replies, partial(mechanism.decode, dimension=5)), 5)
     assert (judge.accepted, judge.rejected["report"]) == (1, 4)
-    np.testing.assert_array_equal(tally.summed(), np.ones(5))
+    np.testing.assert_array_equal(total, np.ones(5))
 
 
 def test_the_health_bit_is_the_bases_and_no_mechanisms() -> None:
@@ -270,7 +238,7 @@ def test_what_describes_a_mechanism_is_logged_as_it_is(caplog: pytest.LogCapture
     logging.getLogger("flwr").propagate = True
     with caplog.at_level(logging.INFO, logger="flwr"):
         StepsStrategy(Steps(2.0)).summary()
-    assert "Steps at 100 % of 2" in caplog.messages
+    assert "\t├──> Steps at 100 % of 2" in caplog.messages
 
 
 def test_a_mechanism_of_another_type_is_refused_with_what_to_write() -> None:
@@ -278,10 +246,9 @@ def test_a_mechanism_of_another_type_is_refused_with_what_to_write() -> None:
         StepsStrategy(SignDS(8.0))  # type: ignore[arg-type]
 
 
-def test_a_tally_is_right_as_soon_as_its_reports_are_read() -> None:
-    """Nothing has to be taken from it first, and what is rejected leaves no trace in it."""
-    proposal = signds_proposal(SignDS(20.0, 0.2, dim_out=2), 1.0, 0.5)
-    tally = SignDSTally(proposal, 40, StepSize(FixedStep(1.0)))
+def test_the_sum_has_no_trace_of_what_is_rejected() -> None:
+    mechanism = signds_proposal(SignDS(20.0, 0.2, dim_out=2), 1.0, 0.5).mechanism
+    size = StepSize(FixedStep(1.0))
     good = [
         encode_report(np.array(at), sign, bit, dimension=40)
         for at, sign, bit in (([0, 3], 1, 1), ([3, 9], -1, 0), ([3, 4], -1, 1))
@@ -289,8 +256,63 @@ def test_a_tally_is_right_as_soon_as_its_reports_are_read() -> None:
     judge = ReplyFilter(range(5))
     payloads = [*good, good[0] + b"\0", b""]
     replies = [reply(payload, node) for node, payload in enumerate(payloads)]
-    read_reports(replies, judge, HealthWatch(None), tally)
-    assert (tally.ones, judge.accepted, judge.rejected["length"]) == (2, 3, 2)
+    decoded = judge.decode(replies, partial(mechanism.decode, dimension=40))
+    total = mechanism.total(size.counted(decoded), 40)
+    assert (size._ones, judge.accepted, judge.rejected["length"]) == (2, 3, 2)
     expected = np.zeros(40, dtype=np.int32)
     expected[[0, 3, 4, 9]] = (1, -1, -1, -1)
-    np.testing.assert_array_equal(tally.total, expected)
+    np.testing.assert_array_equal(total, expected)
+
+
+ORDER = ["Forecast", "SpendingLog", "StopRule", "HealthMonitor"]
+
+
+def test_all_that_may_refuse_a_round_comes_before_anybody_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Callbacks run in the order of one list, and the choice is the last thing that may fail."""
+    happened: list[str] = []
+    pool = ClientPool(1)
+    strategy = StepsStrategy(Steps(2.0), answers_per_client=pool)
+    assert [type(one).__name__ for one in strategy.callbacks] == ORDER
+
+    def note(owner: object, hook: str, told: str) -> None:
+        kept = getattr(owner, hook)
+
+        def noted(*given: Any, **named: Any) -> Any:
+            happened.append(told)
+            return kept(*given, **named)
+
+        monkeypatch.setattr(owner, hook, noted)
+
+    for callback in strategy.callbacks:
+        for hook in ("before_ask", "after_replies", "after_step", "metrics"):
+            note(callback, hook, f"{type(callback).__name__}.{hook}")
+    note(pool, "choose", "choose")
+    nodes = ask(strategy)
+    assert happened == [*(f"{name}.before_ask" for name in ORDER), "choose"]
+    happened.clear()
+    strategy.aggregate_train(1, [reply(bytes(4), node) for node in nodes])
+    hooks = ("after_replies", "after_step", "metrics")
+    assert happened == [f"{name}.{hook}" for hook in hooks for name in ORDER]
+
+
+@pytest.mark.parametrize("place", range(len(ORDER)))
+def test_a_callback_that_refuses_a_round_uses_nobody_up(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(current: TrainingRound) -> None:
+        raise ValueError("no such round")
+
+    pool = ClientPool(1)
+    strategy = StepsStrategy(Steps(2.0), answers_per_client=pool)
+    monkeypatch.setattr(strategy.callbacks[place], "before_ask", refuse)
+    with pytest.raises(ValueError, match="no such round"):
+        ask(strategy)
+    assert (pool.asked(), strategy.privacy_spent().clients) == ({}, {})
+
+
+@pytest.mark.parametrize("wrong", ["fraction_trian", "weighted_by_key"])
+def test_an_argument_that_no_strategy_has_is_an_error(wrong: str) -> None:
+    with pytest.raises(TypeError, match=f"StepsStrategy has no argument {wrong}"):
+        StepsStrategy(Steps(2.0), **{wrong: 1.0})  # type: ignore[arg-type]

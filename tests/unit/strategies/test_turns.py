@@ -22,7 +22,7 @@ from flower_ldp.strategies import (
     ProxyCodebook,
     SignDSStrategy,
 )
-from flower_ldp.strategies.outlook import rounds_left
+from flower_ldp.strategies.forecast import rounds_left
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.fields import PROPOSAL_KEY
 from tests.messages import record
@@ -101,15 +101,15 @@ def test_a_model_without_anybody_left_to_ask_is_not_run() -> None:
     assert ran == []
 
 
-def test_a_tally_is_told_how_many_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_told_how_many_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
-    made = CodewordStrategy._tally
+    made = CodewordStrategy._next
 
-    def note(self: CodewordStrategy, dimension: int, participation: float) -> Any:
+    def note(self: CodewordStrategy, entries: int, participation: float) -> Any:
         shares.append(participation)
-        return made(self, dimension, participation)
+        return made(self, entries, participation)
 
-    monkeypatch.setattr(CodewordStrategy, "_tally", note)
+    monkeypatch.setattr(CodewordStrategy, "_next", note)
     strategy = codewords(1, fraction_train=0.5)
     for server_round in (1, 2, 3):
         ask(strategy, server_round, nodes=10)

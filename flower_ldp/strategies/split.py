@@ -23,11 +23,17 @@ from numpy.typing import ArrayLike
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.strategies.split.align import AlignedParty, align
-from flower_ldp.strategies.split.exchange import Exchange, GridExchange, PartyError, payloads
-from flower_ldp.strategies.split.labels import NoisyLabels, send_labels
-from flower_ldp.strategies.split.steps import TopFile, saved, settle
-from flower_ldp.strategies.split.top import Rows, Top, checked_labels
+from flower_ldp.strategies.split_exchange import (
+    AlignedParty,
+    Exchange,
+    GridExchange,
+    NoisyLabels,
+    PartyError,
+    align,
+    payloads,
+    send_labels,
+)
+from flower_ldp.strategies.split_tops import Rows, Top, TopFile, checked_labels, saved, settle
 from flower_ldp.wire.embedding import (
     BACKWARD,
     EVALUATE,

@@ -7,43 +7,30 @@ propose and the reading of the reports that come back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.base import row_of
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.laplace import Laplace, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.strategies.evaluation.codebooks import (
+from flower_ldp.strategies.evaluation_codebooks import (
     DEFAULT_LEVELS,
     ProxySupport,
     confidence_codebook,
+    score_trust,
+    warn_if_near_uniform,
 )
-from flower_ldp.strategies.evaluation.score_trust import score_trust, warn_if_near_uniform
-from flower_ldp.strategies.evaluation.scores import ClusterScore
-from flower_ldp.wire.evaluation_codecs import RowMechanism
+from flower_ldp.strategies.evaluation_scores import ClusterScore
 
 _log = logging.getLogger("flower_ldp")
 
 Values: TypeAlias = dict[str, float]
-
-
-class RoundRows(Protocol):
-    """What one round asks for, and how its reports are read."""
-
-    @property
-    def mechanism(self) -> RowMechanism:
-        """The mechanism to propose."""
-
-    def scored(self, reports: NDArray[np.int64], score: ClusterScore) -> Values:
-        """Return the score of all clients' reports, and what is known about it."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +50,7 @@ class ProxyCodebook:
 
     The server runs the model on inputs that are public; the outputs make the codebook, and
     stand for the clients' rows when the shares of the codes are scored. See
-    :mod:`flower_ldp.strategies.evaluation.codebooks`.
+    :mod:`flower_ldp.strategies.evaluation_codebooks`.
 
     Parameters
     ----------
@@ -78,7 +65,7 @@ class ProxyCodebook:
         Codes per class.
     trust_repeats : int
         Simulated experiments that tell how far the score follows clients
-        (:func:`~flower_ldp.strategies.evaluation.score_trust`), at least 2, or 0 for none. Each
+        (:func:`~flower_ldp.strategies.evaluation_codebooks`), at least 2, or 0 for none. Each
         costs one scoring; none touches private data.
 
     Raises
@@ -135,25 +122,17 @@ class CodebookRows:
                 repeats=self.trust_repeats,
             )
             values |= {"score-recovery": trust.recovery, "score-error": trust.error}
-            if trust.echoes_proxy or trust.is_noise:
-                _log.warning(
-                    "the score shows %.0f %% of a known difference from the proxy, with an error "
-                    "of %.1f %%: more clients or a larger epsilon are needed",
-                    100 * trust.recovery,
-                    100 * trust.error,
-                )
+            if trust.complaint:
+                _log.warning("%s", trust.complaint)
         return values
 
 
-#: What a round asks for, by the kind of the strategy's mechanism.
-ROUNDS: Mapping[type, Callable[[Any, ArrayRecord], RoundRows]] = MappingProxyType(
-    {
-        Laplace: lambda mechanism, _: NoisyRows(mechanism),
-        ProxyCodebook: lambda proxy, arrays: proxy.for_model(arrays),
-    }
-)
+#: What one round asks for, and how its reports are read.
+RoundRows: TypeAlias = NoisyRows | CodebookRows
 
 
 def rows_for(mechanism: Laplace | ProxyCodebook, arrays: ArrayRecord) -> RoundRows:
     """Return what a round with this model asks for."""
-    return row_of(ROUNDS, mechanism)(mechanism, arrays)
+    if isinstance(mechanism, Laplace):
+        return NoisyRows(mechanism)
+    return mechanism.for_model(arrays)

@@ -22,16 +22,22 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from flower_ldp.strategies.asking import ClientPool, pool_of
-from flower_ldp.strategies.checks import must_be
-from flower_ldp.strategies.evaluation.rows import ROUNDS, ProxyCodebook, RoundRows, rows_for
-from flower_ldp.strategies.evaluation.scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
-from flower_ldp.strategies.health import Health, HealthWatch
-from flower_ldp.strategies.patience import Expecting, patient_start
-from flower_ldp.strategies.replies import Complaints, ReplyFilter
-from flower_ldp.strategies.rounds import Metrics, cost_metrics, propose, reply_metrics, settle
+from flower_ldp.strategies.deadlines import PatientStrategy
+from flower_ldp.strategies.evaluation_rows import ProxyCodebook, RoundRows, rows_for
+from flower_ldp.strategies.evaluation_scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
+from flower_ldp.strategies.guards import must_be
+from flower_ldp.strategies.health import Health, HealthMonitor
+from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.rounds import (
+    Metrics,
+    Round,
+    SpendingLog,
+    StopRule,
+    choose,
+    reply_metrics,
+)
+from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
 from flower_ldp.strategies.spending import Proposals, SpendingReport
-from flower_ldp.strategies.turns import find_turn
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.health import health_events
 
@@ -39,17 +45,15 @@ _log = logging.getLogger("flwr")
 _OWN_PREFIXES = ("score", "epsilon-", "rejected-", "failing-share")
 
 
-@dataclass(frozen=True)
-class _Asked:
+@dataclass
+class _Evaluation(Round):
     """What the server must remember between asking and scoring."""
 
-    server_round: int
     rows: RoundRows
     proposal: EvalProposal
-    nodes: list[int]
 
 
-class ProtectedEvalStrategy(Strategy):
+class ProtectedEvalStrategy(PatientStrategy):
     """Any strategy, with an evaluate phase of private predictions.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with ``evaluate`` set to a
@@ -113,7 +117,7 @@ class ProtectedEvalStrategy(Strategy):
     ) -> None:
         must_be("strategy", strategy, Strategy, "a strategy, as SignDSStrategy(...)")
         wanted = "a Laplace or a ProxyCodebook, as Laplace(4.0, classes=10)"
-        must_be("mechanism", mechanism, tuple(ROUNDS), wanted)
+        must_be("mechanism", mechanism, (Laplace, ProxyCodebook), wanted)
         must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         if cluster_client_num is not None and cluster_client_num < 1:
             raise ValueError(f"cluster_client_num must be at least 1, got {cluster_client_num}")
@@ -138,21 +142,21 @@ class ProtectedEvalStrategy(Strategy):
             arrayrecord_key=arrayrecord_key,
             configrecord_key=configrecord_key,
         )
-        self._asked: _Asked | None = None
+        self._asked: _Evaluation | None = None
         self._pool = pool_of(answers_per_client)
-        self._complaints = Complaints()
-        self._health = HealthWatch(health)
         # One account with the training, so that totals are those of each client.
         shared = getattr(strategy, "proposals", None)
         self.proposals = shared if isinstance(shared, Proposals) else Proposals()
-
-    start = patient_start
+        self._spending = SpendingLog(self.proposals)
+        self._stop_rule = StopRule()
+        self._health = HealthMonitor(health)
+        self._callbacks = (self._spending, self._stop_rule, self._health)
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins, and tell the wrapped strategy of it."""
-        self._complaints = Complaints()
-        self._health.begin_run()
-        if isinstance(self.strategy, Expecting):
+        for callback in self._callbacks:
+            callback.on_run_start(rounds, None)
+        if isinstance(self.strategy, PatientStrategy):
             self.strategy.expect(rounds, arrays)
 
     def summary(self) -> None:
@@ -177,7 +181,7 @@ class ProtectedEvalStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate as the wrapped strategy does."""
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
-        self._complaints.learned |= arrays is not None
+        self._stop_rule.complaints.learned |= arrays is not None
         return arrays, metrics
 
     def configure_evaluate(
@@ -195,9 +199,12 @@ class ProtectedEvalStrategy(Strategy):
         proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
         config["server-round"] = server_round
         content = RecordDict({asking.arrayrecord_key: arrays, asking.configrecord_key: config})
-        nodes = propose(turn, content, proposal.to_fields(), self._events(), self.proposals)
-        self._asked = _Asked(server_round, rows, proposal, nodes) if nodes else None
-        return asking._construct_messages(content, nodes, MessageType.EVALUATE)
+        current = _Evaluation(server_round, turn, self._events(), rows, proposal)
+        for callback in self._callbacks:
+            callback.before_ask(current)
+        choose(current, content, proposal.to_fields(), self.proposals)
+        self._asked = current if current.nodes else None
+        return asking._construct_messages(content, current.nodes, MessageType.EVALUATE)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -218,24 +225,23 @@ class ProtectedEvalStrategy(Strategy):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.endings`).
+            If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
         """
         asked, self._asked = self._asked, None
         if asked is None or asked.server_round != server_round:
             return None
-        judge = ReplyFilter(asked.nodes, self._complaints)
-        self._health.begin()
+        judge = ReplyFilter(asked.nodes, self._stop_rule.complaints)
         decode = self._health.decoder(lambda report: decode_eval_report(report, asked.proposal))
         reports = list(judge.decode(replies, decode))
-        values: Metrics = {**reply_metrics(judge), **self._health.values()}
+        values: Metrics = {**reply_metrics(judge), **self._health.metrics(asked)}
         if reports:
             values |= self._scored(asked.rows, np.concatenate([rows for rows, _ in reports]))
             values |= self._means(np.array([metrics for _, metrics in reports]))
         else:
             _log.warning("no usable report in the evaluation of round %d", server_round)
-        settle(judge, self._events(), self.proposals, self._pool, server_round)
-        self._health.check(server_round)
-        costs = cost_metrics(self._events(), self.proposals)
+        for callback in self._callbacks:
+            callback.after_replies(asked, judge)
+        costs = self._spending.metrics(asked)
         values["epsilon-evaluation"] = costs["epsilon-round"]
         values["epsilon-total"] = costs["epsilon-total"]
         return MetricRecord(values)  # type: ignore[arg-type]

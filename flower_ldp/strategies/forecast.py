@@ -1,0 +1,443 @@
+"""What a run can learn, whether its steps are noise, and which part of a model is few enough.
+
+**Before reports come.** The summary has it all as far as it is known: the model and the rounds once
+the run has begun, the nodes from the first round on. The verdict (:mod:`flower_ldp.advice`) is
+logged in that round: a warning, with what to change, where it is not good. Nobody asks for nodes
+before: a strategy's wait for them is its own.
+
+**Whether steps are noise** is told by the reports alone: post-processing, free of cost. Reports
+that say nothing are uniform (or zeros with noise), and the square length of the sum of N of them
+has a known mean and variance (:class:`~flower_ldp.mechanisms.worth.PureNoise`). What it has beyond,
+relative to it, estimates the signal x of what clients have in common, so also of those that
+disagree. All reports since the run's begin are added up: in the first quarter of a run directions
+turn little, and no optimizer's momentum has to be known. The sum is looked at **once**, since many
+looks would find noise sometime: after a quarter of the reports, and when a good run would by then
+show four standard deviations of noise. It is warned of if it shows less than two, or if two more
+would still make the run a hopeless one. So a run at the edge of good is warned of about once in 44
+times, and pure noise is not about as often. That the steps *are* noise is said in the second case
+alone. In the first they cannot be told from it yet: clients that have little in common, a tenth of
+a good run's signal, may still train an easy model.
+
+**A part that is few enough.** A verdict that asks for fewer weights is a number. The server knows
+the model, so it can say which of its last layers have no more, in the words of the strategy's own
+argument.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flower_ldp.advice.outlook import Outlook
+from flower_ldp.errors import quoted
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.signds import SelectionPlan
+from flower_ldp.mechanisms.worth import GOOD_COSINE, POOR_COSINE, Verdict, Worth, signal_of
+from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
+from flower_ldp.strategies.rounds import RoundCallback, TrainingRound
+from flower_ldp.wire.layout import ArraySpec, ModelLayout
+from flower_ldp.wire.part import perhaps_statistics, running_statistics
+
+if TYPE_CHECKING:
+    from flower_ldp.strategies.training import TrainingStrategy
+
+_log = logging.getLogger("flwr")
+#: Share of a run's reports after which its steps are looked at, at the earliest.
+LOOKED_AT = 0.25
+#: A signal below so many standard deviations is none.
+_FEWEST = 2.0
+#: So many a good run must show, or nothing is said.
+_SHOWN = 4.0
+_Layer = tuple[ArraySpec, ...]
+#: Of more layers the names are not looked for.
+_MOST_LAYERS = 4
+
+
+def total_line(
+    events: tuple[PrivacyEvent, ...], answers: int | None, rounds: int | None, before: int = 0
+) -> str:
+    """Return what a client spends in all, and what that is worth, as far as it is known.
+
+    Parameters
+    ----------
+    events : tuple of PrivacyEvent
+        Of an answer.
+    answers : int or None
+        How often a client is asked at most; None in every round.
+    rounds : int or None
+        Of the run; None if it is not known.
+    before : int
+        How often a client was asked before the run, at most.
+    """
+    one = compose(events)[Unit.CLIENT]
+    times = answers if rounds is None else before + rounds
+    if times is None:
+        return f"at most {one} for each round in which it is asked"
+    times = times if answers is None else min(answers, times)
+    if times == 0:
+        return "nothing, in no round"
+    total = compose(replace(event, count=event.count * times) for event in events)[Unit.CLIENT]
+    asked = "once" if times == 1 else f"{times:,} times"
+    if before:
+        asked += ", in earlier runs included"
+    return f"at most {total}, asked {asked}. {meaning(total)}"
+
+
+def rounds_left(left: Sequence[int], each: int, rounds: int) -> int:
+    """Return how many rounds of so many clients can be asked for, no client twice in one.
+
+    Parameters
+    ----------
+    left : sequence of int
+        How often each client may be asked still.
+    each : int
+        Clients of a round; at least 1.
+    rounds : int
+        The most.
+    """
+    most = range(1, min(rounds, sum(left) // each) + 1)
+    # What is there for r rounds grows ever slower with r: once too little, always too little.
+    return bisect_left(most, True, key=lambda r: r * each > sum(min(one, r) for one in left))
+
+
+class Forecast(RoundCallback[TrainingRound]):
+    """What is known of a strategy's run: said before its first round, and watched after it.
+
+    Parameters
+    ----------
+    strategy : TrainingStrategy
+        Whose runs they are.
+    """
+
+    def __init__(self, strategy: TrainingStrategy[Any]) -> None:
+        self._strategy = strategy
+        self._rounds: int | None = None
+        self._before = self._planned = 0
+        self._outlook: Outlook | None = None
+        self._watch = NoiseWatch()
+        #: That reports are about: of weights or of the subspace; None if no run has begun.
+        self.entries: int | None = None
+
+    def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
+        """Forget another run."""
+        pool = self._strategy.pool
+        before = {} if pool is None else pool.asked()
+        self._rounds, self._before = rounds, max(before.values(), default=0)
+        self.entries = None if layout is None else layout.entries
+        self._planned, self._outlook, self._watch = 0, None, NoiseWatch()
+
+    def before_ask(self, current: TrainingRound) -> None:
+        """Say in a run's first round what it can learn, and have steps planned.
+
+        Raises
+        ------
+        RuntimeError
+            If the optimizer goes by the run, and knows of none.
+        """
+        turn, left = current.turn, current.turn.answers_left()
+        if self._outlook is None:
+            self._begin(current, left)
+        optimizer = self._strategy.server_optimizer
+        if optimizer is not None:
+            optimizer.check()
+            rounds = self.rounds_by_now(current.server_round, turn.size, left)
+            if rounds is not None:
+                optimizer.lengthen(rounds)
+
+    def after_step(self, current: TrainingRound, total: NDArray[Any], reports: int) -> None:
+        """Watch whether the steps are noise."""
+        if self._watch.watches:
+            self._watch.add(total, reports)
+
+    def _begin(self, current: TrainingRound, left: Sequence[int] | None) -> None:
+        turn, layout, plan = current.turn, current.layout, self._strategy.plan()
+        if plan is None or not self._rounds or self.entries is None or turn.size < 1:
+            return
+        rounds, clients = self._rounds, turn.present
+        if left is not None:
+            rounds, clients = max(rounds_left(left, turn.size, rounds), 1), len(left)
+        self._outlook = Outlook(plan, self.entries, clients, rounds, turn.size)
+        self._watch.begin(self._outlook)
+        tell_of_part(layout, self._outlook)
+        if left is not None and not self._strategy.pool_is_shared:
+            spread = self.spread(turn.present, left)
+            if spread is not None:
+                _log.warning("%s", spread)
+        if self._strategy.server_optimizer is not None:
+            weights = [current.model[spec.name] for spec in layout.updated]
+            self._strategy.server_optimizer.on_run_start(rounds, weights)
+
+    def rounds_by_now(self, server_round: int, each: int, left: Sequence[int] | None) -> int | None:
+        """Return how many rounds the run may have by now, if these are more than ever.
+
+        Parameters
+        ----------
+        server_round : int
+            That is next, from 1.
+        each : int
+            Clients that it asks.
+        left : sequence of int or None
+            How often each client that may be asked may be; None if all are in every round.
+
+        Returns
+        -------
+        int or None
+            None where nothing is new, or no plan depends on who is there.
+        """
+        over, rounds = server_round - 1, self._rounds or 0
+        if left is None or each < 1 or self._planned >= rounds:
+            return None
+        if over + sum(left) // each <= self._planned:  # who is left has no more rounds
+            return None
+        self._planned = over + rounds_left(left, each, max(rounds - over, 0))
+        return self._planned
+
+    def spread(self, nodes: int, left: Sequence[int]) -> str | None:
+        """Return how answers and rounds do not go together; None where they do, or are not known.
+
+        Parameters
+        ----------
+        nodes : int
+            Clients that there are.
+        left : sequence of int
+            How often each client that may be asked may be.
+        """
+        outlook, answers = self._outlook, sum(left)
+        if outlook is None or self._rounds is None:
+            return None
+        each, rounds = outlook.clients_per_round, self._rounds
+        enough = math.ceil(100 * answers / (rounds * nodes) - 1e-9) / 100
+        if outlook.reports + each <= answers and outlook.rounds == rounds:
+            ways = f"{-(-answers // each):,} rounds"
+            ways += f", or fraction_train={enough:g}," if enough <= 1.0 else ""
+            return (
+                f"{rounds:,} rounds of {each:,} clients ask for {outlook.reports:,} of "
+                f"{answers:,} answers: {ways} would ask for all"
+            )
+        if outlook.rounds + 1 < rounds and each > 1:
+            return (
+                f"all answers are asked for in {outlook.rounds:,} of {rounds:,} rounds: "
+                f"fraction_train={enough:g} would spread them, so that clients answer for a model "
+                "that is further on"
+            )
+        return None
+
+    @property
+    def _answers(self) -> int | None:
+        pool = self._strategy.pool
+        return None if pool is None else pool.answers_per_client
+
+    def total(self) -> str:
+        """Return the line on what a client spends in all."""
+        events = self._strategy.proposal(self.entries).events()
+        return total_line(events, self._answers, self._rounds, self._before)
+
+    def lines(self, plan: Callable[[int], Worth]) -> Iterator[str]:
+        """Yield what the run does and what it can learn, as far as it is known."""
+        answers = self._answers
+        often = "1 in every round that it is sampled for" if answers is None else f"{answers:,}"
+        yield f"Answers of a client: {often}"
+        yield f"Step rule: {self._strategy.step_rule()}"
+        if self.entries is not None:
+            yield f"Entries of an update that answers are about: {self.entries:,}"
+            yield from _sizes(plan(self.entries))
+            length = self._strategy.proposal(self.entries).report_bytes(self.entries)
+            yield f"Bytes up of an answer: {length:,}"
+        outlook = self._outlook
+        if outlook is None:
+            rounds = "" if self._rounds is None else f"{self._rounds:,}; "
+            yield f"Rounds: {rounds}the first says how many clients each has, and the verdict"
+            return
+        yield f"Rounds: {outlook.rounds:,} of {outlook.clients_per_round:,} clients each"
+        for name, value in outlook.rows():
+            yield f"{name[0].upper()}{name[1:]}: {value}"
+
+
+def _sizes(plan: Worth) -> Iterator[str]:
+    if isinstance(plan, CodewordPlan):
+        yield f"Sizes: K = {plan.favoured:,} of {plan.codewords:,} codewords"
+    elif isinstance(plan, SelectionPlan):
+        yield f"Sizes: K = {plan.top_size:,}, h = {plan.dim_out:,} of {plan.dimension:,} weights"
+
+
+class NoiseWatch:
+    """Of one run: says once what it can learn, and once that its steps are noise."""
+
+    def __init__(self) -> None:
+        self._outlook: Outlook | None = None
+        self._sum: NDArray[np.float64] | None = None
+        self._reports = 0
+
+    @property
+    def watches(self) -> bool:
+        """Whether sums are wanted still."""
+        return self._outlook is not None
+
+    def begin(self, outlook: Outlook) -> None:
+        """Log the verdict on a run that begins, and watch its steps from here on."""
+        self._outlook = outlook
+        level = logging.INFO if outlook.verdict is Verdict.GOOD else logging.WARNING
+        _log.log(
+            level,
+            "outlook: %s Of clients that agree, the steps of %s rounds of %s clients have the "
+            "expected cosine %.3f with their direction, and a round's step %.3f.",
+            outlook.judgement(),
+            f"{outlook.rounds:,}",
+            f"{outlook.clients_per_round:,}",
+            outlook.run_cosine,
+            outlook.round_cosine,
+        )
+
+    def add(self, summed: NDArray[Any], reports: int) -> None:
+        """Take in a round's sum of reports, and warn if all so far are noise.
+
+        Parameters
+        ----------
+        summed : ndarray, shape (d,)
+            In the units of a report.
+        reports : int
+            How many it has; at least 1.
+        """
+        if self._outlook is None:
+            return
+        if self._sum is None:
+            self._sum = np.zeros(len(summed))
+        self._sum += summed
+        self._reports += reports
+        noise = self._outlook.plan(self._outlook.weights).pure_noise
+        progress = min(self._reports / self._outlook.reports, 1.0)
+        deviation = noise.deviation(self._reports)
+        good = signal_of(GOOD_COSINE) * progress
+        # One report has the length of any: noise and signal differ in products of two.
+        if self._reports < 2 or progress < LOOKED_AT or good < _SHOWN * deviation:
+            return
+        signal = noise.signal(float(self._sum @ self._sum), self._reports)
+        most = (signal + _FEWEST * deviation) / progress
+        if signal < _FEWEST * deviation or most < signal_of(POOR_COSINE):
+            told = "are noise" if most < signal_of(POOR_COSINE) else "cannot be told from noise yet"
+            self._warn(told, self._outlook, signal, deviation, good)
+        self._outlook = self._sum = None
+
+    def _warn(
+        self, told: str, outlook: Outlook, signal: float, deviation: float, good: float
+    ) -> None:
+        advice = f"Good would be {outlook.remedies}."
+        if outlook.verdict is Verdict.GOOD:
+            advice = (
+                "Clients that agree would be enough: these have little in common, or their "
+                "training moves nothing. An evaluation on the server tells whether it is enough."
+            )
+        _log.warning(
+            "the steps %s: the sum of %s reports has %+.4f of the noise's square length "
+            "beyond it, %+.1f standard deviations, where a good run would have %.4f. %s",
+            told,
+            f"{self._reports:,}",
+            signal,
+            signal / deviation,
+            good,
+            advice,
+        )
+
+
+def tell_of_part(layout: ModelLayout, outlook: Outlook) -> None:
+    """Log what a verdict says nothing of, and which part of the model would make it a good one.
+
+    Parameters
+    ----------
+    layout : ModelLayout
+        Of the model, with what of it reports are about.
+    outlook : Outlook
+        Of the run.
+    """
+    within, remedies = layout.part.subspace, outlook.remedies
+    if within is not None:
+        _log.info(
+            "these cosines are within the %d public dimensions: of what updates have outside them "
+            "nothing is learned",
+            within.dimension,
+        )
+    elif remedies is not None and remedies.weights is not None:
+        _log.warning("%s", fewer_weights(layout, remedies.weights))
+    elif remedies is None and layout.part.names is not None:
+        _log.info(
+            "these cosines are of the trained arrays alone: how much a model can learn by them is "
+            "a matter of the others, which stay as they are"
+        )
+
+
+def tell_of_statistics(model: Mapping[str, NDArray[Any]]) -> None:
+    """Log which arrays are BatchNorm's running statistics, and which may be and are trained."""
+    statistics, perhaps = sorted(running_statistics(model)), perhaps_statistics(model)
+    if statistics:
+        _log.info("BatchNorm's running statistics stay as they are: %s", ", ".join(statistics))
+    if perhaps:
+        _log.warning(
+            "these arrays look like running statistics (BatchNorm's) and are trained as weights: "
+            "%s. If they are none of the weights, name those to train by trainable= (docs/part.md)",
+            quoted(perhaps),
+        )
+
+
+def fewer_weights(layout: ModelLayout, most: int) -> str:
+    """Return, for the log, which last layers are so few weights, or that none are.
+
+    Parameters
+    ----------
+    layout : ModelLayout
+        Of the model, with what of it reports are about now.
+    most : int
+        Weights that they may be about.
+    """
+    layers = _layers(layout)
+    for count in range(min(_MOST_LAYERS, len(layers)), 0, -1):
+        chosen = layers[-count:]
+        if _size(chosen) <= most and _is_matrix(chosen[0]):
+            words = [word for layer in chosen for word in _words(layer, layout)]
+            shown = repr(words[0] if len(words) == 1 else words)
+            return (
+                f"Of this model trainable={shown} is so few, {_size(chosen):,} weights. The rest "
+                "stays as it is: begin with one that was trained on public data (docs/part.md)."
+            )
+    last = next((layer for layer in reversed(layers) if _is_matrix(layer)), layers[-1])
+    named = " and ".join(repr(word) for word in _words(last, layout))
+    return (
+        f"No last layer of this model is so few: {named} has {_size([last]):,} weights. It takes a "
+        "smaller one, over features that stay as they are (docs/asked_once.md)."
+    )
+
+
+def _layers(layout: ModelLayout) -> list[_Layer]:
+    """Return the trained arrays, those side by side whose names differ in the last part as one."""
+    arrays = [spec for spec in layout.updated if spec.size]
+    return [tuple(group) for _, group in groupby(arrays, key=_place)]
+
+
+def _place(spec: ArraySpec) -> str:
+    before, dot, _ = spec.name.rpartition(".")
+    return before if dot else spec.name
+
+
+def _words(layer: _Layer, layout: ModelLayout) -> list[str]:
+    """Return a pattern that means these arrays and no others, or their names."""
+    names = [spec.name for spec in layer]
+    pattern = f"{_place(layer[0])}.*"
+    matched = [s.name for s in layout.specs if s.is_float and fnmatchcase(s.name, pattern)]
+    return [pattern] if matched == names else names
+
+
+def _is_matrix(layer: _Layer) -> bool:
+    """Tell whether a layer has more than biases and scales."""
+    return any(len(spec.shape) > 1 for spec in layer)
+
+
+def _size(layers: Iterable[_Layer]) -> int:
+    return sum(spec.size for layer in layers for spec in layer)

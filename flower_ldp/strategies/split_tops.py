@@ -1,0 +1,294 @@
+"""Tops: what split training asks of a model and its labels, a top for codes, and checkpoints.
+
+**A top for codes** is Bayes' rule over counted codes and pairs of codes. From reports of codes
+(one-hot rows) of records with known labels it counts, for each party, how often each code is
+reported with each label, and the same for pairs of parties. What is counted has passed the
+randomizer, and so has what is predicted. The law of *reports* given the label is therefore all that
+a prediction needs: the channel is part of it and need not be inverted. A pair that was seen seldom
+falls back to the product of the two parties' own laws.
+
+**Checkpoints.** A top and bottoms that were trained together go on together. A step moves the top
+first and then each bottom, in as many processes and places as there are parties. If one of them is
+killed in between, or is restored from an older copy, their files are of different steps. Training
+would go on without a complaint, with bottoms and a top that never belonged together. So each of
+them keeps the name of its last step, and the state one step before; all that is asked of a party
+names the step that it must be at.
+
+Nobody is ever more than one step from the others while every file is written at every step:
+gradients of a step leave after the top's file is there, and the next step begins when all
+parties have made this one. So there is always a step that all can be at, and a run begins by
+putting those that are ahead back to it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.files import give_name
+from flower_ldp.strategies.split_exchange import AlignedParty, Exchange, PartyError, payloads
+from flower_ldp.wire.embedding import REWIND, STEP_KEY
+from flower_ldp.wire.records import RecordTables
+
+Rows = NDArray[np.float32]
+_log = logging.getLogger("flwr")
+
+
+class Top(Protocol):
+    """The server's model over all parties' embeddings.
+
+    One for a checkpoint has ``save(path)`` too, which writes everything, ``at`` included, and
+    replaces the file as a whole, and ``load(path)``, which reads it.
+    """
+
+    at: str | None
+    """Name of the last step, which the strategy sets; ``""`` before the first. A top that is
+    saved saves it too. None if this top sends no gradients, so that bottoms need not be at its
+    step."""
+
+    def step(
+        self, embeddings: Sequence[Rows], labels: NDArray[np.int64]
+    ) -> tuple[float, Sequence[Rows] | None]:
+        """Learn from one block.
+
+        Returns
+        -------
+        loss : float
+            Before the step, mean over the block's labels.
+        gradients : sequence of ndarray or None
+            Of the loss, one for each party and shaped as its embeddings; None if this top
+            has none to give.
+        """
+
+    def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
+        """Return the labels of each record."""
+
+    def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
+        """Return the mean over the block's labels, and learn nothing."""
+
+
+def checked_labels(
+    tables: RecordTables, labels: Mapping[str, ArrayLike]
+) -> dict[str, NDArray[np.int64]]:
+    """Return the labels of each table as int64, one row for each record.
+
+    Raises
+    ------
+    ValueError
+        If a table has none, or they are not integers of one row for each record.
+    """
+    if set(labels) != set(tables.tables):
+        raise ValueError(f"labels must be for {sorted(tables.tables)}, got {sorted(labels)}")
+    found = {}
+    for name, values in labels.items():
+        array, records = np.asarray(values), len(tables.tables[name])
+        if array.dtype.kind not in "iu" or array.ndim == 0 or len(array) != records:
+            raise ValueError(
+                f"labels of {name!r} must be integers, {records} or {records} rows of them, got "
+                f"{array.dtype} {array.shape}"
+            )
+        if array.size == 0:
+            raise ValueError(f"labels of {name!r} must be at least one for each record")
+        found[name] = array.astype(np.int64)
+    return found
+
+
+class CodeTop:
+    """Counts what parties report with each label, and predicts the most likely label.
+
+    Parameters
+    ----------
+    classes : int
+        Number of labels; at least 2.
+    smoothing : float
+        Weight, in records, of what the single parties' laws say about a pair of codes;
+        positive. More for fewer records.
+    """
+
+    def __init__(self, classes: int, smoothing: float = 10.0) -> None:
+        if classes < 2:
+            raise ValueError(f"classes must be at least 2, got {classes}")
+        if not smoothing > 0:
+            raise ValueError(f"smoothing must be positive, got {smoothing}")
+        self.classes = classes
+        self.smoothing = smoothing
+        self.at: str | None = None
+        self._labels = np.zeros(classes)
+        self._single: list[NDArray[np.float64]] = []
+        self._pairs: dict[tuple[int, int], NDArray[np.float64]] = {}
+
+    def step(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> tuple[float, None]:
+        """Count a block; the loss is that of predicting it before. No gradients come back."""
+        if not self._single:
+            widths = [rows.shape[1] for rows in embeddings]
+            self._single = [np.zeros((self.classes, width)) for width in widths]
+            self._pairs = {
+                (i, j): np.zeros((self.classes, widths[i], widths[j]))
+                for i, j in combinations(range(len(widths)), 2)
+            }
+        loss = self.loss(embeddings, labels)
+        np.add.at(self._labels, labels, 1.0)
+        for counts, rows in zip(self._single, embeddings, strict=True):
+            np.add.at(counts, (labels, rows.argmax(axis=1)), 1.0)
+        for (i, j), counts in self._pairs.items():
+            codes = embeddings[i].argmax(axis=1), embeddings[j].argmax(axis=1)
+            np.add.at(counts, (labels, *codes), 1.0)
+        return loss, None
+
+    def log_posterior(self, embeddings: Sequence[Rows]) -> NDArray[np.float64]:
+        """Return log P(label | reports), shape (records, classes)."""
+        if not self._single:
+            raise ValueError("there is nothing to predict from: no block was counted yet")
+        prior = (self._labels + 1.0) / (self._labels.sum() + self.classes)
+        single = [
+            (counts + 1.0) / (counts.sum(axis=1, keepdims=True) + counts.shape[1])
+            for counts in self._single
+        ]
+        codes = [rows.argmax(axis=1) for rows in embeddings]
+        found = np.log(prior) + sum(
+            np.log(law[:, code]).T for law, code in zip(single, codes, strict=True)
+        )
+        for (i, j), counts in self._pairs.items():
+            alone = single[i][:, :, None] * single[j][:, None, :]
+            total = counts.sum(axis=(1, 2), keepdims=True)
+            both = (counts + self.smoothing * alone) / (total + self.smoothing)
+            # with more than two parties each pair corrects the product of its own two laws
+            ratio = np.log(both / alone) / max(1, len(codes) - 1)
+            found = found + ratio[:, codes[i], codes[j]].T
+        high = found.max(axis=1, keepdims=True)
+        return np.asarray(found - high - np.log(np.exp(found - high).sum(axis=1, keepdims=True)))
+
+    def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
+        """Return the most likely label of each record."""
+        return np.asarray(self.log_posterior(embeddings).argmax(axis=1), dtype=np.int64)
+
+    def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
+        """Return the mean of -log P(label | reports)."""
+        return -float(np.mean(self.log_posterior(embeddings)[np.arange(len(labels)), labels]))
+
+
+class TopFile:
+    """A file that holds a top after each step, and beside it the top of the step before.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; its folder must exist. The one before has ``.previous`` at its end.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._previous = self._path.with_name(self._path.name + ".previous")
+
+    def save(self, top: Any) -> None:
+        """Write the top; what the file held becomes the one before."""
+        new = self._path.with_name(self._path.name + ".next")
+        top.save(new)
+        give_name(new, self._path, keep=self._previous if self._path.exists() else None)
+
+    def load(self, top: Any) -> Iterator[bool]:
+        """Read the files into the top, the last one first, and say whether it is the last.
+
+        If there are none yet, the top stays as it is, once.
+        """
+        found = [path for path in (self._path, self._previous) if path.exists()]
+        for path in found:
+            top.load(path)
+            yield path == self._path
+        if not found:
+            yield False
+
+
+def saved(top: Top) -> Any:
+    """Return the top as one that can be saved.
+
+    Raises
+    ------
+    TypeError
+        If it cannot.
+    """
+    if not (hasattr(top, "save") and hasattr(top, "load")):
+        raise TypeError(f"checkpoint needs a top with save and load, got {type(top).__name__}")
+    return top
+
+
+def settle(
+    exchange: Exchange,
+    parties: Sequence[AlignedParty],
+    top: Top,
+    file: TopFile | None = None,
+    *,
+    any_step: bool = False,
+) -> list[AlignedParty]:
+    """Put the top and all parties that learn to one step, the latest that all of them have.
+
+    Parameters
+    ----------
+    exchange : Exchange
+        To ask parties that are ahead to go back.
+    parties : sequence of AlignedParty
+        With the steps that they have.
+    top : Top
+        Is read from the file, if that exists. One that sends no gradients goes with any step.
+    file : TopFile, optional
+        Without it the top stays as it is.
+    any_step : bool
+        Leave parties where they are.
+
+    Returns
+    -------
+    list of AlignedParty
+        The parties at their step.
+
+    Raises
+    ------
+    PartyError
+        If there is no such step, or a party fails to go back.
+    """
+    tried: list[str] = []
+    for is_last in [True] if file is None else file.load(saved(top)):
+        free = any_step or top.at is None
+        tried.append(top.at or "")
+        if free or all(_has(party, tried[-1]) for party in parties):
+            if file is not None and not is_last:
+                file.save(saved(top))
+            return list(parties) if free else _go_back(exchange, parties, tried[-1])
+    raise _different(parties, tried)
+
+
+def _learns(party: AlignedParty) -> bool:
+    return party.claim.kind == "conditional"
+
+
+def _has(party: AlignedParty, step: str) -> bool:
+    return not _learns(party) or step in (party.step, *party.earlier)
+
+
+def _go_back(exchange: Exchange, parties: Sequence[AlignedParty], step: str) -> list[AlignedParty]:
+    ahead = {p.node: p.name for p in parties if _learns(p) and p.step != step}
+    for name in ahead.values():
+        _log.info("party %s goes back to step %s, the latest that all have", name, step or "none")
+    content = {node: RecordDict({STEP_KEY: ConfigRecord({"after": step})}) for node in ahead}
+    if content:
+        payloads(exchange.ask(REWIND, content), ahead)
+    return [replace(party, step=step) if party.node in ahead else party for party in parties]
+
+
+def _different(parties: Sequence[AlignedParty], tried: Sequence[str]) -> PartyError:
+    party = next(p for p in parties if _learns(p) and not _has(p, tried[0]))
+    own = " or ".join(step or "none" for step in dict.fromkeys((party.step, *party.earlier)))
+    return PartyError(
+        party.name,
+        f"its bottom is at step {own}, the top at {' or '.join(step or 'none' for step in tried)}: "
+        "they were not trained together. Give the top's own checkpoint, or files of one step to "
+        "all parties, or new folders to begin anew; any_step=True trains them as they are",
+    )
