@@ -19,7 +19,7 @@ from flower_ldp.extensions.contract import ExtensionMechanism
 from flower_ldp.extensions.loading import Allowed, load_extension
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.policy import Policy
-from flower_ldp.policy.extensions import ExtensionEntry
+from flower_ldp.policy.listed import ExtensionEntry
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
 

@@ -4,66 +4,21 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from flower_ldp.config.codeword import CodewordConfig
 from flower_ldp.config.evaluation import LaplaceEvalConfig, UnsupervisedConfig
-from flower_ldp.config.part import Patterns, SubspaceConfig
 from flower_ldp.config.server_optimizer import KINDS
-from flower_ldp.config.signds import SignDSConfig
-from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.config.updates import (
+    CodewordConfig,
+    DPEncryptConfig,
+    SignDSConfig,
+    UpdateSection,
+)
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, NoProtectionWarning
-from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import Health
-from flower_ldp.yaml_source import Section, YamlFormat, interval
-
-
-class DPEncryptConfig(Section):
-    """The published ``dp_encrypt`` section; used if ``encrypt_train_type`` is ``DP_ENCRYPT``.
-
-    Parameters
-    ----------
-    dp_eps, dp_delta : float
-        Of a round, per client. For ``DP_ENCRYPT`` in [0.001, 100] and [1e-18, 0.5].
-    dp_norm_clip : float
-        Length to which longer updates are scaled. For ``DP_ENCRYPT`` in [1e-30, 1e30].
-    trainable : str or list of str, optional
-        Names or patterns of the arrays that are trained; all by default.
-    subspace : mapping, optional
-        ``dimension`` and ``seed`` of the public subspace that the run moves in.
-    """
-
-    dp_eps: Annotated[float, interval("(0, inf)")] = 50.0
-    dp_delta: Annotated[float, interval("(0, 1)")] = 0.01
-    dp_norm_clip: Annotated[float, interval("(0, inf)")] = 1.0
-    trainable: Patterns | None = None
-    subspace: SubspaceConfig | None = None
-
-    def mechanism(self) -> Gaussian:
-        """Return the mechanism, for :class:`~flower_ldp.strategies.GaussianStrategy`.
-
-        Raises
-        ------
-        ValueError
-            If a value is outside the mechanism's interval.
-        """
-        return Gaussian(self.dp_eps, self.dp_delta, self.dp_norm_clip)
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return epsilon and delta of the report."""
-        return self.mechanism().events()
-
-    def public_subspace(self) -> Subspace | None:
-        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
-        return None if self.subspace is None else self.subspace.build()
-
-
-#: Sections that say how updates are protected; each states its ``events``.
-UpdateSection: TypeAlias = SignDSConfig | DPEncryptConfig | CodewordConfig
+from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit
 
 #: Narrower than the published section's, which may stand unused beside ``signds``.
 _DP_INTERVALS = {
@@ -137,18 +92,15 @@ class EncryptConfig(Section):
     @model_validator(mode="after")
     def _what_is_used_is_within_its_intervals(self) -> EncryptConfig:
         if self.encrypt_train_type == "CODEWORD" and self.codeword is None:
-            raise PydanticCustomError("missing", "is missing", {"at": ("codeword",)})
+            raise misfit("is missing", "codeword")
         if self.encrypt_train_type == "DP_ENCRYPT":
             if self.dp_encrypt is None:
-                raise PydanticCustomError("missing", "is missing", {"at": ("dp_encrypt",)})
+                raise misfit("is missing", "dp_encrypt")
             for field, ends in _DP_INTERVALS.items():
                 low, high = (float(end) for end in ends[1:-1].split(", "))
                 if not low <= getattr(self.dp_encrypt, field) <= high:
-                    raise PydanticCustomError(
-                        "interval",
-                        "must be a number in {ends} for DP_ENCRYPT",
-                        {"ends": ends, "at": ("dp_encrypt", field)},
-                    )
+                    wanted = f"must be a number in {ends} for DP_ENCRYPT"
+                    raise misfit(wanted, "dp_encrypt", field)
         return self
 
 
@@ -162,7 +114,7 @@ class TrainConfig(Section):
 _FORMAT = YamlFormat(
     TrainConfig,
     synonyms={"encrypt_type": "encrypt_train_type"},
-    tagged={"sign_server_optimizer": KINDS, "codeword_server_optimizer": KINDS},
+    tagged=dict.fromkeys(("sign_server_optimizer", "codeword_server_optimizer"), tuple(KINDS)),
 )
 
 

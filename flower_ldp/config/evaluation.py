@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from flower_ldp.mechanisms.bounded_mean import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
-from flower_ldp.yaml_source import Section, interval
+from flower_ldp.yaml_source import Section, interval, misfit
 
 
 class MetricConfig(Section):
@@ -24,7 +23,7 @@ class MetricConfig(Section):
     @model_validator(mode="after")
     def _bounds_are_in_order(self) -> MetricConfig:
         if not self.lower < self.upper:
-            raise PydanticCustomError("bounds", "must be above lower", {"at": ("upper",)})
+            raise misfit("must be above lower", "upper")
         return self
 
 

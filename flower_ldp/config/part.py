@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator
-from pydantic_core import PydanticCustomError
 
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.wire.part import patterns_of
-from flower_ldp.yaml_source import Section, interval
+from flower_ldp.yaml_source import Section, interval, misfit
 
 
 class SubspaceConfig(Section):
@@ -37,7 +36,7 @@ def _patterns(value: object) -> object:
     except (TypeError, ValueError):
         found = None
     if found is None:
-        raise PydanticCustomError("trainable", "must be a name or pattern of arrays, or a list")
+        raise misfit("must be a name or pattern of arrays, or a list")
     return found
 
 

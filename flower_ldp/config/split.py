@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from flower_ldp.mechanisms.codebook_embedding import MAX_CODES, CodebookEmbedding
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.unary import MAX_BITS, UnaryEncoding
 from flower_ldp.privacy import Unit
-from flower_ldp.yaml_source import Section, YamlFormat, interval
+from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit
 
 
 class EmbeddingDPConfig(Section):
@@ -66,7 +65,7 @@ class EmbeddingDPConfig(Section):
         }
         for name, (wanted, is_wrong) in wrong.items():
             if is_wrong:
-                raise PydanticCustomError("codebook", wanted, {"at": (name,)})
+                raise misfit(wanted, name)
         return self
 
     def mechanism(self) -> UnaryEncoding | CodebookEmbedding:

@@ -1,8 +1,8 @@
 """Who may import whom: the layers of the package, read from its source.
 
 privacy, refusals <- errors, files, trusted_path, own_log, inner_gate <- mechanisms <- accounting
-<- policy, and wire, <- clients | strategies <- config <- cli; yaml_source is beneath policy and config;
-labels is beneath clients and strategies, and advice beneath strategies;
+<- policy, and wire, <- clients | strategies <- config <- cli; yaml_source is beneath policy and
+config; labels is beneath clients and strategies, and advice beneath strategies;
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
 tests that they have to pass (conformance, with pytest) above it, beneath nothing;
 apps (Flower's bundles) is beneath node and cli;

@@ -1,21 +1,22 @@
-"""The ``signds`` section: selection, step size and server optimizer."""
+"""The sections ``signds``, ``codeword`` and ``dp_encrypt``: how updates are protected."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from flower_ldp.config.part import Patterns, SubspaceConfig
 from flower_ldp.config.server_optimizer import OptimizerConfig
+from flower_ldp.mechanisms.codeword import Codeword
+from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.strategies import FixedStep, LearnedStep, ServerOptimizer
+from flower_ldp.strategies import AgreedLength, FixedStep, LearnedStep, ServerOptimizer
 from flower_ldp.strategies.step_size import Scaling
-from flower_ldp.yaml_source import Section, interval
+from flower_ldp.yaml_source import Section, interval, misfit
 
 
 class SignDSConfig(Section):
@@ -70,7 +71,7 @@ class SignDSConfig(Section):
         chosen = self.sign_server_optimizer
         if self.sign_mag_eps is not None and chosen is not None and not chosen.uses_magnitude:
             wanted = "must be left out with planned steps, which ignore what the bit tells"
-            raise PydanticCustomError("unused", wanted, {"at": ("sign_mag_eps",)})
+            raise misfit(wanted, "sign_mag_eps")
         return self
 
     def mechanism(self) -> SignDS:
@@ -108,3 +109,100 @@ class SignDSConfig(Section):
     def public_subspace(self) -> Subspace | None:
         """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
         return None if self.subspace is None else self.subspace.build()
+
+
+class CodewordConfig(Section):
+    """The ``codeword`` section; used if ``encrypt_train_type`` is ``CODEWORD``.
+
+    Parameters
+    ----------
+    codeword_eps : float
+        Epsilon of a report, per round and client.
+    codeword_favoured : int
+        K, how many codewords are favoured; 0 to choose it by what a report is then worth.
+    codeword_rotations : int
+        How many codes the reports of a round are spread over.
+    codeword_blocks : int
+        Parts of the update with rows of their own.
+    codeword_server_optimizer : mapping, optional
+        ``kind`` is ``momentum``, ``fixed_length``, ``agreed_length`` (the default), ``adam``,
+        ``yogi`` or ``adagrad``; and the fields of that kind.
+    trainable : str or list of str, optional
+        Names or patterns of the arrays that are trained; all by default.
+    subspace : mapping, optional
+        ``dimension`` and ``seed`` of the public subspace that the run moves in.
+    """
+
+    codeword_eps: Annotated[float, interval("[1e-12, 100]")]
+    codeword_favoured: Annotated[int, interval("[0, 16777216]", int)] = 0
+    codeword_rotations: Annotated[int, interval("[1, 4096]", int)] = 64
+    codeword_blocks: Annotated[int, interval("[1, 65536]", int)] = 1
+    codeword_server_optimizer: OptimizerConfig | None = None
+    trainable: Patterns | None = None
+    subspace: SubspaceConfig | None = None
+
+    def mechanism(self) -> Codeword:
+        """Return the mechanism, for :class:`~flower_ldp.strategies.CodewordStrategy`."""
+        return Codeword(
+            self.codeword_eps,
+            self.codeword_favoured,
+            self.codeword_rotations,
+            blocks=self.codeword_blocks,
+        )
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return epsilon of the report."""
+        return self.mechanism().events()
+
+    def server_optimizer(self) -> ServerOptimizer:
+        """Return the server optimizer with fresh state."""
+        chosen = self.codeword_server_optimizer
+        return AgreedLength() if chosen is None else chosen.build()
+
+    def public_subspace(self) -> Subspace | None:
+        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
+        return None if self.subspace is None else self.subspace.build()
+
+
+class DPEncryptConfig(Section):
+    """The published ``dp_encrypt`` section; used if ``encrypt_train_type`` is ``DP_ENCRYPT``.
+
+    Parameters
+    ----------
+    dp_eps, dp_delta : float
+        Of a round, per client. For ``DP_ENCRYPT`` in [0.001, 100] and [1e-18, 0.5].
+    dp_norm_clip : float
+        Length to which longer updates are scaled. For ``DP_ENCRYPT`` in [1e-30, 1e30].
+    trainable : str or list of str, optional
+        Names or patterns of the arrays that are trained; all by default.
+    subspace : mapping, optional
+        ``dimension`` and ``seed`` of the public subspace that the run moves in.
+    """
+
+    dp_eps: Annotated[float, interval("(0, inf)")] = 50.0
+    dp_delta: Annotated[float, interval("(0, 1)")] = 0.01
+    dp_norm_clip: Annotated[float, interval("(0, inf)")] = 1.0
+    trainable: Patterns | None = None
+    subspace: SubspaceConfig | None = None
+
+    def mechanism(self) -> Gaussian:
+        """Return the mechanism, for :class:`~flower_ldp.strategies.GaussianStrategy`.
+
+        Raises
+        ------
+        ValueError
+            If a value is outside the mechanism's interval.
+        """
+        return Gaussian(self.dp_eps, self.dp_delta, self.dp_norm_clip)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return epsilon and delta of the report."""
+        return self.mechanism().events()
+
+    def public_subspace(self) -> Subspace | None:
+        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
+        return None if self.subspace is None else self.subspace.build()
+
+
+#: Sections that say how updates are protected; each states its ``events``.
+UpdateSection: TypeAlias = SignDSConfig | DPEncryptConfig | CodewordConfig
