@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ class Step:
     status: os.stat_result
 
 
-def way(path: Path) -> Iterator[Step]:
+def way(path: Path) -> Generator[Step]:
     """Yield each step to what a path names; close the iterator if not all are taken.
 
     Raises

@@ -74,7 +74,7 @@ def _section(kind: str, optimizer: type[Any]) -> type[OptimizerSection]:
             check = interval(_ENDS[one.name], types[one.name])
             default = ... if one.default is MISSING else one.default
             own[one.name] = (Annotated[types[one.name], check], default)
-    named: Any = {"kind": (Literal[kind], ...), **own}  # type: ignore[valid-type]
+    named: Any = {"kind": (Literal[kind], ...), **own}
     section = create_model(optimizer.__name__, __base__=OptimizerSection, **named)
     section.optimizer = optimizer
     return section

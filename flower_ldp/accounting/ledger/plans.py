@@ -20,9 +20,8 @@ from types import MappingProxyType
 
 from flower_ldp.accounting.books import CONDITIONAL, DIRECT, RELEASES, Place
 from flower_ldp.accounting.ledger import entries, rows
-from flower_ldp.accounting.ledger import repeats as repeated
 from flower_ldp.accounting.ledger.charges import NO_RUN, Charge
-from flower_ldp.accounting.ledger.limits import check_limits, check_numbers
+from flower_ldp.accounting.ledger.limits import check_fits
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.sums import Snapshot
 from flower_ldp.accounting.ledger.types import Limit, NumberLimit
@@ -105,15 +104,14 @@ def plan_is_new(
     """
     known = entries.find(db, head, charge)
     if known is not None:
-        repeated.answer(db, known, charge)
+        entries.answer(db, known, charge)
         return False
     moment = at()
     check_round(db, charge, basis)
-    unpaid = repeated.unpaid(db, head, basis, charge)
+    unpaid = entries.unpaid(db, head, basis, charge)
     for one in unpaid:
         example_marks(db, one)
-        check_limits(db, one, limits, moment)
-        check_numbers(db, one, numbers, moment)
+        check_fits(db, one, limits, numbers, moment)
     return len(unpaid) > 1
 
 
