@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flower_ldp.clients.arrays import only_array, trained_model
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.simplex import read_simplex_rows
-from flower_ldp.wire.embedding_codecs import EmbeddingMechanism, codec_of
+from flower_ldp.wire.embedding import EmbeddingMechanism, codec_of
 from flower_ldp.wire.layout import ModelLayout
 
 _MOST_ARRAYS = 8

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.wire.fields import many, one
+from flower_ldp.mechanisms.update import typed
+from flower_ldp.wire.fields import many
 
 #: A name or a pattern (``*``, ``?``, ``[abc]``) of arrays, or several.
 Trainable: TypeAlias = str | Sequence[str]
@@ -103,7 +104,7 @@ def without_part(fields: Mapping[str, object]) -> tuple[dict[str, object], Part]
         names = tuple(many(fields, _NAMES, str)) if _NAMES in fields else None
         if _DIMENSION not in fields:
             return others, Part(names)
-        subspace = Subspace(one(fields, _DIMENSION, int), one(fields, _SEED, int))
+        subspace = Subspace(typed(fields, _DIMENSION, int), typed(fields, _SEED, int))
         return others, Part(names, subspace)
     except WireError:
         raise

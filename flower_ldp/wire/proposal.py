@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.update import Parameter, UpdateMechanism
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.fields import check_version
+from flower_ldp.wire.fields import check_version, in_domain
 from flower_ldp.wire.health import (
     AsksHealth,
     health_events,
@@ -86,9 +86,5 @@ class UpdateProposal(AsksHealth, Generic[MechanismT]):
         if not isinstance(named, str) or named not in known:
             told = f"{quoted(named)}, {quoted(sorted(given))}"
             raise WireError("fields", f"not a {' or '.join(known)} proposal: {told}")
-        try:
+        with in_domain():
             return cls(known[named](given), health)
-        except WireError:
-            raise
-        except ValueError as error:
-            raise WireError("domain", str(error)) from None

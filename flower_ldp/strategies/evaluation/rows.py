@@ -29,7 +29,7 @@ from flower_ldp.strategies.evaluation.codebooks import (
 )
 from flower_ldp.strategies.evaluation.score_trust import score_trust, warn_if_near_uniform
 from flower_ldp.strategies.evaluation.scores import ClusterScore
-from flower_ldp.wire.evaluation_codecs import RowMechanism
+from flower_ldp.wire.evaluation import RowMechanism
 
 _log = logging.getLogger("flower_ldp")
 

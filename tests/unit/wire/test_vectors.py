@@ -21,7 +21,7 @@ from flower_ldp.mechanisms.signds_round import SignDSRound, decode_report, encod
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.wire import embedding, evaluation, health, model, training_plan
-from flower_ldp.wire.embedding_codecs import EMBEDDINGS
+from flower_ldp.wire.embedding import EMBEDDINGS
 from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.part import without_part
 from flower_ldp.wire.proposal import UpdateProposal
