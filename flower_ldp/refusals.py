@@ -114,8 +114,8 @@ _ROWS = (
     Refusal(
         REFUSED_REHEARSAL,
         "before",
-        "the app failed its rehearsal on its own public sample data; its text follows the code",
-        "correct the app by the text, and begin again",
+        "the app failed its rehearsal on its own public sample data, and nothing was charged",
+        "correct the app by what it says, and begin again",
     ),
     Refusal(
         REFUSED_POLICY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
-from flower_ldp.wire.health import append_health
+from flower_ldp.wire.proposal import append_health
 
 
 def with_health(

@@ -30,21 +30,28 @@ from types import MappingProxyType
 from flower_ldp.config.dpsgd import DPSGDConfig, DPSGDFile, load_dpsgd_config
 from flower_ldp.config.encrypt import (
     EncryptConfig,
+    LaplaceEvalConfig,
+    MetricConfig,
     PwEncryptConfig,
     TrainConfig,
+    UnsupervisedConfig,
     load_config,
     parse_config,
 )
-from flower_ldp.config.evaluation import LaplaceEvalConfig, MetricConfig, UnsupervisedConfig
 from flower_ldp.config.labels import LabelDPConfig, load_label_config, parse_label_config
-from flower_ldp.config.part import SubspaceConfig
 from flower_ldp.config.split import (
     EmbeddingDPConfig,
     SplitConfig,
     load_split_config,
     parse_split_config,
 )
-from flower_ldp.config.updates import CodewordConfig, DPEncryptConfig, SignDSConfig, UpdateSection
+from flower_ldp.config.updates import (
+    CodewordConfig,
+    DPEncryptConfig,
+    SignDSConfig,
+    SubspaceConfig,
+    UpdateSection,
+)
 from flower_ldp.yaml_source import Section
 
 __all__ = [

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.strategies.endings import RunStopped
-from flower_ldp.wire.health import HEALTH, split_health
+from flower_ldp.wire.proposal import HEALTH, split_health
 
 __all__ = ["Health", "HealthWatch"]
 

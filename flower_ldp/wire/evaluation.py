@@ -45,7 +45,7 @@ from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.update import typed
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.fields import Field, check_version, in_domain, many
-from flower_ldp.wire.health import AsksHealth, health_events, health_fields, without_health
+from flower_ldp.wire.proposal import AsksHealth, health_events, health_fields, without_health
 
 _VERSION = 1
 _COMMON = {"version", "mechanism", "epsilon", "classes", "rows"}
@@ -176,7 +176,7 @@ class EvalProposal(AsksHealth):
     metrics : mapping of str to BoundedMean
         What each metric goes through, by its name in the app's reply; others never leave.
     health_epsilon : float or None
-        Of the health bit (:mod:`flower_ldp.wire.health`); None if it is not asked for.
+        Of the health bit (:mod:`flower_ldp.wire.proposal`); None if it is not asked for.
     """
 
     mechanism: RowMechanism

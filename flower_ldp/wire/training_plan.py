@@ -50,9 +50,9 @@ def read_plan(fields: Mapping[str, object]) -> TrainingPlan | None:
         raise WireError("fields", f"missing or unknown fields of a plan: {odd}")
     values: list[Any] = [typed(fields, f"{_PREFIX}{name}", int) for name in _INTEGERS]
     values += [typed(fields, f"{_PREFIX}{name}", float) for name in _FLOATS]
-    name = typed(fields, _NAME, str) if _NAME in found else ""
+    values.append(typed(fields, _NAME, str) if _NAME in found else "")
     with in_domain():
-        return TrainingPlan(*values, name)
+        return TrainingPlan(*values)
 
 
 def read_proximal(fields: Mapping[str, object]) -> float:

@@ -32,14 +32,8 @@ from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import MOST_REPORT, Charge, check_name, check_run
 from flower_ldp.accounting.ledger.file_checks import check_way
-from flower_ldp.accounting.ledger.limits import check_fits, check_given_again
-from flower_ldp.accounting.ledger.plans import (
-    check_round,
-    example_marks,
-    is_bookkeeping,
-    plan_is_new,
-    rounds_left,
-)
+from flower_ldp.accounting.ledger.limits import check_given_again
+from flower_ldp.accounting.ledger.plans import fitting, is_bookkeeping, rounds_left
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger.spending import UnitSpending, spending
@@ -215,10 +209,7 @@ class Ledger:
                     sums.count(db, charge.data_id, "again", repeats)
                 return receipt
             at = self._clock_at(head).of_a_charge()
-            check_round(db, charge, basis)
-            for one in entries.unpaid(db, head, basis, charge):
-                marks = example_marks(db, one)
-                check_fits(db, one, limits, numbers, at)
+            for one, marks in fitting(db, head, charge, basis, limits, numbers, at):
                 head = entries.record(db, head, one, at)
                 receipt = Receipt(head.entries, head.chain)
                 for mark in marks:
@@ -289,8 +280,12 @@ class Ledger:
             As :meth:`charge` would be refused now.
         """
         with self._session.transaction(READ) as (db, head):
-            at = self._clock_at(head).of_a_charge
-            return plan_is_new(db, head, charge, plan, limits, numbers, at)
+            known = entries.find(db, head, charge)
+            if known is not None:
+                entries.answer(db, known, charge)
+                return False
+            at = self._clock_at(head).of_a_charge()
+            return len(list(fitting(db, head, charge, plan, limits, numbers, at))) > 1
 
     def has_report(self, data_id: str, beginning: bytes) -> bool:
         """Return whether any report that begins so was sealed for a part of the data.

@@ -20,11 +20,11 @@ from flower_ldp.mechanisms.sampling.hadamard import signs
 from flower_ldp.mechanisms.signds_round import SignDSRound, decode_report, encode_report
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.wire import embedding, evaluation, health, model, training_plan
+from flower_ldp.wire import embedding, evaluation, model, training_plan
 from flower_ldp.wire.embedding import EMBEDDINGS
 from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.part import without_part
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
 from flower_ldp.wire.records import Records
 from tests.vectors.make import FOLDER, made, text
 
@@ -217,9 +217,9 @@ def test_embeddings_and_their_tables() -> None:
 def test_the_health_bit() -> None:
     for case in vectors("health")["accepted"]:
         report, data = bytes.fromhex(case["report"]), bytes.fromhex(case["bytes"])
-        assert health.append_health(report, case["bit"]) == data
-        assert health.split_health(data, asked=True) == (report, case["bit"])
-    check_refused("health", lambda _, data: health.split_health(data, asked=True))
+        assert append_health(report, case["bit"]) == data
+        assert split_health(data, asked=True) == (report, case["bit"])
+    check_refused("health", lambda _, data: split_health(data, asked=True))
 
 
 def test_a_model_that_is_kept() -> None:
