@@ -166,7 +166,8 @@ _ROWS = (
         "either",
         "the message could not be judged, a party could not be loaded, or the ledger could not "
         "keep the report; in a simulation, the app failed or its reply cannot be read",
-        "ask the client's operator: the clients' logs hold the error, and it goes no further",
+        "ask the client's operator what its log says: the logs hold the error, and it goes no "
+        "further",
     ),
 )
 
