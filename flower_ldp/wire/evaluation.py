@@ -49,12 +49,13 @@ from flower_ldp.wire.proposal import AsksHealth, health_events, health_fields, w
 
 _VERSION = 1
 _COMMON = {"version", "mechanism", "epsilon", "classes", "rows"}
-_METRICS = {
-    "metric-names",
-    "metric-epsilons",
-    "metric-lowers",
-    "metric-uppers",
-    "metric-grid-bits",
+#: Lists with an entry for each metric, and the types of their entries.
+_METRICS: dict[str, type[Any]] = {
+    "metric-names": str,
+    "metric-epsilons": float,
+    "metric-lowers": float,
+    "metric-uppers": float,
+    "metric-grid-bits": int,
 }
 _MOST_METRICS = 64
 _MOST_NAME = 200
@@ -104,7 +105,7 @@ class LaplaceRows:
 
     def own_field(self, mechanism: Laplace) -> int:
         """Return how fine the grid is, default or not."""
-        return mechanism.steps.bit_length() - 1
+        return _grid_bits(mechanism)
 
     def read(
         self, fields: Mapping[str, object], epsilon: float, classes: int, rows: int
@@ -214,13 +215,12 @@ class EvalProposal(AsksHealth):
             "mechanism": codec.mechanism,
             codec.field: codec.own_field(mechanism),
         }
-        metrics = self.metrics.values()
-        if metrics:
-            fields["metric-names"] = list(self.metrics)
-            fields["metric-epsilons"] = [float(metric.epsilon) for metric in metrics]
-            fields["metric-lowers"] = [float(metric.lower) for metric in metrics]
-            fields["metric-uppers"] = [float(metric.upper) for metric in metrics]
-            fields["metric-grid-bits"] = [metric.steps.bit_length() - 1 for metric in metrics]
+        if self.metrics:
+            settings = [
+                (name, float(one.epsilon), float(one.lower), float(one.upper), _grid_bits(one))
+                for name, one in self.metrics.items()
+            ]
+            fields.update(zip(_METRICS, map(list, zip(*settings, strict=True)), strict=True))
         return {**fields, **health_fields(self.health_epsilon)}
 
     @classmethod
@@ -238,23 +238,21 @@ class EvalProposal(AsksHealth):
         names, name = set(fields), fields.get("mechanism")
         codec = ROWS.get(name) if isinstance(name, str) else None
         own = _COMMON if codec is None else _COMMON | {codec.field}
-        if codec is None or names not in (own, own | _METRICS):
+        if codec is None or names not in (own, own | _METRICS.keys()):
             raise WireError("fields", f"not a proposal of an evaluation: {quoted(sorted(names))}")
         with in_domain():
-            metrics = _metrics(fields) if names >= _METRICS else {}
+            metrics = _metrics(fields) if names >= _METRICS.keys() else {}
             epsilon = typed(fields, "epsilon", float)
             sizes = typed(fields, "classes", int), typed(fields, "rows", int)
             return cls(codec.read(fields, epsilon, *sizes), metrics, health)
 
 
+def _grid_bits(mechanism: Laplace | BoundedMean) -> int:
+    return mechanism.steps.bit_length() - 1
+
+
 def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
-    names = many(fields, "metric-names", str)
-    columns = (
-        many(fields, "metric-epsilons", float),
-        many(fields, "metric-lowers", float),
-        many(fields, "metric-uppers", float),
-        many(fields, "metric-grid-bits", int),
-    )
+    names, *columns = (many(fields, name, kind) for name, kind in _METRICS.items())
     if len(set(names)) != len(names) or not names:
         raise WireError("fields", f"metric-names must be distinct and some, got {quoted(names)}")
     if any(len(column) != len(names) for column in columns):
