@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +20,13 @@ _MOST_LINKS = 40
 # A descriptor that opens nothing, where there is one.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER |= getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+def mine() -> tuple[int, ...]:
+    """Return the users who may change what this process relies on: itself and root."""
+    if sys.platform == "win32":
+        return (0,)
+    return (0, os.geteuid())
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from flower_ldp.errors import ConfigError
-from flower_ldp.trusted_path import way
+from flower_ldp.trusted_path import mine, way
 from flower_ldp.yaml_source import decoded, error_text
 
 #: A policy is a few kilobytes; this keeps a wrong name from filling the memory.
@@ -94,11 +94,11 @@ def _judged(path: Path) -> PolicyText:
 
 def _faults(what: str, status: os.stat_result) -> Iterator[tuple[bool, str]]:
     """Yield who could change something, and whether it is only its group."""
-    mode = status.st_mode
-    if sys.platform != "win32" and status.st_uid not in (0, os.geteuid()):
+    mode, own = status.st_mode, mine()
+    if status.st_uid not in own:
         yield (
             False,
-            f"{what} belongs to user {status.st_uid}, this process runs as user {os.geteuid()}: it "
+            f"{what} belongs to user {status.st_uid}, this process runs as user {own[-1]}: it "
             "must be root's or this user's (chown)",
         )
     sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX

@@ -19,19 +19,12 @@ from functools import cache
 from pathlib import Path
 
 from flower_ldp.errors import LedgerError
-from flower_ldp.trusted_path import way
+from flower_ldp.trusted_path import mine, way
 
 _log = logging.getLogger("flower_ldp")
 
 _PATH_ONLY = getattr(os, "O_PATH", None)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-
-
-def mine() -> tuple[int, ...]:
-    """Return the users who may change what this process relies on: itself and root."""
-    if sys.platform == "win32":
-        return (0,)
-    return (0, os.geteuid())
 
 
 def check_owned(status: os.stat_result, name: str) -> None:
