@@ -60,8 +60,7 @@ def grow(ledger: Ledger, count: int) -> None:
     """Write entries with reports in one transaction: the same rows, without the waiting."""
     session = ledger._session
     at = time.time_ns() // 1_000 - count * 1_000_000
-    with session.transaction("BEGIN IMMEDIATE") as db:
-        head = session.head()
+    with session.transaction("BEGIN IMMEDIATE") as (db, head):
         for number in range(count):
             one = charge(number)
             at += 1_000_000

@@ -15,6 +15,7 @@ from typing import Literal
 
 __all__ = [
     "FAILED",
+    "HINTS",
     "MEANINGS",
     "NO_PROPOSAL",
     "REFUSED_APP",
@@ -90,38 +91,48 @@ _ROWS = (
         "before",
         "the guarded node's owner does not list this app's bundle for the claim, or not with this "
         "configuration of the run or this environment of the node",
-        "have the owner read the app and list its digest, and run it as it is listed",
+        "have the owner read the app and list its digest ('flower-ldp app digest' gives it), and "
+        "run it as it is listed",
     ),
     Refusal(
         REFUSED_MESSAGE,
         "before",
-        "no release is set for this type of message",
+        "the clients' LdpMod has no release for this type of message, as "
+        "LdpMod(train=SignDSRelease()) has none for evaluate messages",
         "stop asking for it, or have the clients set a release",
     ),
     Refusal(
         REFUSED_PROPOSAL,
         "before",
-        "the server's proposal or the model is missing, malformed or out of its intervals",
-        "correct the proposal, or use the strategy that fits the clients' release",
+        "the server's proposal or the model is missing, malformed or out of its intervals, the "
+        "clients' release is not the strategy's, or their flower-ldp is older than this one",
+        "correct the proposal, or use a pair that fits: SignDSRelease and SignDSStrategy, "
+        "CodewordRelease and CodewordStrategy, GaussianRelease and GaussianStrategy, "
+        "ExtensionRelease and ExtensionStrategy, ProtectedEvalRelease and ProtectedEvalStrategy, "
+        "DPSGDRelease and DPSGDStrategy",
     ),
     Refusal(
         REFUSED_REHEARSAL,
         "before",
-        "the app failed on its own public sample data; its text follows the code",
-        "correct the app by the text, and begin again",
+        "the app failed its rehearsal on its own public sample data, and nothing was charged",
+        "correct the app by what it says, and begin again",
     ),
     Refusal(
         REFUSED_POLICY,
         "before",
         "no policy is named or it is wrong, it does not allow the release, or the message is of "
         "run 0, in which what belongs to no run is charged",
-        "propose what the owners allow, or ask them to name a policy",
+        "propose what the owners allow, or ask them to name a policy; a client's log says which. "
+        "'flower-ldp simulate' takes --policy FILE, as configs/simulation_policy.yaml; 'flwr run' "
+        "the variable FLOWER_LDP_POLICY, and when docs/policy.md says; a node --node-config "
+        "'ldp-policy=\"FILE\"'",
     ),
     Refusal(
         REFUSED_BUDGET,
         "before",
         "a budget would be exceeded",
-        "propose a smaller cost, or go on without this client",
+        "propose a smaller cost, or go on without this client ('flower-ldp ledger show' there says "
+        "what is left)",
     ),
     Refusal(
         REFUSED_REPEAT,
@@ -133,7 +144,8 @@ _ROWS = (
         REFUSED_LEDGER,
         "either",
         "the ledger cannot be used, or holds what is not this node's report",
-        "go on without this client until its operator has put the ledger right",
+        "go on without this client until its operator has put the ledger right by what its log "
+        "says",
     ),
     Refusal(
         REFUSED_RECORDS,
@@ -154,12 +166,17 @@ _ROWS = (
         "either",
         "the message could not be judged, a party could not be loaded, or the ledger could not "
         "keep the report; in a simulation, the app failed or its reply cannot be read",
-        "ask the client's operator what its log says",
+        "ask the client's operator what its log says: the logs hold the error, and it goes no "
+        "further",
     ),
 )
 
 MEANINGS: Mapping[str, Refusal] = MappingProxyType({one.code: one for one in _ROWS})
 """What each code means."""
+HINTS: Mapping[str, str] = MappingProxyType(
+    {one.code: f"{one.meaning}: {one.remedy}" for one in _ROWS if not one.party}
+)
+"""What a gate's code means and what to do, for who runs the server."""
 
 
 def is_code(reason: str) -> bool:

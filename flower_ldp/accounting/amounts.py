@@ -37,12 +37,6 @@ def _exact(name: str, value: float) -> Fraction:
     return Fraction(value) if isinstance(value, int) else as_fraction(value)
 
 
-def _bounded(name: str, units: int, per_one: int) -> int:
-    if not 0 <= units <= MOST:
-        raise ValueError(f"{name} must be in [0, {MOST / per_one:g}], got {units / per_one:g}")
-    return units
-
-
 def _decimal(units: int, per_one: int) -> str:
     whole, part = divmod(units, per_one)
     digits = str(part).zfill(len(str(per_one)) - 1).rstrip("0")
@@ -77,8 +71,11 @@ class Amount:
 
     def bounded(self) -> Amount:
         """Return the amount; raise ValueError if it is too large to be represented."""
-        _bounded("epsilon", self.epsilon, EPSILON_UNITS)
-        _bounded("delta", self.delta, DELTA_UNITS)
+        for name, per_one in (("epsilon", EPSILON_UNITS), ("delta", DELTA_UNITS)):
+            units = getattr(self, name)
+            if units > MOST:  # the constructor refuses what is below 0
+                most, got = MOST / per_one, units / per_one
+                raise ValueError(f"{name} must be in [0, {most:g}], got {got:g}")
         return self
 
     @classmethod

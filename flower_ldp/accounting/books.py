@@ -26,7 +26,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, Unit
@@ -40,28 +39,29 @@ Pair = tuple[int, int]
 """Epsilon and delta in exact units; of a number of releases: the number, and 0."""
 
 
-class Booked(Protocol):
-    """An event as a ledger holds it."""
+@dataclass(frozen=True)
+class ExactEvent:
+    """A privacy event as the ledger holds it.
 
-    @property
-    def mechanism(self) -> str:
-        """Name of the mechanism."""
+    Parameters
+    ----------
+    mechanism : str
+        Name of the mechanism.
+    unit : str
+        What its guarantee hides a change of.
+    cost : Amount
+        Of one release.
+    count : int
+        Number of releases.
+    waived : tuple of str
+        Finer units for which the owner declared it post-processing of what was paid.
+    """
 
-    @property
-    def unit(self) -> str:
-        """What the guarantee hides a change of."""
-
-    @property
-    def cost(self) -> Amount:
-        """Of one release."""
-
-    @property
-    def count(self) -> int:
-        """Number of releases."""
-
-    @property
-    def waived(self) -> tuple[str, ...]:
-        """Finer units for which it post-processes what was paid."""
+    mechanism: str
+    unit: str
+    cost: Amount
+    count: int
+    waived: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Book:
     lines: Mapping[str, Pair] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: Iterable[Booked], releases: int) -> Book:
+    def of(cls, events: Iterable[ExactEvent], releases: int) -> Book:
         """Return what events cost that leave in so many releases, about data that is not cut."""
         lines: dict[str, Pair] = {RELEASES: (releases, 0)} if releases else {}
         for event in events:
@@ -135,7 +135,7 @@ class Book:
         return cls({name: (pair[0], pair[1]) for name, pair in json.loads(text).items()})
 
 
-def _lines(event: Booked, cost: Pair) -> dict[str, Pair]:
+def _lines(event: ExactEvent, cost: Pair) -> dict[str, Pair]:
     """Return what one event adds to each line."""
     number = (event.count, 0)
     own = Unit(event.unit)

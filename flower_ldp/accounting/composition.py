@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -195,13 +195,27 @@ def _smallest_epsilon(losses: PrivacyLossDistribution, delta: float, largest: fl
     """
     if losses.get_delta_for_epsilon(0.0) <= delta:
         return 0.0
-    low, high = 0.0, largest
-    if losses.get_delta_for_epsilon(high) > delta:
+    if losses.get_delta_for_epsilon(largest) > delta:
         return math.inf
-    while high - low > 1e-7 * high:
+    return least(lambda e: losses.get_delta_for_epsilon(e) <= delta, 0.0, largest, 1e-7)
+
+
+def least(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:
+    """Return a number that is enough, at most the part ``precision`` above one that is not.
+
+    Parameters
+    ----------
+    enough : callable
+        Once a number is enough, all greater ones are.
+    low, high : float
+        What is not enough or need not be exceeded, and what is enough.
+    precision : float
+        Relative.
+    """
+    while high - low > precision * high:
         middle = (low + high) / 2
-        if losses.get_delta_for_epsilon(middle) > delta:
-            low = middle
-        else:
+        if enough(middle):
             high = middle
+        else:
+            low = middle
     return high

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from flower_ldp.accounting.loss_sums import LossLaw, chernoff_epsilon, loss_sum
+from flower_ldp.accounting.composition import least
+from flower_ldp.accounting.loss_sums import LossLaw, LossSum, chernoff_epsilon, loss_sum
 from flower_ldp.accounting.sampled_losses import removed_or_added, replaced
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.training_plan import TrainingPlan
@@ -162,13 +163,7 @@ def _least_noise(epsilon: float, delta: float, sample_rate: float, steps: int) -
     low = max(high / 1.5, _LEAST_NOISE)
     while low > _LEAST_NOISE and enough(low):
         high, low = low, max(low / 1.5, _LEAST_NOISE)
-    while high - low > _PRECISION * high:
-        middle = (low + high) / 2
-        if enough(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return least(enough, low, high, _PRECISION)
 
 
 def check_noise(plan: TrainingPlan) -> None:
@@ -207,15 +202,14 @@ def _epsilon(law: LossLaw, steps: int, delta: float) -> float:
             low, high = high, 2.0 * high
             if high > 1e9:
                 return math.inf  # a loss that is infinite too often
-        while high - low > _EPSILON_PRECISION * high / 4:
-            middle = (low + high) / 2
-            if total.delta(middle) > delta:
-                low = middle
-            else:
-                high = middle
+        high = least(partial(_suffices, total, delta), low, high, _EPSILON_PRECISION / 4)
         if high > found * (1.0 - 1e-3):
             return min(high, found) if total.delta(found) <= delta else high
         found = high
+
+
+def _suffices(total: LossSum, delta: float, epsilon: float) -> bool:
+    return total.delta(epsilon) <= delta
 
 
 @lru_cache(maxsize=4)

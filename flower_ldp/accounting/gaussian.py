@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from flower_ldp.accounting.composition import least
 from flower_ldp.mechanisms.gaussian import (
     LARGEST_EPSILON,
     SMALLEST_EPSILON,
@@ -72,10 +73,4 @@ def composed_epsilon(shifts: Iterable[float], *, delta: float) -> float:
         return low
     if gaussian_delta(high, shift) > allowed:
         return math.inf
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        if gaussian_delta(middle, shift) <= allowed:
-            high = middle
-        else:
-            low = middle
-    return high
+    return least(lambda epsilon: gaussian_delta(epsilon, shift) <= allowed, low, high, 1e-9)

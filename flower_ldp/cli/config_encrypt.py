@@ -21,7 +21,7 @@ from flower_ldp.config import (
 from flower_ldp.mechanisms.base import row_of
 from flower_ldp.mechanisms.laplace import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
-from flower_ldp.wire.health import health_events
+from flower_ldp.wire.proposal import health_events
 from flower_ldp.yaml_source import Section
 
 _OFTEN = 0.9

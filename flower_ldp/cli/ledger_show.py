@@ -17,8 +17,7 @@ from flower_ldp.accounting.ledger import Ledger, Mark, NumberLimit
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import NO_RUN, check_run
 from flower_ldp.accounting.ledger.file import undo
-from flower_ldp.accounting.ledger.releases import releases_by_account
-from flower_ldp.accounting.ledger.spending import UnitSpending
+from flower_ldp.accounting.ledger.spending import UnitSpending, releases_by_account
 from flower_ldp.accounting.ledger.types import Kind
 from flower_ldp.cli.output import Report, real, usage, whole, working
 from flower_ldp.cli.policy import accounts_of, left_of, over
@@ -186,7 +185,7 @@ def _notes(row: UnitSpending) -> Iterator[str]:
 def _bounds(ledger: Ledger, delta: float, report: Report) -> None:
     """State the smaller of the pure sum and the bound by privacy loss distributions."""
     rows: list[dict[str, Any]] = []
-    for data_id, releases in releases_by_account(ledger).items():
+    for data_id, releases in releases_by_account(ledger.entries()).items():
         sums = {row.unit: row for row in ledger.spending(data_id)}
         for unit in Unit:
             events = releases.towards(unit)

@@ -18,7 +18,7 @@ from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from flower_ldp.wire.health import health_events, health_length
+from flower_ldp.wire.proposal import health_events, health_length
 
 _LARGEST_EPSILON = 100.0
 

@@ -18,6 +18,7 @@ from flower_ldp.cli.output import Report
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.policy import load_policy
 from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, no_environment
+from flower_ldp.refusals import HINTS
 from flower_ldp.simulation import (
     Faults,
     Federation,
@@ -28,7 +29,6 @@ from flower_ldp.simulation import (
 )
 from flower_ldp.simulation.contexts import Keeping
 from flower_ldp.strategies import RunStopped
-from flower_ldp.strategies.replies import HINTS
 
 Settings = Mapping[str, bool | float | int | str]
 

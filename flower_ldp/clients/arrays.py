@@ -19,7 +19,7 @@ from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.laplace import read_simplex_rows
 from flower_ldp.own_log import say
-from flower_ldp.wire.embedding_codecs import EmbeddingMechanism, codec_of
+from flower_ldp.wire.embedding import EmbeddingMechanism, codec_of
 from flower_ldp.wire.layout import ModelLayout
 
 _log = logging.getLogger("flower_ldp")

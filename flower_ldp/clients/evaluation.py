@@ -24,7 +24,7 @@ from flower_ldp.wire.evaluation import (
     encode_eval_report,
     eval_report_length,
 )
-from flower_ldp.wire.health import append_health, health_length, split_health
+from flower_ldp.wire.proposal import append_health, health_length, split_health
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from flower_ldp.mechanisms import name_complaint
 from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.policy import Policy
-from flower_ldp.policy.extensions import ExtensionEntry
+from flower_ldp.policy.listed import ExtensionEntry
 from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.part import Trainable, patterns_of

@@ -27,10 +27,9 @@ from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.health import append_health, split_health
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Trainable, named_by, patterns_of, without_part
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
 
 MechanismT = TypeVar("MechanismT", bound=UpdateMechanism)
 

@@ -27,53 +27,44 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from flower_ldp.config.codeword import CodewordConfig
 from flower_ldp.config.dpsgd import DPSGDConfig, DPSGDFile, load_dpsgd_config
 from flower_ldp.config.encrypt import (
-    DPEncryptConfig,
     EncryptConfig,
+    LaplaceEvalConfig,
+    MetricConfig,
     PwEncryptConfig,
     TrainConfig,
-    UpdateSection,
+    UnsupervisedConfig,
     load_config,
     parse_config,
 )
-from flower_ldp.config.evaluation import LaplaceEvalConfig, MetricConfig, UnsupervisedConfig
 from flower_ldp.config.labels import LabelDPConfig, load_label_config, parse_label_config
-from flower_ldp.config.part import SubspaceConfig
-from flower_ldp.config.server_optimizer import (
-    AdagradConfig,
-    AdamConfig,
-    AgreedLengthConfig,
-    FixedLengthConfig,
-    MomentumConfig,
-    YogiConfig,
-)
-from flower_ldp.config.signds import SignDSConfig
 from flower_ldp.config.split import (
     EmbeddingDPConfig,
     SplitConfig,
     load_split_config,
     parse_split_config,
 )
+from flower_ldp.config.updates import (
+    CodewordConfig,
+    DPEncryptConfig,
+    SignDSConfig,
+    SubspaceConfig,
+    UpdateSection,
+)
 from flower_ldp.yaml_source import Section
 
 __all__ = [
     "SECTIONS",
-    "AdagradConfig",
-    "AdamConfig",
-    "AgreedLengthConfig",
     "CodewordConfig",
     "DPEncryptConfig",
     "DPSGDConfig",
     "DPSGDFile",
     "EmbeddingDPConfig",
     "EncryptConfig",
-    "FixedLengthConfig",
     "LabelDPConfig",
     "LaplaceEvalConfig",
     "MetricConfig",
-    "MomentumConfig",
     "PwEncryptConfig",
     "SignDSConfig",
     "SplitConfig",
@@ -81,7 +72,6 @@ __all__ = [
     "TrainConfig",
     "UnsupervisedConfig",
     "UpdateSection",
-    "YogiConfig",
     "load_config",
     "load_dpsgd_config",
     "load_label_config",

@@ -1,69 +1,25 @@
-"""The ``encrypt`` section, and the file that holds it."""
+"""The ``encrypt`` section with protected evaluation, and the file that holds it."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from flower_ldp.config.codeword import CodewordConfig
-from flower_ldp.config.evaluation import LaplaceEvalConfig, UnsupervisedConfig
-from flower_ldp.config.part import Patterns, SubspaceConfig
 from flower_ldp.config.server_optimizer import KINDS
-from flower_ldp.config.signds import SignDSConfig
-from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.laplace import EPSILON_WARNED, NoProtectionWarning
-from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.config.updates import (
+    CodewordConfig,
+    DPEncryptConfig,
+    SignDSConfig,
+    UpdateSection,
+)
+from flower_ldp.mechanisms.example_sums import BoundedMean
+from flower_ldp.mechanisms.laplace import EPSILON_WARNED, Laplace, LaplacePlan, NoProtectionWarning
 from flower_ldp.strategies import Health
-from flower_ldp.yaml_source import Section, YamlFormat, interval
-
-
-class DPEncryptConfig(Section):
-    """The published ``dp_encrypt`` section; used if ``encrypt_train_type`` is ``DP_ENCRYPT``.
-
-    Parameters
-    ----------
-    dp_eps, dp_delta : float
-        Of a round, per client. For ``DP_ENCRYPT`` in [0.001, 100] and [1e-18, 0.5].
-    dp_norm_clip : float
-        Length to which longer updates are scaled. For ``DP_ENCRYPT`` in [1e-30, 1e30].
-    trainable : str or list of str, optional
-        Names or patterns of the arrays that are trained; all by default.
-    subspace : mapping, optional
-        ``dimension`` and ``seed`` of the public subspace that the run moves in.
-    """
-
-    dp_eps: Annotated[float, interval("(0, inf)")] = 50.0
-    dp_delta: Annotated[float, interval("(0, 1)")] = 0.01
-    dp_norm_clip: Annotated[float, interval("(0, inf)")] = 1.0
-    trainable: Patterns | None = None
-    subspace: SubspaceConfig | None = None
-
-    def mechanism(self) -> Gaussian:
-        """Return the mechanism, for :class:`~flower_ldp.strategies.GaussianStrategy`.
-
-        Raises
-        ------
-        ValueError
-            If a value is outside the mechanism's interval.
-        """
-        return Gaussian(self.dp_eps, self.dp_delta, self.dp_norm_clip)
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return epsilon and delta of the report."""
-        return self.mechanism().events()
-
-    def public_subspace(self) -> Subspace | None:
-        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
-        return None if self.subspace is None else self.subspace.build()
-
-
-#: Sections that say how updates are protected; each states its ``events``.
-UpdateSection: TypeAlias = SignDSConfig | DPEncryptConfig | CodewordConfig
+from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit
 
 #: Narrower than the published section's, which may stand unused beside ``signds``.
 _DP_INTERVALS = {
@@ -71,6 +27,61 @@ _DP_INTERVALS = {
     "dp_delta": "[1e-18, 0.5]",
     "dp_norm_clip": "[1e-30, 1e30]",
 }
+
+
+class MetricConfig(Section):
+    """What one scalar metric goes through; epsilon per evaluation and client."""
+
+    epsilon: Annotated[float, interval("[0.000001, 1000000]")]
+    lower: Annotated[float, interval("(-inf, inf)")]
+    upper: Annotated[float, interval("(-inf, inf)")]
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> MetricConfig:
+        if not self.lower < self.upper:
+            raise misfit("must be above lower", "upper")
+        return self
+
+
+class LaplaceEvalConfig(Section):
+    """The ``laplace_eval`` section.
+
+    Parameters
+    ----------
+    laplace_eval_eps : float
+        One over the scale of the noise, as published: half of the true epsilon per row.
+    rows : int
+        Rows that a client releases in an evaluation; each costs the epsilon.
+    metrics : mapping of str to MetricConfig
+        Scalar metrics that clients are asked for; others never leave.
+    """
+
+    laplace_eval_eps: Annotated[float, interval("[0.0000005, 500000]")] = 230_260.0
+    rows: Annotated[int, interval("[1, 1048576]", int)] = 1
+    metrics: Mapping[str, MetricConfig] = Field(default_factory=dict)
+
+    @property
+    def epsilon(self) -> float:
+        """The true epsilon per row and client, by theorem."""
+        return LaplacePlan.from_published(self.laplace_eval_eps).epsilon
+
+    def mechanism(self, classes: int) -> Laplace:
+        """Return the mechanism for rows of ``classes`` probabilities."""
+        return Laplace(self.epsilon, classes, self.rows)
+
+    def metric_mechanisms(self) -> dict[str, BoundedMean]:
+        """Return the mechanism of each metric, by its name."""
+        return {
+            name: BoundedMean(metric.epsilon, metric.lower, metric.upper)
+            for name, metric in self.metrics.items()
+        }
+
+
+class UnsupervisedConfig(Section):
+    """The ``unsupervised`` section: how many clients score, and what the score is."""
+
+    cluster_client_num: Annotated[int, interval("[1, inf)", int)] = 1_000
+    eval_type: Literal["SILHOUETTE_SCORE", "CALINSKI_HARABASZ_SCORE"] = "SILHOUETTE_SCORE"
 
 
 class PwEncryptConfig(Section):
@@ -137,18 +148,15 @@ class EncryptConfig(Section):
     @model_validator(mode="after")
     def _what_is_used_is_within_its_intervals(self) -> EncryptConfig:
         if self.encrypt_train_type == "CODEWORD" and self.codeword is None:
-            raise PydanticCustomError("missing", "is missing", {"at": ("codeword",)})
+            raise misfit("is missing", "codeword")
         if self.encrypt_train_type == "DP_ENCRYPT":
             if self.dp_encrypt is None:
-                raise PydanticCustomError("missing", "is missing", {"at": ("dp_encrypt",)})
+                raise misfit("is missing", "dp_encrypt")
             for field, ends in _DP_INTERVALS.items():
                 low, high = (float(end) for end in ends[1:-1].split(", "))
                 if not low <= getattr(self.dp_encrypt, field) <= high:
-                    raise PydanticCustomError(
-                        "interval",
-                        "must be a number in {ends} for DP_ENCRYPT",
-                        {"ends": ends, "at": ("dp_encrypt", field)},
-                    )
+                    wanted = f"must be a number in {ends} for DP_ENCRYPT"
+                    raise misfit(wanted, "dp_encrypt", field)
         return self
 
 
@@ -162,7 +170,7 @@ class TrainConfig(Section):
 _FORMAT = YamlFormat(
     TrainConfig,
     synonyms={"encrypt_type": "encrypt_train_type"},
-    tagged={"sign_server_optimizer": KINDS, "codeword_server_optimizer": KINDS},
+    tagged=dict.fromkeys(("sign_server_optimizer", "codeword_server_optimizer"), tuple(KINDS)),
 )
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, model_validator
-from pydantic_core import PydanticCustomError
 
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms.labels import (
@@ -19,7 +18,7 @@ from flower_ldp.mechanisms.labels import (
     reports_are_labels,
 )
 from flower_ldp.mechanisms.randomized_response import LabelMechanism
-from flower_ldp.yaml_source import Section, YamlFormat, interval
+from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit
 
 
 class LocalPriorConfig(Section):
@@ -42,10 +41,10 @@ class LocalPriorConfig(Section):
 
 def _method(value: object) -> object:
     if not isinstance(value, str):
-        raise PydanticCustomError("method", "must be a name of a method in docs/label_dp.md")
+        raise misfit("must be a name of a method in docs/label_dp.md")
     if value not in LABEL_METHODS:
         *names, last = map(repr, LABEL_METHODS)
-        raise PydanticCustomError("method", f"must be {', '.join(names)} or {last}")
+        raise misfit(f"must be {', '.join(names)} or {last}")
     return value
 
 
@@ -80,28 +79,25 @@ class LabelDPConfig(Section):
 
     @model_validator(mode="after")
     def _fields_fit_together(self) -> LabelDPConfig:
-        def refuse(field: str, text: str) -> PydanticCustomError:
-            return PydanticCustomError("fit", text, {"at": (field,)})
-
         try:
             mechanisms = self.mechanisms()
         except ValueError as error:
-            raise refuse("categories", str(error).removeprefix("categories ")) from error
+            raise misfit(str(error).removeprefix("categories "), "categories") from error
         if self.loss == "plain" and not all(map(reports_are_labels, mechanisms)):
             text = f"must be forward or soft for response {self.response}, which reports sets"
-            raise refuse("loss", text)
+            raise misfit(text, "loss")
         if (len(mechanisms) > 1) != (self.stage_shares is not None):
             several = " or ".join(name for name, stages in LABEL_METHODS.items() if len(stages) > 1)
             text = f"must be given for response {several}, and only there"
-            raise refuse("stage_shares", text)
+            raise misfit(text, "stage_shares")
         if self.stage_shares is not None and len(self.stage_shares) != len(mechanisms):
-            raise refuse("stage_shares", "must be two numbers, one for each stage")
+            raise misfit("must be two numbers, one for each stage", "stage_shares")
         first, alone = mechanisms[0], len(mechanisms) == 1
         soft = self.loss == "soft" and not first.needs_prior
         if soft and alone and self.local_prior is None:
-            raise refuse("local_prior", f"must be given for loss soft with {self.response}")
+            raise misfit(f"must be given for loss soft with {self.response}", "local_prior")
         if self.local_prior is not None and not soft:
-            raise refuse("local_prior", "must be left out: this response and loss do not use it")
+            raise misfit("must be left out: this response and loss do not use it", "local_prior")
         return self
 
     def mechanisms(self) -> tuple[LabelMechanism, ...]:

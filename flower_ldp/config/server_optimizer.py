@@ -1,10 +1,26 @@
-"""What the server makes of a round's sum: one section for each optimizer, told by its ``kind``."""
+"""What the server makes of a round's sum: one section for each optimizer, told by its ``kind``.
+
+A section has the fields of the optimizer's dataclass, with their types and defaults.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from functools import reduce
+from operator import or_
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeAlias,
+    get_type_hints,
+)
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from flower_ldp.strategies import (
     Adagrad,
@@ -17,113 +33,59 @@ from flower_ldp.strategies import (
 )
 from flower_ldp.yaml_source import Section, interval
 
-
-class MomentumConfig(Section):
-    """Server momentum."""
-
-    #: Whether the length of a step depends on what clients tell of it.
-    uses_magnitude: ClassVar[bool] = True
-
-    kind: Literal["momentum"]
-    momentum: Annotated[float, interval("[0, 1)")] = 0.9
-    learning_rate: Annotated[float, interval("(0, inf)")] = 1.0
-
-    def build(self) -> ServerOptimizer:
-        """Return the optimizer, with fresh state."""
-        return Momentum(self.momentum, self.learning_rate)
-
-
-class FixedLengthConfig(Section):
-    """Server steps of planned length."""
-
-    #: Whether the length of a step depends on what clients tell of it.
-    uses_magnitude: ClassVar[bool] = False
-
-    kind: Literal["fixed_length"]
-    length: Annotated[float, interval("(0, inf)")]
-    rounds: Annotated[int, interval("[1, inf)", int)]
-    momentum: Annotated[float, interval("[0, 1)")] = 0.9
-    final_fraction: Annotated[float, interval("[0, 1]")] = 0.0
-
-    def build(self) -> ServerOptimizer:
-        """Return the optimizer, with fresh state."""
-        return FixedLength(self.length, self.rounds, self.momentum, self.final_fraction)
-
-
-class AgreedLengthConfig(Section):
-    """Server steps as long as rounds agree."""
-
-    #: Whether the length of a step depends on what clients tell of it.
-    uses_magnitude: ClassVar[bool] = False
-
-    kind: Literal["agreed_length"]
-    momentum: Annotated[float, interval("[0, 1)")] = 0.9
-
-    def build(self) -> ServerOptimizer:
-        """Return the optimizer, with fresh state."""
-        return AgreedLength(self.momentum)
-
-
-class AdamConfig(Section):
-    """Adam, as Flower's ``FedAdam``."""
-
-    #: Whether the length of a step depends on what clients tell of it.
-    uses_magnitude: ClassVar[bool] = True
-
-    kind: Literal["adam"]
-    eta: Annotated[float, interval("(0, inf)")] = 0.1
-    beta_1: Annotated[float, interval("[0, 1)")] = 0.9
-    beta_2: Annotated[float, interval("[0, 1)")] = 0.99
-    tau: Annotated[float, interval("(0, inf)")] = 1e-3
-
-    def build(self) -> ServerOptimizer:
-        """Return the optimizer, with fresh state."""
-        return Adam(self.eta, self.beta_1, self.beta_2, self.tau)
-
-
-class YogiConfig(Section):
-    """Yogi, as Flower's ``FedYogi``."""
-
-    #: Whether the length of a step depends on what clients tell of it.
-    uses_magnitude: ClassVar[bool] = True
-
-    kind: Literal["yogi"]
-    eta: Annotated[float, interval("(0, inf)")] = 0.01
-    beta_1: Annotated[float, interval("[0, 1)")] = 0.9
-    beta_2: Annotated[float, interval("[0, 1)")] = 0.99
-    tau: Annotated[float, interval("(0, inf)")] = 1e-3
-
-    def build(self) -> ServerOptimizer:
-        """Return the optimizer, with fresh state."""
-        return Yogi(self.eta, self.beta_1, self.beta_2, self.tau)
-
-
-class AdagradConfig(Section):
-    """Adagrad, as Flower's ``FedAdagrad``."""
-
-    #: Whether the length of a step depends on what clients tell of it.
-    uses_magnitude: ClassVar[bool] = True
-
-    kind: Literal["adagrad"]
-    eta: Annotated[float, interval("(0, inf)")] = 0.1
-    tau: Annotated[float, interval("(0, inf)")] = 1e-3
-
-    def build(self) -> ServerOptimizer:
-        """Return the optimizer, with fresh state."""
-        return Adagrad(self.eta, self.tau)
-
-
-_Optimizers = (
-    MomentumConfig
-    | FixedLengthConfig
-    | AgreedLengthConfig
-    | AdamConfig
-    | YogiConfig
-    | AdagradConfig
+_OPTIMIZERS: Mapping[str, type[Any]] = MappingProxyType(
+    {
+        "momentum": Momentum,
+        "fixed_length": FixedLength,
+        "agreed_length": AgreedLength,
+        "adam": Adam,
+        "yogi": Yogi,
+        "adagrad": Adagrad,
+    }
 )
-#: Any of them, told apart by its ``kind``.
-OptimizerConfig = Annotated[_Optimizers, Field(discriminator="kind")]
-#: The names by which they are told apart.
-KINDS: tuple[str, ...] = tuple(
-    get_args(section.model_fields["kind"].annotation)[0] for section in get_args(_Optimizers)
+_ENDS = {
+    **dict.fromkeys(("momentum", "beta_1", "beta_2"), "[0, 1)"),
+    **dict.fromkeys(("learning_rate", "length", "eta", "tau"), "(0, inf)"),
+    "rounds": "[1, inf)",
+    "final_fraction": "[0, 1]",
+}
+
+
+class OptimizerSection(Section):
+    """A server optimizer, by its ``kind``."""
+
+    optimizer: ClassVar[type[Any]]
+
+    @property
+    def uses_magnitude(self) -> bool:
+        """Whether the length of a step depends on what clients tell of it."""
+        return self.optimizer not in (FixedLength, AgreedLength)
+
+    def build(self) -> ServerOptimizer:
+        """Return the optimizer, with fresh state."""
+        built: ServerOptimizer = self.optimizer(**self.model_dump(exclude={"kind"}))
+        return built
+
+
+def _section(kind: str, optimizer: type[Any]) -> type[OptimizerSection]:
+    types, own = get_type_hints(optimizer), {}
+    for one in fields(optimizer):
+        if not one.name.startswith("_"):
+            check = interval(_ENDS[one.name], types[one.name])
+            default = ... if one.default is MISSING else one.default
+            own[one.name] = (Annotated[types[one.name], check], default)
+    named: Any = {"kind": (Literal[kind], ...), **own}
+    section = create_model(optimizer.__name__, __base__=OptimizerSection, **named)
+    section.optimizer = optimizer
+    return section
+
+
+#: The section of each optimizer, by its kind.
+KINDS: Mapping[str, type[OptimizerSection]] = MappingProxyType(
+    {kind: _section(kind, optimizer) for kind, optimizer in _OPTIMIZERS.items()}
 )
+if TYPE_CHECKING:
+    OptimizerConfig: TypeAlias = OptimizerSection
+else:
+    #: Any of them, told apart by its ``kind``.
+    OptimizerConfig = Annotated[reduce(or_, KINDS.values()), Field(discriminator="kind")]

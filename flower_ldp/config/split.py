@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from flower_ldp.mechanisms.embeddings import MAX_BITS, MAX_CODES, CodebookEmbedding, UnaryEncoding
 from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import Unit
-from flower_ldp.yaml_source import Section, YamlFormat, interval
+from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit
 
 
 class EmbeddingDPConfig(Section):
@@ -65,7 +64,7 @@ class EmbeddingDPConfig(Section):
         }
         for name, (wanted, is_wrong) in wrong.items():
             if is_wrong:
-                raise PydanticCustomError("codebook", wanted, {"at": (name,)})
+                raise misfit(wanted, name)
         return self
 
     def mechanism(self) -> UnaryEncoding | CodebookEmbedding:

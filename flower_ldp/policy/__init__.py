@@ -12,7 +12,6 @@ which alone knows what was spent.
 
 from __future__ import annotations
 
-from flower_ldp.policy.apps import App, Override
 from flower_ldp.policy.files import (
     ENVIRONMENT_VARIABLE,
     NODE_CONFIG_KEY,
@@ -23,6 +22,7 @@ from flower_ldp.policy.files import (
     policy_path,
 )
 from flower_ldp.policy.judgement import Policy
+from flower_ldp.policy.listed import App, Override
 from flower_ldp.policy.sections import Allowance, Budget, Total, Window
 from flower_ldp.refusals import REFUSED_POLICY
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from flower_ldp.accounting.ledger.types import Limit, NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.policy.apps import App, Digest
-from flower_ldp.policy.extensions import ExtensionEntry, ExtensionName, check_extensions
+from flower_ldp.policy.listed import App, Digest, ExtensionEntry, ExtensionName
 from flower_ldp.policy.sections import (
     Allowance,
     AnchorPlace,
@@ -33,7 +31,7 @@ from flower_ldp.policy.sections import (
 )
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY
-from flower_ldp.yaml_source import Section, in_one_line
+from flower_ldp.yaml_source import Section, in_one_line, misfit
 
 _SECONDS_PER_DAY = 86_400.0
 #: The mechanism that an owner may set a plan for, and all that divide by a number of examples.
@@ -106,54 +104,39 @@ class Policy(Section):
     extensions: Mapping[ExtensionName, ExtensionEntry] = {}
 
     @model_validator(mode="after")
-    def _allowances_have_budgets(self) -> Policy:
-        for message_type, mechanism, allowance in self._allowances():
-            if allowance.unit not in self.budgets:
-                raise PydanticCustomError(
-                    "unbudgeted",
-                    "must be a unit with a budget",
-                    {"at": ("messages", message_type, mechanism, "unit")},
-                )
+    def _allowances_can_be_used(self) -> Policy:
+        for message_type, allowances in self.messages.items():
+            for mechanism, allowance in allowances.items():
+                self._check_allowance(message_type, mechanism, allowance)
         return self
 
-    @model_validator(mode="after")
-    def _extensions_can_be_charged(self) -> Policy:
-        check_extensions(self.extensions, self.messages)
-        return self
-
-    @model_validator(mode="after")
-    def _numbers_of_examples_are_used(self) -> Policy:
-        for message_type, mechanism, allowance in self._allowances():
-            used = mechanism in _DIVIDING and allowance.unit == "example"
-            if allowance.examples is not None and not used:
-                raise PydanticCustomError(
-                    "uncounted",
-                    "belongs to dpsgd and example_mean with unit: example",
-                    {"at": ("messages", message_type, mechanism, "examples")},
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _plans_have_examples(self) -> Policy:
-        for message_type, mechanism, allowance in self._allowances():
-            if allowance.plan is None:
-                continue
-            place = ("messages", message_type, mechanism, "plan")
-            if mechanism != PLANNED or allowance.unit != "example":
-                raise PydanticCustomError(
-                    "unplanned", "belongs to dpsgd with unit: example", {"at": place}
-                )
-            try:
-                _own_plan(allowance)
-            except ValueError as error:
-                raise PydanticCustomError(
-                    "plan", "{told}", {"told": str(error), "at": place[:-1]}
-                ) from error
-            if self.examples_for(message_type, mechanism) is None:
-                raise PydanticCustomError(
-                    "uncounted", "must stand beside examples: how many there are", {"at": place}
-                )
-        return self
+    def _check_allowance(self, message_type: str, mechanism: str, allowance: Allowance) -> None:
+        place = ("messages", message_type, mechanism)
+        if allowance.unit not in self.budgets:
+            raise misfit("must be a unit with a budget", *place, "unit")
+        extension = self.extensions.get(mechanism)
+        if extension is not None:
+            if allowance.unit != "client":
+                wanted = "must be client: an extension's claim is about the client"
+                raise misfit(wanted, *place, "unit")
+            for field in ("epsilon", "delta"):
+                if getattr(allowance, field) < getattr(extension, field):
+                    wanted = "must be at least what extensions charges for a report"
+                    raise misfit(wanted, *place, field)
+        about_examples = allowance.unit == "example"
+        if allowance.examples is not None and not (mechanism in _DIVIDING and about_examples):
+            wanted = "belongs to dpsgd and example_mean with unit: example"
+            raise misfit(wanted, *place, "examples")
+        if allowance.plan is None:
+            return
+        if mechanism != PLANNED or not about_examples:
+            raise misfit("belongs to dpsgd with unit: example", *place, "plan")
+        try:
+            _own_plan(allowance)
+        except ValueError as error:
+            raise misfit(str(error), *place) from error
+        if self.examples_for(message_type, mechanism) is None:
+            raise misfit("must stand beside examples: how many there are", *place, "plan")
 
     @property
     def is_simulation(self) -> bool:
@@ -235,11 +218,6 @@ class Policy(Section):
         own = None if allowance is None else allowance.examples
         return self.examples if own is None else own
 
-    def _allowances(self) -> Iterator[tuple[str, str, Allowance]]:
-        for message_type, allowances in self.messages.items():
-            for mechanism, allowance in allowances.items():
-                yield message_type, mechanism, allowance
-
     def _allowance(self, message_type: str, mechanism: str) -> Allowance | None:
         return self.messages.get(message_type, {}).get(mechanism)
 
@@ -286,8 +264,11 @@ class Policy(Section):
         if example != self.example and any(event.unit is Unit.EXAMPLE for event in events):
             raise _refusal(f"it is private per {example}, and an example is a {self.example} here")
         for event in events:
-            if listed is None and not self.is_simulation:
-                _check_by_name(event)
+            if event.is_conditional and listed is None and not self.is_simulation:
+                raise _refusal(
+                    f"{event.mechanism} protects conditionally on a bottom model only: a "
+                    "deployment must allow it by name"
+                )
             if event.unit.value not in self.budgets:
                 raise _refusal(f"there is no budget per {event.unit.value}, for {event.mechanism}")
         if listed is not None:
@@ -306,15 +287,6 @@ def _own_plan(allowance: Allowance) -> TrainingPlan | None:
         return None
     numbers = (own.rounds, own.steps, own.rate, own.noise, own.clip)
     return TrainingPlan(*numbers, allowance.epsilon, allowance.delta)
-
-
-def _check_by_name(event: PrivacyEvent) -> None:
-    """Raise RefusalError if a claim has a condition that the owner must have read."""
-    if event.is_conditional:
-        raise _refusal(
-            f"{event.mechanism} protects conditionally on a bottom model only: a deployment "
-            "must allow it by name"
-        )
 
 
 def _fault(

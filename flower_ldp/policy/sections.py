@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, model_validator
-from pydantic_core import PydanticCustomError
 
+from flower_ldp.mechanisms import MECHANISMS
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
-from flower_ldp.policy.names import mechanism_name
 from flower_ldp.privacy import Unit
-from flower_ldp.yaml_source import Section, interval
+from flower_ldp.yaml_source import Section, interval, misfit
 
 _MAX_NAME = 200
+#: Other names of the same things, without what people write differently.
+_OTHER_NAMES = {other: name for name, others in MECHANISMS.items() for other in others}
+_NEAR = 0.8
 
 UnitName = Literal["client", "example", "label"]
 ExampleName = Literal["row", "patient"]
@@ -23,9 +27,7 @@ ExampleName = Literal["row", "patient"]
 
 def _plain_name(value: str) -> str:
     if not (0 < len(value) <= _MAX_NAME and value.isprintable() and value == value.strip()):
-        raise PydanticCustomError(
-            "name", f"must be printable text of 1 to {_MAX_NAME} characters, no blanks around it"
-        )
+        raise misfit(f"must be printable text of 1 to {_MAX_NAME} characters, no blanks around it")
     return value
 
 
@@ -33,9 +35,7 @@ def _own_path(value: object, info: ValidationInfo) -> Path:
     """Return a path, relative to the folder of the policy file."""
     text = str(value) if isinstance(value, (str, Path)) else ""
     if not text.strip() or text[0] == "~" or "\0" in text:
-        raise PydanticCustomError(
-            "path", "must be a path as text, from / or from this file's folder (~ is not read)"
-        )
+        raise misfit("must be a path as text, from / or from this file's folder (~ is not read)")
     folder = (info.context or {}).get("folder", "")
     return Path(folder, text)
 
@@ -43,33 +43,75 @@ def _own_path(value: object, info: ValidationInfo) -> Path:
 def _given(value: object) -> object:
     # An empty field is more likely a slip than a wish for no limit.
     if value is None:
-        raise PydanticCustomError("empty", "must be filled in or left out")
+        raise misfit("must be filled in or left out")
     return value
 
 
 def _message_name(value: str) -> str:
     category, dot, action = value.partition(".")
     if category not in ("train", "evaluate", "query") or (dot and not action.isidentifier()):
-        raise PydanticCustomError(
-            "message_name",
+        raise misfit(
             "must be 'train', 'evaluate' or 'query', or one of these and an action, as "
-            "'train.forward'",
+            "'train.forward'"
         )
     return value
 
 
 def _data_name(value: str) -> str:
     if "#" in value:
-        raise PydanticCustomError(
-            "data_name", "must have no '#', which tells parts of the data from its name"
-        )
+        raise misfit("must have no '#', which tells parts of the data from its name")
     return _plain_name(value)
 
 
-def _argument(value: str) -> str:
-    if not value or "\0" in value:
-        raise PydanticCustomError("argument", "must be text, and not empty")
-    return value
+def matching(pattern: str, wanted: str) -> AfterValidator:
+    """Return the check that all of a text is of a form; ``wanted`` goes on after its field."""
+    form = re.compile(pattern, re.ASCII)
+
+    def check(value: str) -> str:
+        if not form.fullmatch(value):
+            raise misfit(wanted)
+        return value
+
+    return AfterValidator(check)
+
+
+def mechanism_name(value: str) -> str:
+    """Return the name, or raise if it is nearly that of a mechanism and is none.
+
+    A misspelt name would allow nothing, and its owner would find out only when the first release
+    is refused. A name that is like none of the package's is taken as it is: an app may have a
+    mechanism of its own.
+
+    Raises
+    ------
+    PydanticCustomError
+        With the name that is meant.
+    """
+    name, colon, condition = value.partition(":")
+    meant = _meant(name)
+    if meant in (None, name):
+        return value
+    raise misfit(f"must be {meant + colon + condition!r}: no mechanism is called {value!r}")
+
+
+def _meant(name: str) -> str | None:
+    """Return the known name that a name is, or is nearly; None if it is like none."""
+    plain = _plain(name)
+    if plain in _OTHER_NAMES:
+        return _OTHER_NAMES[plain]
+    for known in MECHANISMS:
+        rest = name.removeprefix(known)
+        if rest != name and not rest[:1].isalpha():
+            return known if not rest else None  # a variant with a name of its own, as laplace_2
+    known_names = {_plain(one): one for one in MECHANISMS}
+    near = get_close_matches(plain, known_names, n=1, cutoff=_NEAR)
+    return known_names[near[0]] if near else None
+
+
+def _plain(name: str) -> str:
+    """Return a name without what people write differently."""
+    found = "".join(c for c in name.lower() if c.isalnum())
+    return found.removesuffix("release").removesuffix("strategy") or found
 
 
 Name = Annotated[str, AfterValidator(_plain_name), AfterValidator(mechanism_name)]
@@ -81,6 +123,7 @@ NotEmpty = BeforeValidator(_given)
 OwnPath = Annotated[Path, BeforeValidator(_own_path)]
 #: How often something may happen.
 Number = Annotated[int, interval("[1, 1000000000000]", int)]
+Argument = Annotated[str, matching(r"[^\0]+", "must be text, and not empty")]
 Seconds = Annotated[float, interval("(0, 86400]")]
 
 
@@ -136,11 +179,7 @@ class Allowance(Section):
     def _finer_units(self) -> Allowance:
         for unit in self.post_processing:
             if Unit(unit) is Unit(self.unit) or Unit(unit) not in Unit(self.unit).within:
-                raise PydanticCustomError(
-                    "not_finer",
-                    "must be units finer than the release's own",
-                    {"at": ("post_processing",)},
-                )
+                raise misfit("must be units finer than the release's own", "post_processing")
         return self
 
 
@@ -191,20 +230,13 @@ class AnchorPlace(Section):
     """
 
     file: Annotated[OwnPath | None, NotEmpty] = None
-    command: Annotated[Sequence[Annotated[str, AfterValidator(_argument)]] | None, NotEmpty] = None
+    command: Annotated[Sequence[Argument] | None, NotEmpty] = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> AnchorPlace:
         if (self.file is None) == (self.command is None):
-            raise PydanticCustomError("one_of", "must name either a file or a command")
-        if self.command is not None:
-            _check_program(self.command)
+            raise misfit("must name either a file or a command")
+        # Found by a search path, it would be whatever the environment says.
+        if self.command is not None and not (self.command and Path(self.command[0]).is_absolute()):
+            raise misfit("must begin with a program by its absolute path", "command")
         return self
-
-
-def _check_program(command: Sequence[str]) -> None:
-    # Found by a search path, it would be whatever the environment says.
-    if not (command and Path(command[0]).is_absolute()):
-        raise PydanticCustomError(
-            "program", "must begin with a program by its absolute path", {"at": ("command",)}
-        )

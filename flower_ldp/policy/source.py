@@ -1,9 +1,8 @@
 """A policy file's text, and who could have written it: read from one open descriptor.
 
-A path is walked folder by folder, and each folder and the file are opened within the one
-before (``openat``), without following a link that was not looked at first. What is judged is
-therefore what is read, whatever is renamed or linked meanwhile. A name may be a symbolic link:
-then the folders of the link and those of the file are judged alike.
+The path is walked folder by folder (:mod:`flower_ldp.trusted_path`), and the file is opened within
+the last. A name may be a symbolic link: then the folders of the link and those of the file are
+judged alike.
 
 The file and each folder on the way must belong to root or to this user, and nobody else may
 write to them. A folder with the sticky bit, as ``/tmp``, may be written by all: there nobody
@@ -18,22 +17,21 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from flower_ldp.errors import ConfigError
+from flower_ldp.trusted_path import mine, way
 from flower_ldp.yaml_source import decoded, error_text
 
 #: A policy is a few kilobytes; this keeps a wrong name from filling the memory.
 MOST_BYTES = 2**20
-_MOST_LINKS = 40
 _BY_GROUP, _BY_OTHERS = 0o020, 0o002
 # Opening must not wait for the other end of a pipe, nor take a terminal over.
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _READ |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
-_FOLDER |= getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(frozen=True)
@@ -66,30 +64,61 @@ def read_policy(path: Path) -> PolicyText:
     """
     try:
         if sys.platform == "win32":
-            descriptor = os.open(path, _READ)
-            with os.fdopen(descriptor, "rb", closefd=True):
-                return PolicyText(_text(path, descriptor))
-        walk = _Walk(path)
-        with walk.opened() as descriptor:
-            return PolicyText(_text(path, descriptor), tuple(walk.faults), tuple(walk.by_group))
+            with open(os.open(path, _READ), "rb") as file:
+                return PolicyText(_text(path, file))
+        return _judged(path)
     except ConfigError:
         raise
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error_text(error)}") from error
 
 
-def _text(path: Path, descriptor: int) -> str:
+def _judged(path: Path) -> PolicyText:
+    found: list[tuple[bool, str]] = []
+    with closing(way(path)) as steps:
+        for step in steps:
+            if stat.S_ISLNK(step.status.st_mode):
+                found += _faults(f"link {step.path}", step.status)
+            elif stat.S_ISDIR(step.status.st_mode):
+                found += _faults(f"folder {step.path}", step.status)
+            else:
+                with open(os.open(step.name, _READ, dir_fd=step.folder), "rb") as file:
+                    found += _faults(f"policy {step.path}", os.fstat(file.fileno()))
+                    text = _text(path, file)
+                told = [
+                    tuple(what for group, what in found if group is one) for one in (False, True)
+                ]
+                return PolicyText(text, *told)
+    raise ConfigError(f"{path}: cannot be read: Is a directory")
+
+
+def _faults(what: str, status: os.stat_result) -> Iterator[tuple[bool, str]]:
+    """Yield who could change something, and whether it is only its group."""
+    mode, own = status.st_mode, mine()
+    if status.st_uid not in own:
+        yield (
+            False,
+            f"{what} belongs to user {status.st_uid}, this process runs as user {own[-1]}: it "
+            "must be root's or this user's (chown)",
+        )
+    sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
+    # The mode of a link says nothing.
+    if mode & (_BY_GROUP | _BY_OTHERS) and not sticky and not stat.S_ISLNK(mode):
+        told = f"{what} can be written by others (mode {stat.S_IMODE(mode):04o}): chmod go-w"
+        yield not mode & _BY_OTHERS, told
+
+
+def _text(path: Path, file: BinaryIO) -> str:
     """Return the text of an open file."""
-    before = os.fstat(descriptor)
+    before = os.fstat(file.fileno())
     if stat.S_ISDIR(before.st_mode):
         raise ConfigError(f"{path}: cannot be read: Is a directory")
     if not stat.S_ISREG(before.st_mode):
         raise ConfigError(f"{path}: cannot be read: it is no regular file")
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        content = file.read(MOST_BYTES + 1)
+    content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path}: cannot be read: it has more than {MOST_BYTES:,} bytes")
-    if _version(os.fstat(descriptor)) != _version(before):
+    if _version(os.fstat(file.fileno())) != _version(before):
         # Half of a new text may be a policy too, with a limit less.
         raise ConfigError(f"{path}: cannot be read: it changed meanwhile")
     return decoded(content, path)
@@ -97,84 +126,3 @@ def _text(path: Path, descriptor: int) -> str:
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-@dataclass
-class _Walk:
-    """The way to a file from the root, each step within the folder before."""
-
-    path: Path
-    faults: list[str] = field(default_factory=list)
-    by_group: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def opened(self) -> Iterator[int]:
-        """Open the file; its descriptor and those of the folders are closed at the end."""
-        with ExitStack() as stack:
-            yield self._open(stack)
-
-    def _open(self, stack: ExitStack) -> int:
-        # Not by abspath: after a link, ".." leads to where the link does.
-        names = os.path.join(os.getcwd(), self.path).split(os.sep)
-        links = 0
-        way: list[tuple[str, int]] = [self._root(stack)]
-        while names:
-            name = names.pop(0)
-            if name == ".." and len(way) > 1:
-                way.pop()
-            if name in ("", ".", ".."):
-                continue
-            parent, folder = way[-1]
-            here = os.path.join(parent, name)
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISLNK(found.st_mode):
-                links += 1
-                if links > _MOST_LINKS:
-                    raise ConfigError(f"{self.path}: cannot be read: too many links")
-                self._owner(f"link {here}", found)  # its mode says nothing
-                target = os.readlink(name, dir_fd=folder)
-                if target.startswith(os.sep):
-                    del way[1:]
-                names = [*target.split(os.sep), *names]
-                continue
-            if not any(one not in ("", ".") for one in names) and not stat.S_ISDIR(found.st_mode):
-                return self._file(stack, here, name, folder)
-            way.append((here, self._enter(stack, here, name, folder)))
-        raise ConfigError(f"{self.path}: cannot be read: Is a directory")
-
-    def _root(self, stack: ExitStack) -> tuple[str, int]:
-        root = os.open(os.sep, _FOLDER)
-        stack.callback(os.close, root)
-        self._judge(f"folder {os.sep}", os.fstat(root))
-        return os.sep, root
-
-    def _enter(self, stack: ExitStack, here: str, name: str, folder: int) -> int:
-        descriptor = os.open(name, _FOLDER, dir_fd=folder)
-        stack.callback(os.close, descriptor)
-        self._judge(f"folder {here}", os.fstat(descriptor))
-        return descriptor
-
-    def _file(self, stack: ExitStack, here: str, name: str, folder: int) -> int:
-        descriptor = os.open(name, _READ, dir_fd=folder)
-        stack.callback(os.close, descriptor)
-        self._judge(f"policy {here}", os.fstat(descriptor))
-        return descriptor
-
-    def _judge(self, what: str, status: os.stat_result) -> None:
-        self._owner(what, status)
-        writers = status.st_mode & (_BY_GROUP | _BY_OTHERS)
-        if not writers or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
-            return
-        found = self.faults if writers & _BY_OTHERS else self.by_group
-        mode = stat.S_IMODE(status.st_mode)
-        found.append(f"{what} can be written by others (mode {mode:04o}): chmod go-w")
-
-    def _owner(self, what: str, status: os.stat_result) -> None:
-        if sys.platform == "win32":
-            return
-        own = os.geteuid()
-        if status.st_uid not in (0, own):
-            self.faults.append(
-                f"{what} belongs to user {status.st_uid}, this process runs as user {own}: it must "
-                "be root's or this user's (chown)"
-            )

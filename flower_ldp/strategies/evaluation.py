@@ -39,7 +39,7 @@ from flower_ldp.strategies.rounds import (
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
 from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
-from flower_ldp.wire.health import health_events
+from flower_ldp.wire.proposal import health_events
 
 _log = logging.getLogger("flwr")
 _OWN_PREFIXES = ("score", "epsilon-", "rejected-", "failing-share")

@@ -30,8 +30,8 @@ from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, Round, RoundCallback
 from flower_ldp.strategies.stopping import RunStopped
-from flower_ldp.wire.health import HEALTH, split_health
 from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.proposal import HEALTH, split_health
 
 __all__ = ["Health", "HealthMonitor"]
 

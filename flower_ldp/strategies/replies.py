@@ -9,22 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.refusals import (
-    FAILED,
     MEANINGS,
     NO_PROPOSAL,
-    REFUSED_APP,
-    REFUSED_BUDGET,
-    REFUSED_LEDGER,
-    REFUSED_MESSAGE,
-    REFUSED_POLICY,
     REFUSED_PROPOSAL,
     REFUSED_REHEARSAL,
 )
@@ -33,42 +26,6 @@ from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 _log = logging.getLogger("flower_ldp")
 _flwr_log = logging.getLogger("flwr")
 
-#: What replies that were rejected for a reason may mean, for who runs the server.
-HINTS: Mapping[str, str] = MappingProxyType(
-    {
-        REFUSED_POLICY: (
-            "the clients' policy does not allow this proposal, or none is named. A client's log "
-            "says which. 'flower-ldp simulate' takes --policy FILE, as "
-            "configs/simulation_policy.yaml; 'flwr run' the variable FLOWER_LDP_POLICY, and when "
-            "docs/policy.md says; a node --node-config 'ldp-policy=\"FILE\"'"
-        ),
-        REFUSED_BUDGET: (
-            "what the clients' owners allow in all is spent, or the round costs more than is left "
-            "('flower-ldp ledger show' at a client says which)"
-        ),
-        REFUSED_MESSAGE: (
-            "the clients' LdpMod has no release for this type of message, as "
-            "LdpMod(train=SignDSRelease()) has none for evaluate messages"
-        ),
-        REFUSED_PROPOSAL: (
-            "the clients' release is not the strategy's, or their flower-ldp is older than this "
-            "one. Pairs that fit: SignDSRelease and SignDSStrategy, CodewordRelease and "
-            "CodewordStrategy, GaussianRelease and GaussianStrategy, ExtensionRelease and "
-            "ExtensionStrategy, ProtectedEvalRelease and ProtectedEvalStrategy, DPSGDRelease and "
-            "DPSGDStrategy"
-        ),
-        REFUSED_REHEARSAL: (
-            "the clients' app failed its rehearsal on its own public sample data, and nothing was "
-            "charged"
-        ),
-        REFUSED_APP: (
-            "guarded nodes' owners do not list this app's bundle ('flower-ldp app digest' gives "
-            "its digest), or not with what the run sets"
-        ),
-        REFUSED_LEDGER: "the clients' ledger cannot be used, and their log says why",
-        FAILED: "the clients' logs hold the error, and it goes no further",
-    }
-)
 #: Refusals that a gate sends before anything is charged.
 UNCHARGED = frozenset(
     code for code, one in MEANINGS.items() if one.stage == "before" and not one.party

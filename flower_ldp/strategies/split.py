@@ -40,11 +40,11 @@ from flower_ldp.wire.embedding import (
     FORWARD,
     GRADIENT_KEY,
     STEP_KEY,
+    EmbeddingMechanism,
     EmbeddingProposal,
     TableTerms,
     decode_embeddings,
 )
-from flower_ldp.wire.embedding_codecs import EmbeddingMechanism
 from flower_ldp.wire.fields import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from flwr.app import MessageType, MetricRecord
 from flwr.serverapp.strategy import Result
 
-from flower_ldp.refusals import is_code
-from flower_ldp.strategies.replies import HINTS, ReplyFilter
+from flower_ldp.refusals import HINTS, is_code
+from flower_ldp.strategies.replies import ReplyFilter
 
 __all__ = ["RunStopped", "check_result", "stop_if_in_vain"]
 

@@ -9,14 +9,17 @@ as an unsigned integer of 1 or 2 bytes, least significant byte first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.wire.embedding_codecs import EMBEDDINGS, EmbeddingMechanism, codec_of
-from flower_ldp.wire.fields import check_version
+from flower_ldp.mechanisms.base import row_of, typed
+from flower_ldp.mechanisms.embeddings import CodebookEmbedding, UnaryEncoding
+from flower_ldp.wire.fields import check_version, in_domain
 
 #: Keys of a message's records: where in the training it is (``after``, the last step that the
 #: bottom must have made, and ``step``, the one to make), and its gradient.
@@ -50,6 +53,115 @@ _FIELDS = {
 }
 
 
+#: Randomizers of embeddings.
+EmbeddingMechanism: TypeAlias = UnaryEncoding | CodebookEmbedding
+EmbeddingT = TypeVar("EmbeddingT")
+
+
+class EmbeddingCodec(Protocol[EmbeddingT]):
+    """What is special about one randomizer of embeddings on the wire."""
+
+    mechanism: ClassVar[str]
+    """Its name in a proposal."""
+
+    def is_one_hot(self, mechanism: EmbeddingT) -> bool:
+        """Return the field ``one-hot``."""
+
+    def read(self, epsilon: float, width: int, one_hot: bool) -> EmbeddingT | None:
+        """Return the mechanism that a proposal names, None if there is no such; may raise."""
+
+    def record_bytes(self, mechanism: EmbeddingT) -> int:
+        """Return the number of bytes of a record."""
+
+    def encode(self, mechanism: EmbeddingT, reports: NDArray[np.integer]) -> bytes:
+        """Return the bytes of a block's reports."""
+
+    def decode(self, mechanism: EmbeddingT, body: bytes, records: int) -> NDArray[np.float32]:
+        """Return rows of zeros and ones; raise WireError if no client can have sent the bytes."""
+
+
+class UnaryBits:
+    """Bits: each record is padded with zeros to a whole byte."""
+
+    mechanism: ClassVar[str] = "embedding_dp"
+
+    def is_one_hot(self, mechanism: UnaryEncoding) -> bool:
+        """Return whether each embedding has exactly one positive entry."""
+        return mechanism.one_hot
+
+    def read(self, epsilon: float, width: int, one_hot: bool) -> UnaryEncoding:
+        """Return the mechanism, under the name it has by default."""
+        return UnaryEncoding(epsilon, width, one_hot)
+
+    def record_bytes(self, mechanism: UnaryEncoding) -> int:
+        """Return as many bytes as hold the bits."""
+        return -(-mechanism.bits // 8)
+
+    def encode(self, mechanism: UnaryEncoding, reports: NDArray[np.integer]) -> bytes:
+        """Return the packed bits."""
+        return np.packbits(reports.astype(np.uint8), axis=1).tobytes()
+
+    def decode(self, mechanism: UnaryEncoding, body: bytes, records: int) -> NDArray[np.float32]:
+        """Return the bits; none may be set behind the end of a record."""
+        size = self.record_bytes(mechanism)
+        packed = np.frombuffer(body, dtype=np.uint8).reshape(records, size)
+        bits = np.unpackbits(packed, axis=1)
+        if bits[:, mechanism.bits :].any():
+            raise WireError("padding", "bits are set behind the end of a record")
+        return bits[:, : mechanism.bits].astype(np.float32)
+
+
+class Codes:
+    """One code a record: an unsigned integer of 1 or 2 bytes, least significant byte first."""
+
+    mechanism: ClassVar[str] = "codebook_embedding"
+
+    def is_one_hot(self, mechanism: CodebookEmbedding) -> bool:
+        """Return False: a code needs no such promise."""
+        return False
+
+    def read(self, epsilon: float, width: int, one_hot: bool) -> CodebookEmbedding | None:
+        """Return the mechanism, under the name it has by default."""
+        return None if one_hot else CodebookEmbedding(epsilon, width)
+
+    def record_bytes(self, mechanism: CodebookEmbedding) -> int:
+        """Return the bytes of a code."""
+        return _code_type(mechanism).itemsize
+
+    def encode(self, mechanism: CodebookEmbedding, reports: NDArray[np.integer]) -> bytes:
+        """Return the codes."""
+        return reports.astype(_code_type(mechanism)).tobytes()
+
+    def decode(
+        self, mechanism: CodebookEmbedding, body: bytes, records: int
+    ) -> NDArray[np.float32]:
+        """Return one-hot rows; every code must exist."""
+        codes = np.frombuffer(body, dtype=_code_type(mechanism)).astype(np.int64)
+        if (codes >= mechanism.codes).any():
+            raise WireError("code", f"a code is not below {mechanism.codes}")
+        rows = np.zeros((records, mechanism.codes), dtype=np.float32)
+        rows[np.arange(records), codes] = 1.0
+        return rows
+
+
+def _code_type(mechanism: CodebookEmbedding) -> np.dtype[np.unsignedinteger]:
+    return np.dtype("<u1" if mechanism.codes <= 256 else "<u2")
+
+
+_BY_CLASS: Mapping[type, EmbeddingCodec[Any]] = MappingProxyType(
+    {UnaryEncoding: UnaryBits(), CodebookEmbedding: Codes()}
+)
+#: Every codec by its mechanism's name in a proposal.
+EMBEDDINGS: Mapping[str, EmbeddingCodec[Any]] = MappingProxyType(
+    {codec.mechanism: codec for codec in _BY_CLASS.values()}
+)
+
+
+def codec_of(mechanism: EmbeddingMechanism) -> EmbeddingCodec[Any]:
+    """Return how a mechanism's embeddings travel."""
+    return row_of(_BY_CLASS, mechanism)
+
+
 @dataclass(frozen=True)
 class TableTerms:
     """A table as server and party must agree on it.
@@ -71,19 +183,12 @@ class TableTerms:
 
     def to_fields(self) -> dict[str, int | str]:
         """Return the record's fields."""
-        return {
-            "table": self.table,
-            "ids": self.ids,
-            "records": self.records,
-            "block-size": self.block_size,
-        }
+        return dict(zip(_TABLE, astuple(self), strict=True))
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object]) -> TableTerms:
         """Parse the fields; raise WireError if they are others."""
-        _check(fields, _TABLE)
-        values = (fields[name] for name in _TABLE)
-        return cls(*values)  # type: ignore[arg-type]
+        return cls(*_read(fields, _TABLE))
 
 
 @dataclass(frozen=True)
@@ -137,39 +242,22 @@ class EmbeddingProposal:
             for values outside their intervals.
         """
         check_version(fields, _VERSION)
-        _check(fields, _FIELDS)
-        epsilon, width, one_hot = (fields[name] for name in ("epsilon", "width", "one-hot"))
-        try:
-            terms = TableTerms.from_fields({name: fields[name] for name in _TABLE})
-            return cls(
-                _mechanism(str(fields["mechanism"]), epsilon, width, one_hot),
-                terms,
-                fields["block"],  # type: ignore[arg-type]
-            )
-        except WireError:
-            raise
-        except ValueError as error:
-            raise WireError("domain", str(error)) from None
+        _, name, epsilon, width, one_hot, block, *table = _read(fields, _FIELDS)
+        codec = EMBEDDINGS.get(name)
+        with in_domain():
+            mechanism = None if codec is None else codec.read(epsilon, width, one_hot)
+        if mechanism is None:
+            told = f"{quoted(name)}, one-hot {quoted(one_hot)}"
+            raise WireError("fields", f"not an embedding's proposal: {told}")
+        return cls(mechanism, TableTerms(*table), block)
 
 
-def _mechanism(name: str, epsilon: object, width: object, one_hot: object) -> EmbeddingMechanism:
-    codec = EMBEDDINGS.get(name)
-    found = None if codec is None else codec.read(epsilon, width, one_hot)  # type: ignore[arg-type]
-    if found is None:
-        raise WireError(
-            "fields", f"not an embedding's proposal: {quoted(name)}, one-hot {quoted(one_hot)}"
-        )
-    return found  # type: ignore[no-any-return]
-
-
-def _check(fields: Mapping[str, object], wanted: Mapping[str, type]) -> None:
+def _read(fields: Mapping[str, object], wanted: Mapping[str, type[Any]]) -> list[Any]:
     if set(fields) != set(wanted):
         raise WireError(
             "fields", f"expected {quoted(sorted(wanted))}, found {quoted(sorted(fields))}"
         )
-    for name, kind in wanted.items():
-        if type(fields[name]) is not kind:
-            raise WireError("fields", f"{name} must be {kind.__name__}, got {quoted(fields[name])}")
+    return [typed(fields, name, kind) for name, kind in wanted.items()]
 
 
 def embeddings_length(mechanism: EmbeddingMechanism, records: int) -> int:

@@ -31,25 +31,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
+from flower_ldp.mechanisms.base import row_of, typed
+from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.example_sums import BoundedMean
+from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.evaluation_codecs import ROWS, RowMechanism, rows_of
-from flower_ldp.wire.fields import Field, check_version, many, one
-from flower_ldp.wire.health import AsksHealth, health_events, health_fields, without_health
+from flower_ldp.wire.fields import Field, check_version, in_domain, many
+from flower_ldp.wire.proposal import AsksHealth, health_events, health_fields, without_health
 
 _VERSION = 1
 _COMMON = {"version", "mechanism", "epsilon", "classes", "rows"}
-_METRICS = {
-    "metric-names",
-    "metric-epsilons",
-    "metric-lowers",
-    "metric-uppers",
-    "metric-grid-bits",
+#: Lists with an entry for each metric, and the types of their entries.
+_METRICS: dict[str, type[Any]] = {
+    "metric-names": str,
+    "metric-epsilons": float,
+    "metric-lowers": float,
+    "metric-uppers": float,
+    "metric-grid-bits": int,
 }
 _MOST_METRICS = 64
 _MOST_NAME = 200
@@ -60,6 +65,104 @@ _MOST_ENTRIES = 1 << 26
 _REPORT_VERSION = 1
 _HEADER_BYTES = 2
 _METRIC_BYTES = 8
+
+
+#: Mechanisms for rows of class probabilities.
+RowMechanism: TypeAlias = Laplace | CodebookResponse
+RowT = TypeVar("RowT")
+
+
+class RowCodec(Protocol[RowT]):
+    """What is special about one mechanism of rows on the wire."""
+
+    mechanism: ClassVar[str]
+    """Its name in a proposal."""
+    field: ClassVar[str]
+    """The field of a proposal that it has beyond those of all."""
+    number: ClassVar[int]
+    """The second byte of its reports."""
+
+    def own_field(self, mechanism: RowT) -> Field:
+        """Return the value of its own field."""
+
+    def read(self, fields: Mapping[str, object], epsilon: float, classes: int, rows: int) -> RowT:
+        """Return the mechanism that a proposal names; raise WireError or ValueError."""
+
+    def shape(self, mechanism: RowT) -> tuple[int, ...]:
+        """Return the shape of a report's entries."""
+
+    def limits(self, mechanism: RowT) -> tuple[int, int]:
+        """Return the least and the largest entry; the largest has the largest magnitude."""
+
+
+class LaplaceRows:
+    """Noisy rows: steps of a grid, and noise."""
+
+    mechanism: ClassVar[str] = "laplace"
+    field: ClassVar[str] = "grid-bits"
+    number: ClassVar[int] = 1
+
+    def own_field(self, mechanism: Laplace) -> int:
+        """Return how fine the grid is, default or not."""
+        return _grid_bits(mechanism)
+
+    def read(
+        self, fields: Mapping[str, object], epsilon: float, classes: int, rows: int
+    ) -> Laplace:
+        """Return the mechanism on the grid that the proposal states."""
+        return Laplace(epsilon, classes, rows, typed(fields, self.field, int))
+
+    def shape(self, mechanism: Laplace) -> tuple[int, ...]:
+        """Return rows and classes."""
+        return mechanism.rows, mechanism.classes
+
+    def limits(self, mechanism: Laplace) -> tuple[int, int]:
+        """Return 64 noise scales below 0 and above G."""
+        return -mechanism.noise.farthest, mechanism.steps + mechanism.noise.farthest
+
+
+class CodebookRows:
+    """Numbers of codes, of a codebook that travels with the proposal."""
+
+    mechanism: ClassVar[str] = "codebook"
+    field: ClassVar[str] = "codebook"
+    number: ClassVar[int] = 2
+
+    def own_field(self, mechanism: CodebookResponse) -> bytes:
+        """Return the codebook: doubles, code by code, lowest byte first."""
+        return mechanism.codebook.astype("<f8").tobytes()
+
+    def read(
+        self, fields: Mapping[str, object], epsilon: float, classes: int, rows: int
+    ) -> CodebookResponse:
+        """Return the mechanism over the codebook that the proposal brings along."""
+        codes = typed(fields, self.field, bytes)
+        if classes < 2 or not codes or len(codes) % (8 * classes):
+            raise WireError("fields", f"codebook of {len(codes)} bytes for {classes} classes")
+        codebook = np.frombuffer(codes, dtype="<f8").astype(np.float64).reshape(-1, classes)
+        return CodebookResponse(codebook, epsilon, rows)
+
+    def shape(self, mechanism: CodebookResponse) -> tuple[int, ...]:
+        """Return the number of rows."""
+        return (mechanism.rows,)
+
+    def limits(self, mechanism: CodebookResponse) -> tuple[int, int]:
+        """Return the first and the last code."""
+        return 0, mechanism.codes - 1
+
+
+_BY_CLASS: Mapping[type, RowCodec[Any]] = MappingProxyType(
+    {Laplace: LaplaceRows(), CodebookResponse: CodebookRows()}
+)
+#: Every codec by its mechanism's name in a proposal.
+ROWS: Mapping[str, RowCodec[Any]] = MappingProxyType(
+    {codec.mechanism: codec for codec in _BY_CLASS.values()}
+)
+
+
+def rows_of(mechanism: RowMechanism) -> RowCodec[Any]:
+    """Return how a mechanism's rows travel."""
+    return row_of(_BY_CLASS, mechanism)
 
 
 @dataclass(frozen=True)
@@ -73,7 +176,7 @@ class EvalProposal(AsksHealth):
     metrics : mapping of str to BoundedMean
         What each metric goes through, by its name in the app's reply; others never leave.
     health_epsilon : float or None
-        Of the health bit (:mod:`flower_ldp.wire.health`); None if it is not asked for.
+        Of the health bit (:mod:`flower_ldp.wire.proposal`); None if it is not asked for.
     """
 
     mechanism: RowMechanism
@@ -111,13 +214,12 @@ class EvalProposal(AsksHealth):
             "mechanism": codec.mechanism,
             codec.field: codec.own_field(mechanism),
         }
-        metrics = self.metrics.values()
-        if metrics:
-            fields["metric-names"] = list(self.metrics)
-            fields["metric-epsilons"] = [float(metric.epsilon) for metric in metrics]
-            fields["metric-lowers"] = [float(metric.lower) for metric in metrics]
-            fields["metric-uppers"] = [float(metric.upper) for metric in metrics]
-            fields["metric-grid-bits"] = [metric.steps.bit_length() - 1 for metric in metrics]
+        if self.metrics:
+            settings = [
+                (name, float(one.epsilon), float(one.lower), float(one.upper), _grid_bits(one))
+                for name, one in self.metrics.items()
+            ]
+            fields.update(zip(_METRICS, map(list, zip(*settings, strict=True)), strict=True))
         return {**fields, **health_fields(self.health_epsilon)}
 
     @classmethod
@@ -135,27 +237,21 @@ class EvalProposal(AsksHealth):
         names, name = set(fields), fields.get("mechanism")
         codec = ROWS.get(name) if isinstance(name, str) else None
         own = _COMMON if codec is None else _COMMON | {codec.field}
-        if codec is None or names not in (own, own | _METRICS):
+        if codec is None or names not in (own, own | _METRICS.keys()):
             raise WireError("fields", f"not a proposal of an evaluation: {quoted(sorted(names))}")
-        try:
-            metrics = _metrics(fields) if names >= _METRICS else {}
-            epsilon = one(fields, "epsilon", float)
-            sizes = one(fields, "classes", int), one(fields, "rows", int)
+        with in_domain():
+            metrics = _metrics(fields) if names >= _METRICS.keys() else {}
+            epsilon = typed(fields, "epsilon", float)
+            sizes = typed(fields, "classes", int), typed(fields, "rows", int)
             return cls(codec.read(fields, epsilon, *sizes), metrics, health)
-        except WireError:
-            raise
-        except ValueError as error:
-            raise WireError("domain", str(error)) from None
+
+
+def _grid_bits(mechanism: Laplace | BoundedMean) -> int:
+    return mechanism.steps.bit_length() - 1
 
 
 def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
-    names = many(fields, "metric-names", str)
-    columns = (
-        many(fields, "metric-epsilons", float),
-        many(fields, "metric-lowers", float),
-        many(fields, "metric-uppers", float),
-        many(fields, "metric-grid-bits", int),
-    )
+    names, *columns = (many(fields, name, kind) for name, kind in _METRICS.items())
     if len(set(names)) != len(names) or not names:
         raise WireError("fields", f"metric-names must be distinct and some, got {quoted(names)}")
     if any(len(column) != len(names) for column in columns):

@@ -6,7 +6,8 @@ parameter that the randomizers use. The client accepts it exactly or refuses; no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
 
 from flower_ldp.errors import WireError, quoted
@@ -29,14 +30,6 @@ def check_version(fields: Mapping[str, object], known: int) -> None:
         raise WireError("version", f"proposal version {quoted(version)}")
 
 
-def one(fields: Mapping[str, object], name: str, kind: type[ValueT]) -> ValueT:
-    """Return a field of the very type; raise WireError if it is of another."""
-    value = fields[name]
-    if type(value) is not kind:  # a bool is no integer here
-        raise WireError("fields", f"{name} must be of type {kind.__name__}, got {quoted(value)}")
-    return value
-
-
 def many(fields: Mapping[str, object], name: str, kind: type[ValueT]) -> list[ValueT]:
     """Return a field that is a list of values of the very type; raise WireError if it is not."""
     values = fields[name]
@@ -45,9 +38,12 @@ def many(fields: Mapping[str, object], name: str, kind: type[ValueT]) -> list[Va
     return values
 
 
-def float_field(fields: Mapping[str, object], name: str) -> float:
-    """Return a field that must be a float; raise WireError if it is none."""
-    value = fields[name]
-    if not isinstance(value, float):
-        raise WireError("fields", f"{name} must be a float, got {quoted(value)}")
-    return value
+@contextmanager
+def in_domain() -> Iterator[None]:
+    """Turn a ValueError into a WireError ``"domain"``: a value is outside its interval."""
+    try:
+        yield
+    except WireError:
+        raise
+    except ValueError as error:
+        raise WireError("domain", str(error)) from None

@@ -21,8 +21,9 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
+from flower_ldp.mechanisms.base import typed
 from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.wire.fields import many, one
+from flower_ldp.wire.fields import in_domain, many
 
 #: A name or a pattern (``*``, ``?``, ``[abc]``) of arrays, or several.
 Trainable: TypeAlias = str | Sequence[str]
@@ -99,16 +100,12 @@ def without_part(fields: Mapping[str, object]) -> tuple[dict[str, object], Part]
     others = {name: value for name, value in fields.items() if name not in _FIELDS}
     if (_DIMENSION in fields) != (_SEED in fields):
         raise WireError("fields", f"{_DIMENSION} and {_SEED} go together")
-    try:
+    with in_domain():
         names = tuple(many(fields, _NAMES, str)) if _NAMES in fields else None
         if _DIMENSION not in fields:
             return others, Part(names)
-        subspace = Subspace(one(fields, _DIMENSION, int), one(fields, _SEED, int))
+        subspace = Subspace(typed(fields, _DIMENSION, int), typed(fields, _SEED, int))
         return others, Part(names, subspace)
-    except WireError:
-        raise
-    except ValueError as error:
-        raise WireError("domain", str(error)) from None
 
 
 def patterns_of(trainable: Trainable | None) -> tuple[str, ...] | None:

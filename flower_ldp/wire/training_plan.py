@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from flower_ldp.errors import WireError, quoted
+from flower_ldp.mechanisms.base import typed
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.wire.fields import float_field, one
+from flower_ldp.wire.fields import in_domain
 
 _PREFIX = "ldp-"
 _INTEGERS, _FLOATS = ("rounds", "steps"), ("rate", "noise", "clip", "epsilon", "delta")
@@ -46,13 +48,11 @@ def read_plan(fields: Mapping[str, object]) -> TrainingPlan | None:
     if found - {_NAME} != wanted:
         odd = quoted(sorted((found - {_NAME}) ^ wanted))
         raise WireError("fields", f"missing or unknown fields of a plan: {odd}")
-    rounds, steps = (one(fields, f"{_PREFIX}{name}", int) for name in _INTEGERS)
-    rate, noise, clip, epsilon, delta = (float_field(fields, f"{_PREFIX}{n}") for n in _FLOATS)
-    name = one(fields, _NAME, str) if _NAME in found else ""
-    try:
-        return TrainingPlan(rounds, steps, rate, noise, clip, epsilon, delta, name)
-    except ValueError as error:
-        raise WireError("domain", str(error)) from None
+    values: list[Any] = [typed(fields, f"{_PREFIX}{name}", int) for name in _INTEGERS]
+    values += [typed(fields, f"{_PREFIX}{name}", float) for name in _FLOATS]
+    values.append(typed(fields, _NAME, str) if _NAME in found else "")
+    with in_domain():
+        return TrainingPlan(*values)
 
 
 def read_proximal(fields: Mapping[str, object]) -> float:

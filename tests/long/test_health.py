@@ -62,8 +62,7 @@ from flower_ldp.strategies.health import HealthMonitor
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.health import append_health, split_health
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
 from tests.extras import extra
 from tests.messages import context, message, record
 from tests.proposals import parsed, signds_proposal

@@ -25,9 +25,9 @@ from flower_ldp.clients import RELEASES, UpdateRelease
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.config import SECTIONS
 from flower_ldp.mechanisms import MECHANISMS
-from flower_ldp.policy.names import mechanism_name
-from flower_ldp.wire.embedding_codecs import EMBEDDINGS
-from flower_ldp.wire.evaluation_codecs import ROWS as EVALUATED
+from flower_ldp.policy.sections import mechanism_name
+from flower_ldp.wire.embedding import EMBEDDINGS
+from flower_ldp.wire.evaluation import ROWS as EVALUATED
 from flower_ldp.yaml_source import section_names
 from tests.unit.node.test_node_reports import KINDS as PROPOSALS
 from tests.unit.node.test_node_reports import asked

@@ -1,8 +1,8 @@
 """Who may import whom: the layers of the package, read from its source.
 
-privacy, refusals <- errors, files, own_log, inner_gate <- mechanisms <- accounting <- policy, and
-wire, <- clients | strategies <- config <- cli; yaml_source is beneath policy and config, and
-yaml_strict beneath it; labels is beneath clients and strategies, and advice beneath strategies;
+privacy, refusals <- errors, files, trusted_path, own_log, inner_gate <- mechanisms <- accounting
+<- policy, and wire, <- clients | strategies <- config <- cli; yaml_source is beneath policy and
+config; labels is beneath clients and strategies, and advice beneath strategies;
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
 tests that they have to pass (conformance, with pytest) above it, beneath nothing;
 apps (Flower's bundles) is beneath node and cli;
@@ -28,9 +28,11 @@ import flower_ldp
 PACKAGE = "flower_ldp"
 ROOT = Path(flower_ldp.__file__).parent
 
-BASE = frozenset({"refusals", "files", "privacy", "errors", "bounds", "own_log", "inner_gate"})
+BASE = frozenset(
+    {"refusals", "files", "privacy", "errors", "bounds", "own_log", "inner_gate", "trusted_path"}
+)
 MATH = BASE | {"mechanisms"}
-YAML = frozenset({"yaml_source", "yaml_strict"})
+YAML = frozenset({"yaml_source"})
 OWNER = MATH | YAML | {"accounting", "policy"}
 CLIENT = OWNER | {"wire", "labels", "extensions"}
 SERVER = MATH | YAML | {"accounting", "wire", "labels", "advice", "extensions"}
@@ -45,9 +47,9 @@ LAYERS: dict[str, frozenset[str]] = {
     "bounds": frozenset({"refusals", "errors"}),
     "own_log": frozenset(),
     "inner_gate": frozenset(),
+    "trusted_path": frozenset(),
     "isolation": frozenset(),
-    "yaml_strict": frozenset(),
-    "yaml_source": frozenset({"refusals", "errors", "yaml_strict"}),
+    "yaml_source": frozenset({"refusals", "errors"}),
     "mechanisms": BASE,
     "extensions": MATH,
     "conformance": MATH | {"extensions"},
@@ -78,8 +80,8 @@ FOREIGN: dict[str, frozenset[str]] = {
     "bounds": frozenset(),
     "own_log": frozenset(),
     "inner_gate": frozenset(),
+    "trusted_path": frozenset(),
     "isolation": frozenset({"numpy", "torch"}),
-    "yaml_strict": frozenset({"yaml"}),
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
     "extensions": frozenset({"numpy"}),

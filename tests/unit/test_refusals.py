@@ -8,8 +8,8 @@ from pathlib import Path
 import flower_ldp
 from flower_ldp import refusals
 from flower_ldp.errors import BudgetExhausted
-from flower_ldp.refusals import MEANINGS
-from flower_ldp.strategies.replies import HINTS, UNCHARGED
+from flower_ldp.refusals import HINTS, MEANINGS
+from flower_ldp.strategies.replies import UNCHARGED
 from flower_ldp.strategies.split_exchange import PartyError
 
 PACKAGE = Path(flower_ldp.__file__).parent

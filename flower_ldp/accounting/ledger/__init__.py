@@ -2,8 +2,8 @@
 
 ``ledger`` is its face. Beneath it, in the order of the data: ``types`` (charges, limits, receipts),
 ``file`` and ``file_checks`` (who may write it), ``schema``, ``rows`` (digests and
-the chain), ``entries``, ``sums`` and ``releases`` (what was spent), ``limits``, ``repeats``,
-``counts``, ``time``, ``session`` (one open file), ``verify``; ``anchor`` keeps its end elsewhere.
+the chain), ``entries``, ``sums`` and ``spending`` (what was spent), ``limits``, ``plans``,
+``time``, ``session`` (one open file), ``verify``; ``anchor`` keeps its end elsewhere.
 """
 
 from __future__ import annotations

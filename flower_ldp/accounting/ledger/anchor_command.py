@@ -13,8 +13,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flower_ldp.accounting.ledger.file_checks import check_way, mine
+from flower_ldp.accounting.ledger.file_checks import check_way
 from flower_ldp.errors import LedgerError, quoted
+from flower_ldp.trusted_path import mine
 
 _MOST = 1_024
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.books import COUNTED, Book
+from flower_ldp.accounting.books import COUNTED, Book, ExactEvent
 from flower_ldp.errors import quoted
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -50,35 +50,7 @@ def check_window(seconds: float) -> None:
 
 def check_run(run_id: int) -> None:
     """Refuse what is no run of Flower's: they have unsigned 64-bit numbers."""
-    if isinstance(run_id, bool) or not isinstance(run_id, int):
-        raise TypeError(f"run_id must be an integer, got {type(run_id).__name__}")
-    if not 0 <= run_id < 2**64:
-        raise ValueError(f"run_id must be in [0, 2^64), got {run_id}")
-
-
-@dataclass(frozen=True)
-class ExactEvent:
-    """A privacy event as the ledger holds it.
-
-    Parameters
-    ----------
-    mechanism : str
-        Name of the mechanism.
-    unit : str
-        What its guarantee hides a change of.
-    cost : Amount
-        Of one release.
-    count : int
-        Number of releases.
-    waived : tuple of str
-        Finer units for which the owner declared it post-processing of what was paid.
-    """
-
-    mechanism: str
-    unit: str
-    cost: Amount
-    count: int
-    waived: tuple[str, ...] = ()
+    check_number("run_id", run_id, 2**64 - 1)
 
 
 @dataclass(frozen=True)

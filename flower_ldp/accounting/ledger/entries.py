@@ -1,18 +1,24 @@
-"""Entries and their events: written once, read back against the chain."""
+"""Entries and their events: written once, read back against the chain.
+
+A message that was charged before gets the stored report, or a refusal; never a second draw.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.books import Place
+from flower_ldp.accounting.books import ExactEvent, Place
 from flower_ldp.accounting.ledger import rows
-from flower_ldp.accounting.ledger.charges import Charge, ExactEvent
+from flower_ldp.accounting.ledger.charges import Charge
 from flower_ldp.accounting.ledger.rows import DamageError, Head, chain_at, digest
 from flower_ldp.accounting.ledger.sums import Snapshot, raise_all
-from flower_ldp.accounting.ledger.types import Entry
+from flower_ldp.accounting.ledger.types import Entry, Receipt
+from flower_ldp.errors import RefusalError
+from flower_ldp.refusals import REFUSED_REPEAT
 
 #: Entries read by one statement, so that a long listing does not hold off a charge.
 PAGE = 500
@@ -94,10 +100,10 @@ def has_report(db: sqlite3.Connection, data_id: str, beginning: bytes) -> bool:
     return db.execute(query, (data_id, len(beginning), beginning)).fetchone() is not None
 
 
-def is_after(db: sqlite3.Connection, number: int, beginning: bytes) -> bool:
-    """Return whether the data of an entry has a report that begins so."""
-    row = db.execute("SELECT data_id FROM entry WHERE id = ?", (number,)).fetchone()
-    return has_report(db, str(row[0]), beginning)
+def is_ended(db: sqlite3.Connection, head: Head, number: int, last: bytes) -> bool:
+    """Return whether the data of an entry has a report that begins with ``last``."""
+    (entry,) = read(db, head, number, number)
+    return has_report(db, entry.data_id, last)
 
 
 def _number(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> int | None:
@@ -163,22 +169,62 @@ def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, lis
 
 
 def _entry(row: tuple[Any, ...], events: list[tuple[Any, ...]]) -> Entry:
-    number, at, data_id, run_id, message_id, message_type, fingerprint, parameters = row[:8]
     exact = tuple(
         ExactEvent(e[0], e[1], Amount(e[2], e[3]), e[4], tuple(e[5]) if e[5:] else ())
         for e in events
     )
-    return Entry(
-        number,
-        at,
-        data_id,
-        int(run_id),
-        message_id,
-        message_type,
-        fingerprint,
-        parameters,
-        exact,
-        row[8],
-        bool(row[9]),
-        row[10],
-    )
+    fields = (*row[:3], int(row[3]), *row[4:8], exact, row[8], bool(row[9]), row[10])
+    return Entry(*fields)
+
+
+def unpaid(
+    db: sqlite3.Connection, head: Head, basis: Charge | None, charge: Charge
+) -> list[Charge]:
+    """Return what is to be charged: a new release, and before it its basis if that is new."""
+    if basis is None:
+        return [charge]
+    known = find(db, head, basis)
+    if known is None:
+        return [basis, charge]
+    _check_same(known, basis)
+    return [charge]
+
+
+def _check_same(known: Entry, charge: Charge) -> None:
+    """Refuse another request; what the owner has declared since makes none."""
+    if (known.fingerprint, known.parameters, *_costs(known.events)) != (
+        charge.fingerprint,
+        charge.parameters,
+        *_costs(charge.exact),
+    ) or (charge.during is None and known.message_type != charge.message_type):
+        raise RefusalError(
+            REFUSED_REPEAT, f"message {charge.message_id} was charged for another request"
+        )
+
+
+def answer(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
+    """Answer for a message that was charged before."""
+    _check_same(known, charge)
+    report = rows.read_report(db, known.number, known.chain)
+    if report is None:
+        raise RefusalError(
+            REFUSED_REPEAT,
+            f"message {charge.message_id} was charged (entry {known.number}) but no report "
+            "was sealed: its cost stays, and only a new message can be answered",
+        )
+    return Receipt(known.number, known.chain, report)
+
+
+def unsealed(db: sqlite3.Connection, head: Head, charge: Charge) -> Receipt:
+    """Return the receipt of a charge that has no report, or refuse."""
+    known = find(db, head, charge)
+    if known is None:
+        raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} is not charged")
+    _check_same(known, charge)
+    if rows.read_report(db, known.number, known.chain) is not None:
+        raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} has a report")
+    return Receipt(known.number, known.chain)
+
+
+def _costs(events: Sequence[ExactEvent]) -> list[ExactEvent]:
+    return [replace(event, waived=()) for event in events]

@@ -11,29 +11,20 @@ this process holds on it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from flower_ldp.errors import LedgerError
+from flower_ldp.trusted_path import mine, way
 
 _log = logging.getLogger("flower_ldp")
 
 _PATH_ONLY = getattr(os, "O_PATH", None)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_MOST_LINKS = 40
-
-
-def mine() -> tuple[int, ...]:
-    """Return the users who may change what this process relies on: itself and root."""
-    if sys.platform == "win32":
-        return (0,)
-    return (0, os.geteuid())
 
 
 def check_owned(status: os.stat_result, name: str) -> None:
@@ -119,37 +110,14 @@ def check_way(path: Path, name: str) -> None:
     """
     if sys.platform == "win32":
         return
-    for here, status in _way(path):
-        fault = _owner_fault(here, status, name) or _mode_fault(here, status, name)
-        if fault is not None:
-            raise LedgerError(fault)
-
-
-def _way(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield each folder and each link on the way from the root, and at last the file."""
-    # Not by abspath: after a link, ".." leads to where the link does.
-    names, here, links = os.path.join(os.getcwd(), path).split(os.sep), os.sep, 0
-    yield here, os.lstat(here)
-    while names:
-        name = names.pop(0)
-        if name in ("", ".", ".."):
-            here = os.path.dirname(here) if name == ".." else here
-            continue
-        found = os.path.join(here, name)
-        try:
-            status = os.lstat(found)
-        except (FileNotFoundError, NotADirectoryError):
-            return  # whoever opens it says so
-        yield found, status
-        if not stat.S_ISLNK(status.st_mode):
-            here = found
-            continue
-        links += 1
-        if links > _MOST_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        target = os.readlink(found)
-        here = os.sep if target.startswith(os.sep) else here
-        names = [*target.split(os.sep), *names]
+    # Of what is not there says who opens it.
+    gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+    with contextlib.closing(way(path)) as steps, gone:
+        for step in steps:
+            fault = _owner_fault(step.path, step.status, name)
+            fault = fault or _mode_fault(step.path, step.status, name)
+            if fault is not None:
+                raise LedgerError(fault)
 
 
 def _owner_fault(here: str, status: os.stat_result, name: str) -> str | None:

@@ -23,26 +23,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import Place, is_account
-from flower_ldp.accounting.ledger import counts as counting
-from flower_ldp.accounting.ledger import entries, file, rows
-from flower_ldp.accounting.ledger import repeats as repeated
+from flower_ldp.accounting.ledger import entries, file, rows, sums
 from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import MOST_REPORT, Charge, check_name, check_run
 from flower_ldp.accounting.ledger.file_checks import check_way
-from flower_ldp.accounting.ledger.limits import check_given_again, check_limits, check_numbers
-from flower_ldp.accounting.ledger.plans import (
-    check_round,
-    example_marks,
-    is_bookkeeping,
-    plan_is_new,
-    rounds_left,
-)
+from flower_ldp.accounting.ledger.limits import check_given_again
+from flower_ldp.accounting.ledger.plans import fitting, is_bookkeeping, rounds_left
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.session import READ, WRITE, Session, mark_of
 from flower_ldp.accounting.ledger.spending import UnitSpending, spending
@@ -144,12 +135,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -213,28 +199,22 @@ class Ledger:
         LedgerError
             If the file cannot be used. Nothing may be released.
         """
-        with self._session.transaction(WRITE) as db:
-            head = self._session.head()
+        with self._session.transaction(WRITE) as (db, head):
             self._session.catch_up(head)
             known = entries.find(db, head, charge)
             if known is not None:
-                receipt = repeated.answer(db, known, charge)
+                receipt = entries.answer(db, known, charge)
                 check_given_again(db, charge, limits)
                 if repeats is not None:
-                    counting.count(db, charge.data_id, "again", repeats)
+                    sums.count(db, charge.data_id, "again", repeats)
                 return receipt
             at = self._clock_at(head).of_a_charge()
-            check_round(db, charge, basis)
-            for one in repeated.unpaid(db, head, basis, charge):
-                marks = example_marks(db, one)
-                check_limits(db, one, limits, at)
-                check_numbers(db, one, numbers, at)
+            for one, marks in fitting(db, head, charge, basis, limits, numbers, at):
                 head = entries.record(db, head, one, at)
                 receipt = Receipt(head.entries, head.chain)
                 for mark in marks:
                     head = entries.record(db, head, mark, at)
-        self._session.saw(head)
-        self._session.move_anchor()
+        self._session.charged(head)
         return receipt
 
     def seal(self, receipt: Receipt, report: bytes, *, last: bytes = b"") -> None:
@@ -265,14 +245,13 @@ class Ledger:
             raise TypeError(f"report must be bytes, got {type(report).__name__}")
         if len(report) > MOST_REPORT:
             raise ValueError(f"report must have at most {MOST_REPORT} bytes, got {len(report)}")
-        with self._session.transaction(WRITE) as db:
-            head = self._session.head()
+        with self._session.transaction(WRITE) as (db, head):
             number = receipt.entry
             if not 1 <= number <= head.entries or rows.chain_at(db, head, number) != receipt.chain:
                 raise ValueError(f"receipt of entry {number} is not from this ledger")
             if rows.read_report(db, number, receipt.chain) is not None:
                 raise ValueError(f"entry {number} was sealed before: its report may not change")
-            if last and entries.is_after(db, number, last):
+            if last and entries.is_ended(db, head, number, last):
                 raise BudgetExhausted(f"entry {number} was charged, and its plan has ended since")
             at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)
@@ -300,10 +279,13 @@ class Ledger:
         BudgetExhausted, RefusalError, LedgerError
             As :meth:`charge` would be refused now.
         """
-        with self._session.transaction(READ) as db:
-            head = self._session.head()
-            at = self._clock_at(head).of_a_charge
-            return plan_is_new(db, head, charge, plan, limits, numbers, at)
+        with self._session.transaction(READ) as (db, head):
+            known = entries.find(db, head, charge)
+            if known is not None:
+                entries.answer(db, known, charge)
+                return False
+            at = self._clock_at(head).of_a_charge()
+            return len(list(fitting(db, head, charge, plan, limits, numbers, at))) > 1
 
     def has_report(self, data_id: str, beginning: bytes) -> bool:
         """Return whether any report that begins so was sealed for a part of the data.
@@ -320,7 +302,7 @@ class Ledger:
         LedgerError
             If the file cannot be used.
         """
-        with self._session.transaction(READ) as db:
+        with self._session.transaction(READ) as (db, _):
             return entries.has_report(db, data_id, beginning)
 
     def end_plan(self, charge: Charge) -> None:
@@ -336,16 +318,14 @@ class Ledger:
         LedgerError
             If the file cannot be used.
         """
-        with self._session.transaction(WRITE) as db:
-            head = self._session.head()
+        with self._session.transaction(WRITE) as (db, head):
             self._session.catch_up(head)
             left = rounds_left(db, charge)
             if not left or entries.find(db, head, charge) is not None:
                 return
             at = self._clock_at(head).of_a_charge()
             head = entries.record(db, head, replace(charge, releases=left), at)
-        self._session.saw(head)
-        self._session.move_anchor()
+        self._session.charged(head)
 
     def unsealed(self, charge: Charge) -> Receipt:
         """Find a charge that has no report, so that it gets one after all.
@@ -361,10 +341,9 @@ class Ledger:
         LedgerError
             If the file cannot be used.
         """
-        with self._session.transaction(WRITE) as db:
-            head = self._session.head()
+        with self._session.transaction(WRITE) as (db, head):
             self._session.catch_up(head)
-            return repeated.unsealed(db, head, charge)
+            return entries.unsealed(db, head, charge)
 
     def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
         """Count what was answered or failed beside charges; on disk when this returns.
@@ -392,28 +371,25 @@ class Ledger:
             If the file cannot be used.
         """
         check_name("data_id", data_id)
-        with self._session.transaction(WRITE) as db:
-            self._session.head()
-            return counting.count(db, data_id, kind, most)
+        with self._session.transaction(WRITE) as (db, _):
+            return sums.count(db, data_id, kind, most)
 
     def counts(self, data_id: str) -> dict[Kind, int]:
         """Return what was counted for an account, by kind; see :meth:`count`."""
         check_name("data_id", data_id)
-        with self._session.transaction(READ) as db:
-            self._session.head()
-            return counting.counts(db, data_id)
+        with self._session.transaction(READ) as (db, _):
+            return sums.counts(db, data_id)
 
     def counted(self) -> dict[str, dict[Kind, int]]:
         """Return what was counted for all accounts of which anything was, sorted by name."""
-        with self._session.transaction(READ) as db:
-            self._session.head()
-            return {account: counting.counts(db, account) for _, account in counting.every(db)}
+        with self._session.transaction(READ) as (db, _):
+            return {account: sums.counts(db, account) for _, account in sums.every_count(db)}
 
     def number(self, data_id: str, limit: NumberLimit) -> int:
         """Return how many releases of an account count towards a limit now."""
         check_name("data_id", data_id)
-        with self._session.transaction(READ) as db:
-            at = self._clock_at(self._session.head()).of_a_question()
+        with self._session.transaction(READ) as (db, head):
+            at = self._clock_at(head).of_a_question()
             return Snapshot(db).number(limit, Place.of(data_id), at)
 
     def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
@@ -440,8 +416,7 @@ class Ledger:
         if run_id is not None:
             check_run(run_id)
         run = "" if run_id is None else str(run_id)
-        with self._session.transaction(READ) as db:
-            self._session.head()
+        with self._session.transaction(READ) as (db, _):
             return list(spending(Snapshot(db).spent(run, Place.of(data_id))))
 
     def spent(self, data_id: str, run_id: int, limit: Limit) -> Amount:
@@ -451,14 +426,13 @@ class Ledger:
         """
         check_name("data_id", data_id)
         check_run(run_id)
-        with self._session.transaction(READ) as db:
-            at = self._clock_at(self._session.head()).of_a_question()
+        with self._session.transaction(READ) as (db, head):
+            at = self._clock_at(head).of_a_question()
             return Snapshot(db).towards(limit, Place.of(data_id), run_id, at)
 
     def has_charge(self, data_id: str, run_id: int, message_id: str) -> bool:
         """Return whether a message was charged."""
-        with self._session.transaction(READ) as db:
-            self._session.head()
+        with self._session.transaction(READ) as (db, _):
             return entries.has(db, data_id, run_id, message_id)
 
     def data_ids(self) -> list[str]:
@@ -466,8 +440,7 @@ class Ledger:
 
         What the ledger keeps for itself, as the rounds of a plan, is none of them.
         """
-        with self._session.transaction(READ) as db:
-            self._session.head()
+        with self._session.transaction(READ) as (db, _):
             every = rows.totals_between(db, rows.FIRST, ("0", ""))
             return [name for (_, name), _ in every if is_account(name) and not is_bookkeeping(name)]
 
@@ -489,8 +462,8 @@ class Ledger:
         last = self.mark().entries
         while first <= last:
             stop = min(first + entries.PAGE - 1, last)
-            with self._session.transaction(READ) as db:
-                page = list(entries.read(db, self._session.head(), first, stop))
+            with self._session.transaction(READ) as (db, head):
+                page = list(entries.read(db, head, first, stop))
             yield from page
             first = stop + 1
 
@@ -500,8 +473,8 @@ class Ledger:
 
     def mark(self) -> Mark:
         """Return the end of the chain: keep it elsewhere, and give it to :meth:`open`."""
-        with self._session.transaction(READ):
-            return mark_of(self._session.head())
+        with self._session.transaction(READ) as (_, head):
+            return mark_of(head)
 
     def make_anchor(self, anchor: Anchor, *, replace: bool = False) -> Mark:
         """Store the end of the chain in an anchor; its owner says that the ledger is the newest.
@@ -528,15 +501,14 @@ class Ledger:
         LedgerError
             Naming the first thing that is wrong.
         """
-        with self._session.transaction(READ) as db:
-            self._session.head()
+        with self._session.transaction(READ) as (db, _):
             head, sealed, totals = verify(db)
         return Verification(head.entries, sealed, totals, mark_of(head))
 
     def clock(self) -> Clock:
         """Return what the clock shows and what the ledger's time is."""
-        with self._session.transaction(READ):
-            return self._clock_at(self._session.head())
+        with self._session.transaction(READ) as (_, head):
+            return self._clock_at(head)
 
     def accept_clock(self) -> Clock:
         """Take the owner's word that the clock is right, and return what it was before.
@@ -545,8 +517,8 @@ class Ledger:
         every window of that length. Where the ledger itself is ahead, since it was charged with
         a wrong clock, its time goes on from its latest entry: nothing leaves a window early.
         """
-        with self._session.transaction(WRITE) as db:
-            before = self._clock_at(self._session.head())
+        with self._session.transaction(WRITE) as (db, head):
+            before = self._clock_at(head)
             times.accept(db, before)
         return before
 

@@ -14,7 +14,13 @@ from flower_ldp.errors import BudgetExhausted
 from flower_ldp.privacy import Unit
 
 
-def check_limits(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit], at: int) -> None:
+def check_fits(
+    db: sqlite3.Connection,
+    charge: Charge,
+    limits: Sequence[Limit],
+    numbers: Sequence[NumberLimit],
+    at: int,
+) -> None:
     """Return if the charge fits everywhere at time ``at`` (microseconds).
 
     What is about a unit counts towards all finer ones, and must fit their limits too.
@@ -47,6 +53,13 @@ def check_limits(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]
             raise BudgetExhausted(
                 f"{charge.data_id}: the ledger cannot count beyond {life.amount(unit, COUNTED)}"
             )
+    for most in numbers if charge.releases else ():
+        made = sums.number(most, place, at)
+        if made + charge.releases > most.most:
+            raise BudgetExhausted(
+                f"{place.account}: {made:,} releases were made and {charge.releases:,} asked for, "
+                f"but the limit is {most}"
+            )
 
 
 def check_given_again(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]) -> None:
@@ -73,28 +86,6 @@ def check_given_again(db: sqlite3.Connection, charge: Charge, limits: Sequence[L
             raise BudgetExhausted(
                 f"{charge.data_id}: with what other runs have paid for, {spent} counts towards run "
                 f"{charge.during}, but the limit is {limit}"
-            )
-
-
-def check_numbers(
-    db: sqlite3.Connection, charge: Charge, limits: Sequence[NumberLimit], at: int
-) -> None:
-    """Return if so many releases fit everywhere at time ``at`` (microseconds).
-
-    Raises
-    ------
-    BudgetExhausted
-        Naming the first limit that they would exceed.
-    """
-    if not charge.releases:
-        return
-    place, sums = Place.of(charge.data_id), Snapshot(db)
-    for limit in limits:
-        made = sums.number(limit, place, at)
-        if made + charge.releases > limit.most:
-            raise BudgetExhausted(
-                f"{place.account}: {made:,} releases were made and {charge.releases:,} asked for, "
-                f"but the limit is {limit}"
             )
 
 

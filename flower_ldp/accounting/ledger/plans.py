@@ -15,14 +15,13 @@ mark, an entry of no cost for the part ``data#patients:unit/mark``.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from flower_ldp.accounting.books import CONDITIONAL, DIRECT, RELEASES, Place
 from flower_ldp.accounting.ledger import entries, rows
-from flower_ldp.accounting.ledger import repeats as repeated
 from flower_ldp.accounting.ledger.charges import NO_RUN, Charge
-from flower_ldp.accounting.ledger.limits import check_limits, check_numbers
+from flower_ldp.accounting.ledger.limits import check_fits
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.sums import Snapshot
 from flower_ldp.accounting.ledger.types import Limit, NumberLimit
@@ -87,34 +86,29 @@ def check_round(db: sqlite3.Connection, charge: Charge, basis: Charge | None) ->
         )
 
 
-def plan_is_new(
+def fitting(
     db: sqlite3.Connection,
     head: Head,
     charge: Charge,
-    basis: Charge,
+    basis: Charge | None,
     limits: Sequence[Limit],
     numbers: Sequence[NumberLimit],
-    at: Callable[[], int],
-) -> bool:
-    """Return whether a round would be charged with its plan: the plan was not charged before.
+    at: int,
+) -> Iterator[tuple[Charge, list[Charge]]]:
+    """Yield what a new message is charged, and the marks of each charge, once it fits.
+
+    A basis that was not charged before comes first. What is recorded of it counts for the other.
 
     Raises
     ------
     RefusalError, BudgetExhausted
-        What the charge itself would be refused with. Nothing is written.
+        If it does not fit.
     """
-    known = entries.find(db, head, charge)
-    if known is not None:
-        repeated.answer(db, known, charge)
-        return False
-    moment = at()
     check_round(db, charge, basis)
-    unpaid = repeated.unpaid(db, head, basis, charge)
-    for one in unpaid:
-        example_marks(db, one)
-        check_limits(db, one, limits, moment)
-        check_numbers(db, one, numbers, moment)
-    return len(unpaid) > 1
+    for one in entries.unpaid(db, head, basis, charge):
+        marks = example_marks(db, one)
+        check_fits(db, one, limits, numbers, at)
+        yield one, marks
 
 
 def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:

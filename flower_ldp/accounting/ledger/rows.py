@@ -18,7 +18,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from flower_ldp.accounting.books import Book
@@ -60,16 +60,34 @@ class Head:
         """Return the head of a new ledger."""
         return cls(ledger, 0, 0, digest("ledger", ledger))
 
-    def digest(self) -> bytes:
-        """Return the digest that is stored beside it."""
-        return digest("head", self.ledger, self.entries, self.latest, self.chain)
+
+def put(
+    db: sqlite3.Connection, table: str, *fields: Any, before: tuple[int, ...] = (), new: bool = True
+) -> None:
+    """Write a row that ends with the digest of its fields.
+
+    Parameters
+    ----------
+    before : tuple of int
+        What stands before them and is in no digest.
+    new : bool
+        False to replace a row with the same key, if there is one.
+    """
+    row = (*before, *fields, digest(table, *fields))
+    verb, places = "INSERT" if new else "INSERT OR REPLACE", ", ".join("?" * len(row))
+    db.execute(f"{verb} INTO {table} VALUES ({places})", row)
+
+
+def checked(table: str, row: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    """Return the fields of a row, which its last one is the digest of."""
+    if digest(table, *row[:-1]) != row[-1]:
+        raise DamageError(f"{name} is not what was written")
+    return row[:-1]
 
 
 def insert_empty(db: sqlite3.Connection, ledger: str) -> None:
     """Write the rows that a new ledger starts with."""
-    head = Head.empty(ledger)
-    row = (head.ledger, head.entries, head.latest, head.chain, head.digest())
-    db.execute("INSERT INTO head VALUES (1, ?, ?, ?, ?, ?)", row)
+    write_head(db, Head.empty(ledger))
     write_total(db, FIRST, None, Book())
 
 
@@ -78,9 +96,7 @@ def read_head(db: sqlite3.Connection) -> Head:
     row = db.execute("SELECT ledger, entries, latest, chain, digest FROM head").fetchone()
     if row is None:
         raise DamageError("the head is missing")
-    head = Head(*row[:4])
-    if head.digest() != row[4]:
-        raise DamageError("the head is not what was written")
+    head = Head(*checked("head", row, "the head"))
     last = db.execute("SELECT id FROM entry ORDER BY id DESC LIMIT 1").fetchone()
     if (0 if last is None else last[0]) != head.entries or chain_at(db, head) != head.chain:
         raise DamageError("the last entry is not the one that the head names")
@@ -112,14 +128,12 @@ def chain_at(db: sqlite3.Connection, head: Head, entry: int | None = None) -> by
 
 def write_head(db: sqlite3.Connection, head: Head) -> None:
     """Replace the head."""
-    row = (head.entries, head.latest, head.chain, head.digest())
-    db.execute("UPDATE head SET entries = ?, latest = ?, chain = ?, digest = ?", row)
+    put(db, "head", *astuple(head), before=(1,), new=False)
 
 
 def write_total(db: sqlite3.Connection, key: Key, successor: str | None, book: Book) -> None:
     """Insert or replace one row of the totals."""
-    row = (*key, successor, book.text())
-    db.execute("INSERT OR REPLACE INTO total VALUES (?, ?, ?, ?, ?)", (*row, digest("total", *row)))
+    put(db, "total", *key, successor, book.text(), new=False)
 
 
 _TOTAL = "SELECT run_id, data_id, successor, book, digest FROM total"
@@ -127,14 +141,8 @@ _TOTAL = "SELECT run_id, data_id, successor, book, digest FROM total"
 
 def _read_row(row: tuple[Any, ...]) -> tuple[Key, Key | None, Book]:
     key = (row[0], row[1])
-    if digest("total", *row[:4]) != row[4]:
-        raise DamageError(f"the total of {key} is not what was written")
-    return key, None if row[2] is None else _key(row[2]), Book.parse(row[3])
-
-
-def _key(text: str) -> Key:
-    run_id, data_id = json.loads(text)
-    return run_id, data_id
+    _, _, successor, book = checked("total", row, f"the total of {key}")
+    return key, None if successor is None else tuple(json.loads(successor)), Book.parse(book)
 
 
 def _at_or_before(db: sqlite3.Connection, key: Key) -> tuple[Key, Key | None, Book]:
@@ -207,15 +215,12 @@ def point_of_course(db: sqlite3.Connection, data_id: str, at: int, entry: int) -
 
 
 def _point(row: tuple[Any, ...]) -> Book:
-    if digest("course", *row[:4]) != row[4]:
-        raise DamageError(f"the course at entry {row[2]} is not what was written")
-    return Book.parse(row[3])
+    return Book.parse(checked("course", row, f"the course at entry {row[2]}")[3])
 
 
 def write_course(db: sqlite3.Connection, data_id: str, at: int, entry: int, book: Book) -> None:
     """Add the newest sums to the course."""
-    fields = (data_id, at, entry, book.text())
-    db.execute("INSERT INTO course VALUES (?, ?, ?, ?, ?)", (*fields, digest("course", *fields)))
+    put(db, "course", data_id, at, entry, book.text())
 
 
 def report_digest(entry: int, at: int, chain: bytes, report: bytes) -> bytes:

@@ -72,11 +72,11 @@ class Session:
             try:
                 file.check_version(path, self.db)
                 # Anchors are asked while no other process moves them.
-                with self.transaction(WRITE if anchor and not read_only else READ):
+                with self._begun(WRITE if anchor and not read_only else READ):
                     wrong = schema.complaint(self.db)
                     if wrong is not None:
                         raise DamageError(wrong)
-                    self._compare(self.head())
+                    self._compare(self._head())
                 if file.identity(path) != self._file:
                     raise LedgerError(f"ledger {path} was replaced while it was opened: try again")
             except BaseException:
@@ -100,8 +100,19 @@ class Session:
             self.db.execute("PRAGMA shrink_memory")
 
     @contextmanager
-    def transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """Run the body in one transaction: on disk at its end, or nothing of it."""
+    def transaction(self, begin: str) -> Iterator[tuple[sqlite3.Connection, Head]]:
+        """Run the body in one transaction: on disk at its end, or nothing of it.
+
+        Yields
+        ------
+        Connection, Head
+            The head continues what was seen before.
+        """
+        with self._begun(begin):
+            yield self.db, self._head()
+
+    @contextmanager
+    def _begun(self, begin: str) -> Iterator[None]:
         with self._lock, file.understandable(self._path):
             if os.getpid() != self._process:
                 raise LedgerError(
@@ -113,14 +124,14 @@ class Session:
                 )
             self.db.execute(begin)
             try:
-                yield self.db
+                yield
                 self.db.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):
                     self.db.execute("ROLLBACK")
                 raise
 
-    def head(self) -> Head:
+    def _head(self) -> Head:
         """Return the head, inside a transaction, if it continues what was seen before."""
         # SQLite reads a last page that was cut off as zeros. Nobody else writes meanwhile.
         pages, size = (schema.pragma_number(self.db, n) for n in ("page_count", "page_size"))
@@ -138,7 +149,7 @@ class Session:
                 f"it was set back or replaced: entry {seen.entries} of ledger {seen.ledger} "
                 "was there before and is not now"
             )
-        self.saw(head)
+        self._seen = mark_of(head)
         return head
 
     def _compare(self, head: Head) -> Mark | None:
@@ -156,28 +167,25 @@ class Session:
         if self._anchor is not None and self._compare(head) != mark:
             anchors.move(self._anchor, mark)
 
-    def move_anchor(self) -> None:
-        """Bring the anchor to what is committed: before this returns nothing may leave.
+    def charged(self, head: Head) -> None:
+        """Expect that the file holds this head from now on, and bring the anchor to its newest.
 
-        To the newest entry, while nobody else writes: an anchor is never moved back.
+        Before this returns nothing may leave. Nobody else writes meanwhile: an anchor is never
+        moved back.
         """
+        self._seen = mark_of(head)
         if self._anchor is not None:
-            with self.transaction(WRITE):
-                anchors.move(self._anchor, mark_of(self.head()))
+            with self.transaction(WRITE) as (_, newest):
+                anchors.move(self._anchor, mark_of(newest))
 
     def make_anchor(self, anchor: Anchor, *, replace: bool) -> Mark:
         """Bring an anchor to the head; what it holds must be of this history, or be replaced."""
-        with self.transaction(WRITE) as db:
-            head = self.head()
+        with self.transaction(WRITE) as (db, head):
             mark = mark_of(head)
             if not replace and anchor.read() is not None:
                 anchors.compare(anchor, mark, partial(rows.chain_at, db, head))
             anchors.move(anchor, mark)
         return mark
-
-    def saw(self, head: Head) -> None:
-        """Expect that the file holds this head from now on."""
-        self._seen = mark_of(head)
 
 
 def mark_of(head: Head) -> Mark:

@@ -3,6 +3,8 @@
 A charge to all of the data raises its account. One to a part raises the part's account, the
 sums of its layout and those over all layouts, so that what any record has spent in all is
 known from four rows, whatever the number of parts (:mod:`flower_ldp.accounting.books`).
+
+What was answered or failed beside charges is counted among the totals, under a run of its own.
 """
 
 from __future__ import annotations
@@ -10,14 +12,21 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import COUNTED, RELEASES, Book, Pair, Place, is_account, larger
 from flower_ldp.accounting.ledger import rows
-from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.accounting.ledger.rows import DamageError
-from flower_ldp.accounting.ledger.types import Limit, NumberLimit
+from flower_ldp.accounting.ledger.charges import NO_RUN, check_number
+from flower_ldp.accounting.ledger.rows import DamageError, Key
+from flower_ldp.accounting.ledger.types import Kind, Limit, NumberLimit
+from flower_ldp.errors import BudgetExhausted, quoted
 from flower_ldp.privacy import Unit
+
+_RUN = "counts"
+KINDS: tuple[Kind, ...] = get_args(Kind)
+#: Answers that are no releases; what bounds their number bounds their sum.
+_ANSWERS: tuple[Kind, ...] = ("again", "acknowledged")
 
 
 def raised(before: dict[str, Book], place: Place, cost: Book) -> dict[str, Book]:
@@ -210,3 +219,41 @@ def _line(unit: Unit) -> str:
 
 def _sum(pairs: list[Pair]) -> Amount:
     return Amount(sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs))
+
+
+def count(db: sqlite3.Connection, data_id: str, kind: Kind, most: int | None) -> int:
+    """Add one and return the new number.
+
+    Raises
+    ------
+    BudgetExhausted
+        If there would be more than ``most``; nothing was written.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {quoted(kind)}")
+    place = Place.of(data_id)
+    book = rows.read_total(db, _key(place)) + Book({kind: (1, 0)})
+    if most is not None:
+        check_number("most", most, 2**63 - 1)
+        together = _ANSWERS if kind in _ANSWERS else (kind,)
+        if sum(book.pair(one)[0] for one in together) > most:
+            raise BudgetExhausted(
+                f"{place.account}: the limit is {most:,} ({' and '.join(together)} together)"
+            )
+    rows.replace_total(db, _key(place), book)
+    return book.pair(kind)[0]
+
+
+def counts(db: sqlite3.Connection, data_id: str) -> dict[Kind, int]:
+    """Return all numbers of an account."""
+    book = rows.read_total(db, _key(Place.of(data_id)))
+    return {kind: book.pair(kind)[0] for kind in KINDS}
+
+
+def every_count(db: sqlite3.Connection) -> dict[Key, Book]:
+    """Return all that was counted, by key among the totals."""
+    return dict(rows.totals_between(db, (_RUN, ""), (f"{_RUN}\0", "")))
+
+
+def _key(place: Place) -> Key:
+    return (_RUN, place.account)

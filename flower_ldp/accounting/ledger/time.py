@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from flower_ldp.accounting.ledger.charges import MOST_TIME
-from flower_ldp.accounting.ledger.rows import DamageError, Head, digest
+from flower_ldp.accounting.ledger.rows import DamageError, Head, checked, put
 from flower_ldp.errors import LedgerError
 
 DAY = 86_400_000_000
@@ -95,8 +95,7 @@ def day(microseconds: int) -> str:
 
 def write(db: sqlite3.Connection, set_at: int = 0, set_to: int = 0) -> None:
     """Set the ledger's time."""
-    row = (set_at, set_to)
-    db.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?, ?)", (*row, digest("clock", *row)))
+    put(db, "clock", set_at, set_to, before=(1,), new=False)
 
 
 def read(db: sqlite3.Connection, head: Head, shown: int) -> Clock:
@@ -110,9 +109,9 @@ def read(db: sqlite3.Connection, head: Head, shown: int) -> Clock:
     if not 0 <= shown < MOST_CLOCK:
         raise LedgerError(f"the clock shows {shown} microseconds since 1970: set it right")
     row = db.execute("SELECT set_at, set_to, digest FROM clock").fetchone()
-    if row is None or digest("clock", *row[:2]) != row[2]:
-        raise DamageError("how its owner set its time is not what was written")
-    return Clock(shown, head.latest, *row[:2])
+    if row is None:
+        raise DamageError("how its owner set its time is missing")
+    return Clock(shown, head.latest, *checked("clock", row, "how its owner set its time"))
 
 
 def accept(db: sqlite3.Connection, clock: Clock) -> None:

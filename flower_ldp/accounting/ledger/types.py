@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.books import Book
-from flower_ldp.accounting.ledger.charges import ExactEvent, check_number, check_window
+from flower_ldp.accounting.books import Book, ExactEvent
+from flower_ldp.accounting.ledger.charges import check_number, check_window
 from flower_ldp.errors import quoted
 from flower_ldp.privacy import Unit
 

@@ -6,10 +6,10 @@ import sqlite3
 from operator import itemgetter
 
 from flower_ldp.accounting.books import Book, Place
-from flower_ldp.accounting.ledger import counts, entries, rows
+from flower_ldp.accounting.ledger import entries, rows
 from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.rows import FIRST, DamageError, Head, Key
-from flower_ldp.accounting.ledger.sums import raised
+from flower_ldp.accounting.ledger.sums import every_count, raised
 from flower_ldp.accounting.ledger.types import Entry
 
 
@@ -45,7 +45,7 @@ def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
         raise DamageError("the head's time is not that of the last entry")
     _check_count(db, "releases", several)
     flat = {(run, name): book for run, named in sums.items() for name, book in named.items()}
-    _check_totals(db, {**flat, **counts.every(db)})
+    _check_totals(db, {**flat, **every_count(db)})
     times.read(db, head, 0)
     _check_count(db, "clock", 1)
     _check_count(db, "course", points)

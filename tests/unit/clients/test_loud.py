@@ -22,8 +22,7 @@ from flower_ldp.mechanisms import (
     UnaryEncoding,
 )
 from flower_ldp.split import TorchParty
-from flower_ldp.wire.embedding import FORWARD, EmbeddingProposal, TableTerms
-from flower_ldp.wire.embedding_codecs import EmbeddingMechanism
+from flower_ldp.wire.embedding import FORWARD, EmbeddingMechanism, EmbeddingProposal, TableTerms
 from tests.long.test_one_form import App, counts, gate
 from tests.messages import record
 from tests.unit.node.test_node_reports import KINDS, POLICY, Kind, asked, payload, raw_app

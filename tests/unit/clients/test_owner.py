@@ -18,7 +18,7 @@ from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest, SignDSRel
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
-from flower_ldp.strategies.replies import HINTS
+from flower_ldp.refusals import HINTS
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import context, message, proposal, record
 

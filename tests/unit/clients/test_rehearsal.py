@@ -281,7 +281,7 @@ def test_the_server_stops_the_run_and_says_what_the_app_said(
     reason = f"{REFUSED_REHEARSAL}: ValueError: Expected 64 channels\n\x1b, got 3" + "x" * 10_000
     with (
         caplog.at_level(logging.WARNING, logger="flower_ldp"),
-        pytest.raises(RunStopped, match="nothing was charged: ValueError: Expected 64") as caught,
+        pytest.raises(RunStopped, match="begin again: ValueError: Expected 64") as caught,
     ):
         strategy.aggregate_train(1, [error_reply(reason, node) for node in (100, 101, 102)])
     assert len(str(caught.value)) < 600

@@ -9,13 +9,11 @@ import pytest
 import yaml
 
 from flower_ldp.config import (
-    AgreedLengthConfig,
-    FixedLengthConfig,
-    MomentumConfig,
     SignDSConfig,
     load_config,
     parse_config,
 )
+from flower_ldp.config.server_optimizer import KINDS
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.strategies import FixedLength, FixedStep, Health, LearnedStep
@@ -75,8 +73,8 @@ def test_sample_explains_every_field() -> None:
     text = SAMPLE.read_text(encoding="utf-8")
     section = yaml.safe_load(text)["encrypt"]["signds"]
     assert set(section) == set(SignDSConfig.model_fields)
-    for optimizer in (MomentumConfig, FixedLengthConfig, AgreedLengthConfig):
-        for field in optimizer.model_fields:
+    for kind in ("momentum", "fixed_length", "agreed_length"):
+        for field in KINDS[kind].model_fields:
             assert field in text
     assert "sign_eps + sign_mag_eps" in text
 

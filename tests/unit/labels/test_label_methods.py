@@ -11,7 +11,7 @@ from flower_ldp.config.labels import parse_label_config
 from flower_ldp.labels import LABEL_METHODS, LabelMechanism, LabelStages, RandomizedLabels
 from flower_ldp.mechanisms import MECHANISMS, BinaryResponse, CodebookEmbedding, RandomSource
 from flower_ldp.mechanisms.labels import label_mechanisms, reports_are_labels
-from flower_ldp.policy.names import mechanism_name
+from flower_ldp.policy.sections import mechanism_name
 from flower_ldp.privacy import Unit, compose
 
 CATEGORIES, DRAWS = 4, 20_000

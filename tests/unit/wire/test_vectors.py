@@ -19,11 +19,11 @@ from flower_ldp.mechanisms.sampling.nearest import signs
 from flower_ldp.mechanisms.signds_round import SignDSRound, decode_report, encode_report
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.wire import embedding, evaluation, health, model, training_plan
-from flower_ldp.wire.embedding_codecs import EMBEDDINGS
+from flower_ldp.wire import embedding, evaluation, model, training_plan
+from flower_ldp.wire.embedding import EMBEDDINGS
 from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.part import without_part
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
 from flower_ldp.wire.records import Records
 from tests.vectors.make import FOLDER, made, text
 
@@ -216,9 +216,9 @@ def test_embeddings_and_their_tables() -> None:
 def test_the_health_bit() -> None:
     for case in vectors("health")["accepted"]:
         report, data = bytes.fromhex(case["report"]), bytes.fromhex(case["bytes"])
-        assert health.append_health(report, case["bit"]) == data
-        assert health.split_health(data, asked=True) == (report, case["bit"])
-    check_refused("health", lambda _, data: health.split_health(data, asked=True))
+        assert append_health(report, case["bit"]) == data
+        assert split_health(data, asked=True) == (report, case["bit"])
+    check_refused("health", lambda _, data: split_health(data, asked=True))
 
 
 def test_a_model_that_is_kept() -> None:
@@ -276,7 +276,7 @@ def test_codewords_are_drawn_from_the_same_bytes() -> None:
         neutral = update is None or len(update) != d or not np.isfinite(update).all()
         response = proposal.health
         bit = None if response is None else response.randomize(neutral, rng)
-        payload = health.append_health(report, bit)
+        payload = append_health(report, bit)
         assert payload.hex() == case["payload"], case["name"]
         assert rng.left == b"", case["name"]
 

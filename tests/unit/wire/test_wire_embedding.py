@@ -8,12 +8,12 @@ import pytest
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import CodebookEmbedding, RandomSource, UnaryEncoding
 from flower_ldp.wire.embedding import (
+    EmbeddingMechanism,
     EmbeddingProposal,
     TableTerms,
     decode_embeddings,
     encode_embeddings,
 )
-from flower_ldp.wire.embedding_codecs import EmbeddingMechanism
 
 TERMS = TableTerms("train", "ab" * 32, 100, 8)
 MECHANISMS: list[EmbeddingMechanism] = [

@@ -1,40 +1,32 @@
-"""The apps that an owner has read: by the digest of their bundle, what each may release, and how.
+"""What an owner has read: apps by the digest of their bundle, extensions by version and digest.
 
 A claim about one record rests on what the app computes, which nobody sees from outside. So the
 guarded node lets such claims out for the bundles that stand here, and for no other. A bundle has
 the run's configuration only as its defaults: what the run puts in their place is judged here too.
+An extension has a least price.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, model_validator
-from pydantic_core import PydanticCustomError
 
 from flower_ldp.errors import quoted
-from flower_ldp.policy.sections import Name, NotEmpty
+from flower_ldp.mechanisms import name_complaint
+from flower_ldp.policy.sections import Delta, Epsilon, Name, NotEmpty, matching, mechanism_name
 from flower_ldp.privacy import CONDITIONAL_SUFFIX
-from flower_ldp.yaml_source import Section
+from flower_ldp.yaml_source import Section, misfit
 
 #: A value of a run's configuration.
 Value = bool | int | float | str
 
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-
-
-def _digest(value: str) -> str:
-    if not _DIGEST.fullmatch(value):
-        raise PydanticCustomError(
-            "digest", "must be 'sha256:' and 64 hexadecimal digits in lower case"
-        )
-    return value
-
-
-Digest = Annotated[str, AfterValidator(_digest)]
+Digest = Annotated[
+    str,
+    matching(r"sha256:[0-9a-f]{64}", "must be 'sha256:' and 64 hexadecimal digits in lower case"),
+]
 
 
 class Override(Section):
@@ -60,18 +52,14 @@ class Override(Section):
     def _one_of_three(self) -> Override:
         given = [one for one in (self.values, self.integers, self.numbers) if one is not None]
         if len(given) != 1 or not given[0]:
-            raise PydanticCustomError(
-                "one_of", "must have one of 'values', 'integers' and 'numbers', and not empty"
-            )
+            raise misfit("must have one of 'values', 'integers' and 'numbers', and not empty")
         for name in ("integers", "numbers"):
             ends = getattr(self, name)
             ordered = ends is None or (
                 len(ends) == 2 and all(map(math.isfinite, ends)) and ends[0] <= ends[1]
             )
             if not ordered:
-                raise PydanticCustomError(
-                    "ends", "must be the least and the greatest", {"at": (name,)}
-                )
+                raise misfit("must be the least and the greatest", name)
         return self
 
     def allows(self, value: object) -> bool:
@@ -134,3 +122,38 @@ class App(Section):
         """
         conditional = any(one.endswith(CONDITIONAL_SUFFIX) for one in self.releases)
         return conditional or (not gradients and "bottom_training" in self.releases)
+
+
+def _extension_name(value: str) -> str:
+    complaint = name_complaint(value)
+    if complaint is not None:
+        raise misfit(complaint)
+    return mechanism_name(value)  # a near miss would be read as the package's own
+
+
+ExtensionName = Annotated[str, AfterValidator(_extension_name)]
+
+
+class ExtensionEntry(Section):
+    """One extension that the owner has read.
+
+    Parameters
+    ----------
+    distribution, version : str
+        What is installed, exactly.
+    digest : str
+        As ``flower-ldp extension digest`` prints it.
+    epsilon, delta : float
+        The least that a report is charged. A server that proposes more is charged for that.
+    """
+
+    distribution: Annotated[
+        str,
+        matching("[a-z0-9]+(-[a-z0-9]+)*", "must be a distribution's normal name, as one-bit-ldp"),
+    ]
+    version: Annotated[
+        str, matching("[A-Za-z0-9][A-Za-z0-9.!+_-]{0,63}", "must be one version, as '0.1.0'")
+    ]
+    digest: Digest
+    epsilon: Epsilon
+    delta: Delta = 0.0

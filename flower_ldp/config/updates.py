@@ -1,0 +1,241 @@
+"""The sections ``signds``, ``codeword`` and ``dp_encrypt``: how updates are protected."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator, model_validator
+
+from flower_ldp.config.server_optimizer import OptimizerConfig
+from flower_ldp.mechanisms.codeword import Codeword
+from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.mechanisms.magrr import MagRR
+from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.subspace import Subspace
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.strategies import AgreedLength, FixedStep, LearnedStep, ServerOptimizer
+from flower_ldp.strategies.step_size import Scaling
+from flower_ldp.wire.part import patterns_of
+from flower_ldp.yaml_source import Section, interval, misfit
+
+
+class SubspaceConfig(Section):
+    """A public subspace that a run moves in.
+
+    Parameters
+    ----------
+    dimension : int
+        k, at most the weights of what is trained.
+    seed : int
+        Which subspace of that dimension.
+    """
+
+    dimension: Annotated[int, interval("[1, 4194304]", int)]
+    seed: Annotated[int, interval("[0, 9223372036854775808)", int)] = 0
+
+    def build(self) -> Subspace:
+        """Return the subspace, for a strategy's ``subspace=``."""
+        return Subspace(self.dimension, self.seed)
+
+
+def _patterns(value: object) -> object:
+    try:
+        found = patterns_of(value)  # type: ignore[arg-type]  # whatever the file says
+    except (TypeError, ValueError):
+        found = None
+    if found is None:
+        raise misfit("must be a name or pattern of arrays, or a list")
+    return found
+
+
+#: A name or a pattern of arrays, or a list of them, as a tuple.
+Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_patterns)]
+
+
+class SignDSConfig(Section):
+    """The ``signds`` section.
+
+    Parameters
+    ----------
+    sign_k, sign_eps, sign_thr_ratio, sign_dim_out
+        Fraction of dimensions that count as largest; epsilon of the selection, per round
+        and client; least expected fraction of true top dimensions in a report; reported
+        dimensions, 0 to choose them. ``sign_k: null`` chooses both sizes by what a report is
+        worth, and leaves the ratio out.
+    sign_global_lr : float
+        Fixed rate. Used without ``sign_mag_eps``, and below ``sign_min_participation``.
+    sign_mag_eps : float, optional
+        Epsilon of the magnitude bit, per round and client: without it the rate is fixed.
+        Refused with ``kind: fixed_length`` and ``kind: agreed_length``, which ignore what the
+        bits tell.
+    sign_mag_initial, sign_mag_significance, sign_mag_regrow_after
+        MagRR's first estimate; how sure a majority must be, in standard deviations;
+        settled rounds after which growth is probed again. The last two are 0 as published.
+    sign_min_participation : float
+        Participation below which the fixed rate is used.
+    sign_scaling : {"published", "unbiased"}
+        How the sum of signs is scaled.
+    sign_server_optimizer : mapping, optional
+        ``kind`` is ``momentum``, ``fixed_length``, ``agreed_length``, ``adam``, ``yogi`` or
+        ``adagrad``; and the fields of that kind.
+    trainable : str or list of str, optional
+        Names or patterns of the arrays that are trained; all by default.
+    subspace : mapping, optional
+        ``dimension`` and ``seed`` of the public subspace that the run moves in.
+    """
+
+    sign_k: Annotated[float, interval("(0, 0.25]")] | None = 0.01
+    sign_eps: Annotated[float, interval("(0, 100]")] = 100.0
+    sign_thr_ratio: Annotated[float, interval("[0.5, 1]")] = 0.6
+    sign_global_lr: Annotated[float, interval("(0, inf)")] = 0.1
+    sign_dim_out: Annotated[int, interval("[0, 50]", int)] = 0
+    sign_mag_eps: Annotated[float, interval("(0, 100]")] | None = None
+    sign_mag_initial: Annotated[float, interval("[1e-30, 1e30]")] = 2.0**-10
+    sign_mag_significance: Annotated[float, interval("[0, inf)")] = 2.3
+    sign_mag_regrow_after: Annotated[int, interval("[0, inf)", int)] = 5
+    sign_min_participation: Annotated[float, interval("[0, 1]")] = 0.05
+    sign_scaling: Scaling = "published"
+    sign_server_optimizer: OptimizerConfig | None = None
+    trainable: Patterns | None = None
+    subspace: SubspaceConfig | None = None
+
+    @model_validator(mode="after")
+    def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
+        chosen = self.sign_server_optimizer
+        if self.sign_mag_eps is not None and chosen is not None and not chosen.uses_magnitude:
+            wanted = "must be left out with planned steps, which ignore what the bit tells"
+            raise misfit(wanted, "sign_mag_eps")
+        return self
+
+    def mechanism(self) -> SignDS:
+        """Return the dimension selection."""
+        return SignDS(self.sign_eps, self.sign_k, self.sign_thr_ratio, self.sign_dim_out)
+
+    def magnitude(self) -> MagRR | None:
+        """Return what the magnitude bit goes through, if one is asked for."""
+        if self.sign_mag_eps is None:
+            return None
+        return MagRR(
+            self.sign_mag_eps,
+            self.sign_mag_initial,
+            self.sign_mag_significance,
+            self.sign_mag_regrow_after,
+        )
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of the selection and of the bit, if one is asked for."""
+        magnitude = self.magnitude()
+        return (*self.mechanism().events(), *(() if magnitude is None else magnitude.events()))
+
+    def step(self) -> LearnedStep | FixedStep:
+        """Return the step rule: learned if ``sign_mag_eps`` is given, else fixed."""
+        fixed, magnitude = FixedStep(self.sign_global_lr), self.magnitude()
+        if magnitude is None:
+            return fixed
+        return LearnedStep(magnitude, fixed, self.sign_min_participation)
+
+    def server_optimizer(self) -> ServerOptimizer | None:
+        """Return the server optimizer with fresh state, if one is configured."""
+        chosen = self.sign_server_optimizer
+        return None if chosen is None else chosen.build()
+
+    def public_subspace(self) -> Subspace | None:
+        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
+        return None if self.subspace is None else self.subspace.build()
+
+
+class CodewordConfig(Section):
+    """The ``codeword`` section; used if ``encrypt_train_type`` is ``CODEWORD``.
+
+    Parameters
+    ----------
+    codeword_eps : float
+        Epsilon of a report, per round and client.
+    codeword_favoured : int
+        K, how many codewords are favoured; 0 to choose it by what a report is then worth.
+    codeword_rotations : int
+        How many codes the reports of a round are spread over.
+    codeword_blocks : int
+        Parts of the update with rows of their own.
+    codeword_server_optimizer : mapping, optional
+        ``kind`` is ``momentum``, ``fixed_length``, ``agreed_length`` (the default), ``adam``,
+        ``yogi`` or ``adagrad``; and the fields of that kind.
+    trainable : str or list of str, optional
+        Names or patterns of the arrays that are trained; all by default.
+    subspace : mapping, optional
+        ``dimension`` and ``seed`` of the public subspace that the run moves in.
+    """
+
+    codeword_eps: Annotated[float, interval("[1e-12, 100]")]
+    codeword_favoured: Annotated[int, interval("[0, 16777216]", int)] = 0
+    codeword_rotations: Annotated[int, interval("[1, 4096]", int)] = 64
+    codeword_blocks: Annotated[int, interval("[1, 65536]", int)] = 1
+    codeword_server_optimizer: OptimizerConfig | None = None
+    trainable: Patterns | None = None
+    subspace: SubspaceConfig | None = None
+
+    def mechanism(self) -> Codeword:
+        """Return the mechanism, for :class:`~flower_ldp.strategies.CodewordStrategy`."""
+        return Codeword(
+            self.codeword_eps,
+            self.codeword_favoured,
+            self.codeword_rotations,
+            blocks=self.codeword_blocks,
+        )
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return epsilon of the report."""
+        return self.mechanism().events()
+
+    def server_optimizer(self) -> ServerOptimizer:
+        """Return the server optimizer with fresh state."""
+        chosen = self.codeword_server_optimizer
+        return AgreedLength() if chosen is None else chosen.build()
+
+    def public_subspace(self) -> Subspace | None:
+        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
+        return None if self.subspace is None else self.subspace.build()
+
+
+class DPEncryptConfig(Section):
+    """The published ``dp_encrypt`` section; used if ``encrypt_train_type`` is ``DP_ENCRYPT``.
+
+    Parameters
+    ----------
+    dp_eps, dp_delta : float
+        Of a round, per client. For ``DP_ENCRYPT`` in [0.001, 100] and [1e-18, 0.5].
+    dp_norm_clip : float
+        Length to which longer updates are scaled. For ``DP_ENCRYPT`` in [1e-30, 1e30].
+    trainable : str or list of str, optional
+        Names or patterns of the arrays that are trained; all by default.
+    subspace : mapping, optional
+        ``dimension`` and ``seed`` of the public subspace that the run moves in.
+    """
+
+    dp_eps: Annotated[float, interval("(0, inf)")] = 50.0
+    dp_delta: Annotated[float, interval("(0, 1)")] = 0.01
+    dp_norm_clip: Annotated[float, interval("(0, inf)")] = 1.0
+    trainable: Patterns | None = None
+    subspace: SubspaceConfig | None = None
+
+    def mechanism(self) -> Gaussian:
+        """Return the mechanism, for :class:`~flower_ldp.strategies.GaussianStrategy`.
+
+        Raises
+        ------
+        ValueError
+            If a value is outside the mechanism's interval.
+        """
+        return Gaussian(self.dp_eps, self.dp_delta, self.dp_norm_clip)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return epsilon and delta of the report."""
+        return self.mechanism().events()
+
+    def public_subspace(self) -> Subspace | None:
+        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
+        return None if self.subspace is None else self.subspace.build()
+
+
+#: Sections that say how updates are protected; each states its ``events``.
+UpdateSection: TypeAlias = SignDSConfig | DPEncryptConfig | CodewordConfig

@@ -1,0 +1,96 @@
+"""The way to a file from the root: each folder and each link on it, for who judges their rights.
+
+Each step is taken within the folder before (``openat``), and no link is followed that was not
+shown first. What is judged is therefore what is used, whatever is renamed or linked meanwhile.
+The file itself is looked at and not opened. Windows has no such descriptors.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+_MOST_LINKS = 40
+# A descriptor that opens nothing, where there is one.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER |= getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+def mine() -> tuple[int, ...]:
+    """Return the users who may change what this process relies on: itself and root."""
+    if sys.platform == "win32":
+        return (0,)
+    return (0, os.geteuid())
+
+
+@dataclass(frozen=True)
+class Step:
+    """A folder, a link or, at last, a file on the way.
+
+    Parameters
+    ----------
+    path : str
+        Where it is.
+    name : str
+        Its name in its folder.
+    folder : int or None
+        Descriptor of that folder, open until the next step; None for the root.
+    status : os.stat_result
+        Of the folder that was opened, or of the link or file that was not.
+    """
+
+    path: str
+    name: str
+    folder: int | None
+    status: os.stat_result
+
+
+def way(path: Path) -> Generator[Step]:
+    """Yield each step to what a path names; close the iterator if not all are taken.
+
+    Raises
+    ------
+    OSError
+        If there is no such way, or it has more than 40 links.
+    """
+    # Not by abspath: after a link, ".." leads to where the link does.
+    names, links = os.path.join(os.getcwd(), path).split(os.sep), 0
+    with ExitStack() as stack:
+
+        def enter(name: str, within: int | None) -> int:
+            descriptor = os.open(name, _FOLDER, dir_fd=within)
+            stack.callback(os.close, descriptor)
+            return descriptor
+
+        folders = [(os.sep, enter(os.sep, None))]
+        yield Step(os.sep, os.sep, None, os.fstat(folders[0][1]))
+        while names:
+            name = names.pop(0)
+            if name == ".." and len(folders) > 1:
+                folders.pop()
+            if name in ("", ".", ".."):
+                continue
+            parent, folder = folders[-1]
+            here = os.path.join(parent, name)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                yield Step(here, name, folder, status)
+                links += 1
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                target = os.readlink(name, dir_fd=folder)
+                if target.startswith(os.sep):
+                    del folders[1:]
+                names = [*target.split(os.sep), *names]
+            elif stat.S_ISDIR(status.st_mode) or any(one not in ("", ".") for one in names):
+                folders.append((here, enter(name, folder)))
+                yield Step(here, name, folder, os.fstat(folders[-1][1]))
+            else:
+                yield Step(here, name, folder, status)
+                return
