@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from datetime import UTC, datetime
@@ -198,7 +199,9 @@ def forget(
     rules = load_policy(policy)
     if not rules.is_simulation:
         raise ConfigError(f"{policy}: its mode is deployment, and what was spent there stays")
-    file = Path(rules.ledger)
+    if rules.anchor is not None:
+        raise ConfigError(f"{policy} names an anchor, which is kept: remove both by hand")
+    file = Path(os.path.realpath(rules.ledger))
     with Ledger.open(file, durable=False) as ledger:
         for account in ledger.accounts():
             if not account.startswith(f"{rules.data_id}/"):
@@ -206,14 +209,13 @@ def forget(
                     f"{file} has the account {quoted(account)}, which is no simulated client's "
                     f"of {quoted(rules.data_id)}: nothing was removed"
                 )
-    ends = ("-journal", MARK_KEY_SUFFIX, KEY_SUFFIX, FOLDER_SUFFIX)
+    labels = (".labels-key", ".labels-key.lock")
+    ends = ("-journal", MARK_KEY_SUFFIX, KEY_SUFFIX, FOLDER_SUFFIX, *labels)
     beside = [file.with_name(file.name + end) for end in ends]
     beside += file.parent.glob(f"{escape(file.name)}{ENDED_SUFFIX}*")
-    if rules.anchor is not None and rules.anchor.file is not None:
-        beside.append(rules.anchor.file)
-    removed = [one for one in (*beside, file) if one.exists()]
+    removed = [one for one in (*beside, file) if os.path.lexists(one)]
     for one in removed:  # the ledger at last: a command that is interrupted can be repeated
-        shutil.rmtree(one) if one.is_dir() else one.unlink()
+        shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
     report.facts.update(file=str(file), removed=[str(one) for one in removed])
     report.line(f"{file}: forgotten, with {len(removed) - 1} files and folders beside it")
 

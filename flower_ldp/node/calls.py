@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -70,6 +71,9 @@ _NAMES, _MODEL, _ROWS = 1 << 18, 1 << 26, 1 << 28
 LONGEST_OBJECT = 1 << 23
 #: Seconds before a fixed moment from which calls wait, and for which they wait at most.
 QUIET, _LONGEST_QUIET = 0.25, 10.0
+#: Seconds before a fixed moment from which the end of a task waits for the answer, and bytes of an
+#: app's state that are read before it: Flower's node takes less time for them.
+_NEAR, _STATE = 15.0, 1 << 23
 #: Tokens that are remembered: there is one for each message, and one message at a time.
 _REMEMBERED = 1024
 
@@ -119,6 +123,8 @@ class AppCalls:
         self.privatizes = False
         self._tasks: OrderedDict[bytes, _Task] = OrderedDict()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._moment, self._sent = math.inf, threading.Event()
+        self._sent.set()
 
     def opened(self, message: Message, tree: Any, size: int = 0) -> None:
         """Take note of the message that the node hands to an app now.
@@ -138,6 +144,7 @@ class AppCalls:
 
     def quiet(self, moment: float, sent: threading.Event) -> None:
         """Let no call be worked on from shortly before a moment until the answer was sent."""
+        self._moment, self._sent = moment, sent
         loop = self._loop
         if loop is not None and not loop.is_closed():
             left = moment - QUIET - time.monotonic()
@@ -169,6 +176,8 @@ class AppCalls:
             name = _name(scope)
             if name != _ACQUIRE:
                 scope = {**scope, "headers": [one for one in scope["headers"] if one[0] != _TRACE]}
+            if name == _OUTPUT:
+                await self._until_sent()
             if name == _PULL:
                 await self._pull(app, scope, receive, send, token)
             elif name in _PLAIN:
@@ -185,6 +194,11 @@ class AppCalls:
                 _log.warning("a call of the app's was refused: %s", str(error)[:200])
             # As if there were no such call: at "forbidden" Flower's client ends its process.
             await _answer(send, 404, b'{"detail": "no such call"}', b"application/json")
+
+    async def _until_sent(self) -> None:
+        """Wait for an answer whose moment is near: an app's state takes time to be read."""
+        while not self._sent.is_set() and self._moment - time.monotonic() < _NEAR:
+            await asyncio.sleep(0.05)
 
     async def _pull(
         self, app: Application, scope: Any, receive: Any, send: Send, token: bytes
@@ -207,7 +221,8 @@ class AppCalls:
     async def _read(self, name: str, task: _Task, opened: _Opened, receive: Any) -> bytes:
         """Return the body of a call as the node may see it."""
         left = opened.most_bytes - task.pushed
-        most = {_CONFIRM: _SHORT, _PUSH: opened.most_names, _OUTPUT: left}
+        state = left if self._sent.is_set() else min(left, _STATE)
+        most = {_CONFIRM: _SHORT, _PUSH: opened.most_names, _OUTPUT: state}
         body = await _body(receive, most.get(name, min(left, self._longest_object + _SHORT)))
         task.pushed += len(body)
         if name == _CONFIRM:

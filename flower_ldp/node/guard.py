@@ -42,8 +42,9 @@ from flower_ldp.wire.objects import check_size
 
 _log = logging.getLogger("flower_ldp")
 
-#: Bytes that a message or a reply may take in any case, beside those that arrived.
-_LEAST = 1 << 25
+#: Bytes that a message may take in any case: equal parts of a model arrive once. And those that a
+#: reply may take half of the limit of.
+_OF_SERVER, _LEAST = 1 << 30, 1 << 25
 
 
 @dataclass
@@ -133,7 +134,7 @@ class Guard:
         since = time.monotonic()
         try:
             contents = pull_contents(self.inner, run_id, tree)
-            size = check_size(tree.object_id, contents, _LEAST)
+            size = check_size(tree.object_id, contents, _OF_SERVER)
             whole = unpack(tree, contents)
             _check_same(message, whole)
             held = self._hold(message_id, whole)
@@ -217,11 +218,14 @@ class Guard:
                 return
             del self._outgoing[session_id]
             reply_to = self._originals.get(outgoing.reply_to, outgoing.reply_to)
+            found = self._open.get(reply_to)
+        reply = None if found is None else _readable(outgoing, found.size)
+        with self._lock:  # building takes a time, in which the fixed moment may have come
             found = self._open.pop(reply_to, None)
         if found is None:
             _log.warning("a reply to no open message was dropped")
             return
-        self._answer(found, _readable(outgoing, found.size))
+        self._answer(found, reply)
 
     def _fail_unanswered(self) -> None:
         """Answer the messages that the SuperNode is done with and that have no answer."""
@@ -282,7 +286,7 @@ def _check_same(announced: Message, whole: Message) -> None:
 def _readable(outgoing: _Outgoing, sent: int) -> Message | None:
     """Return the app's reply, or None if its objects are no message, or one that takes too much."""
     try:
-        check_size(outgoing.tree.object_id, outgoing.contents, max(sent, _LEAST))
+        check_size(outgoing.tree.object_id, outgoing.contents, 2 * max(sent, _LEAST))
         return unpack(outgoing.tree, outgoing.contents)
     except Exception as error:
         _log.error("the app's reply cannot be read: %s", cause_of(error))

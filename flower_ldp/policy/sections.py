@@ -58,8 +58,8 @@ def _message_name(value: str) -> str:
 
 
 def _data_name(value: str) -> str:
-    if "#" in value:
-        raise misfit("must have no '#', which tells parts of the data from its name")
+    if "#" in value or "/" in value:
+        raise misfit("must have no '#' and no '/': parts of the data and simulated clients do")
     return _plain_name(value)
 
 

@@ -125,7 +125,7 @@ class _Counted:
     def __call__(self, name: str, contents: dict[str, bytes], **options: Any) -> Any:
         own = contents[name]
         try:
-            check_size(name, contents, self.sent)
+            check_size(name, contents, 2 * self.sent)
             return self.inflate(name, contents, **options)
         except Exception as error:  # its text may be the client's
             said = error if isinstance(error, WireError) else type(error).__name__

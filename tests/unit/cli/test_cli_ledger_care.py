@@ -56,7 +56,6 @@ mode: simulation
 messages: {}
 unlisted_messages: answer
 budgets: {client: {life: {epsilon: 9.0}}}
-anchor: {file: mark}
 """
 
 
@@ -65,9 +64,8 @@ def test_a_simulation_is_forgotten_with_all_that_is_beside_its_ledger(tmp_path: 
     policy.write_text(SIMULATED)
     with Ledger.open(file, create=True, durable=False) as ledger:
         ledger.charge(replace(charge("0"), data_id="ward-7/0#cut/1"), LIFE)
-    for end in ("-models-key", "-mark-key", "-ended-0a"):
+    for end in ("-models-key", "-mark-key", "-ended-0a", ".labels-key"):
         (tmp_path / f"ledger.sqlite{end}").touch()
-    (tmp_path / "mark").touch()
     (tmp_path / "ledger.sqlite.models").mkdir()
     (tmp_path / "ledger.sqlite.models" / "one").touch()
     others = [tmp_path / name for name in ("ledger.sqlite.bak", "ledger.sqlite-copy")]
@@ -85,6 +83,8 @@ def test_a_deployments_ledger_is_never_forgotten(file: Path) -> None:
         (SIMULATED.replace("simulation", "deployment"), "its mode is deployment"),
         (SIMULATED, "'ward-7', which is no simulated client's"),
         (SIMULATED.replace("ward-7", "ward"), "'ward-7', which is no simulated client's"),
+        (f"{SIMULATED}anchor: {{file: policy.yaml}}\n", "names an anchor"),
+        (SIMULATED.replace("ward-7", "ward-7/0"), "must have no '#' and no '/'"),
     ):
         policy.write_text(text)
         done = flower_ldp("ledger", "forget", policy)

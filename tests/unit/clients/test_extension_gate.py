@@ -342,17 +342,17 @@ def test_the_strategy_leaves_out_what_is_no_report(site: Site) -> None:
     extension = loading.load_extension(
         loading.Allowed(NAME, "one-bit", "0.1.0", site.installed.digest), site.installed.path
     )
-    tally = ExtensionStrategy(extension.chosen(4.0))._tally(3, 1.0)
+    asked = ExtensionStrategy(extension.chosen(4.0))._asked(3)
     for wrong in (b"", b"1234", b"123456", bytes((3, 0, 0, 0, 1)), bytes((0, 0, 0, 0, 2))):
         with pytest.raises(WireError):
-            tally.decode(wrong)
+            asked.decode(wrong, 3)
 
 
 def test_a_strategy_says_whose_claim_it_is(caplog: pytest.LogCaptureFixture) -> None:
     strategy = ExtensionStrategy(Extension(NAME, Odd).chosen(4.0))  # type: ignore[arg-type]
     with caplog.at_level("INFO", logger="flwr"):
         strategy.summary()
-    assert "its guarantee is its author's claim" in caplog.text
+    assert "its guarantee, and the cost below, is its author's claim" in caplog.text
     assert "epsilon 4 per client" in caplog.text
 
 
