@@ -22,10 +22,10 @@ from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from flower_ldp import __version__
-from flower_ldp.cli.output import Fact, Report
+from flower_ldp.cli.output import Fact, Report, command, single
 from flower_ldp.errors import LdpError
 
-EXAMPLES = ("flower-ldp doctor", "flower-ldp doctor --policy client_policy.yaml --json")
+app = single()
 _PACKAGE = Path(__file__).parents[1]
 #: The extras that a user chooses by what they are for, in the order of pyproject.toml: the modules
 #: that must be there, and what does not work without them.
@@ -41,6 +41,7 @@ EXTRAS = MappingProxyType(
 )
 
 
+@command(app, "doctor", "flower-ldp doctor", "flower-ldp doctor --policy client_policy.yaml --json")
 def doctor(
     report: Report,
     policy: Annotated[

@@ -79,6 +79,11 @@ def group(help: str, *examples: str, cls: type[typer.core.TyperGroup] | None = N
     )
 
 
+def single() -> typer.Typer:
+    """Return the place of a command that is in no group, with plain help."""
+    return typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
 def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering], Answering]:
     """Make a command of a function or class; its parameters are the options, beside ``--json``.
 
