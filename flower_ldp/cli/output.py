@@ -174,7 +174,7 @@ class Fact:
         In JSON; ``bytes_up.total`` is ``total`` in the object ``bytes_up``. Without one people
         alone are told.
     value : object
-        In JSON. None, under a key, is no fact to people.
+        In JSON. None, under a key and without a text, is no fact to people.
     label : str
         What people read before it; without one it is for programs alone.
     more : str
@@ -242,7 +242,7 @@ class Report:
                 place = place.setdefault(name, {})
             if last:
                 place[last] = fact.value
-        told = [one for one in facts if one.label and not (one.key and one.value is None)]
+        told = [one for one in facts if one.label and (one.value is not None or one.text)]
         if told:
             self._begin()
             width = max(len(fact.label) for fact in told)

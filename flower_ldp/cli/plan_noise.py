@@ -156,22 +156,13 @@ class RandomizedLabels:
         """Say what becomes of all labels, if it was said how many there are."""
         if self.labels is None:
             return []
-        flipped, whole_cost = flip * self.labels, epsilon * self.labels
+        flipped, in_all = flip * self.labels, epsilon * self.labels
+        own, together = " each: every label has noise of its own", " for all of them together"
         return [
             Fact("labels.number", self.labels, "labels"),
             Fact("labels.flipped", flipped, "   expected to be flipped"),
-            Fact(
-                "labels.epsilon_each",
-                epsilon,
-                "   epsilon of each",
-                " each: every label has noise of its own",
-            ),
-            Fact(
-                "labels.epsilon_if_all_change",
-                whole_cost,
-                "   epsilon if all may change",
-                " for all of them together",
-            ),
+            Fact("labels.epsilon_each", epsilon, "   epsilon of each", own),
+            Fact("labels.epsilon_if_all_change", in_all, "   epsilon if all may change", together),
         ]
 
 

@@ -69,16 +69,11 @@ class AdviceAsked:
         report.tell(
             Fact("mechanism", "codeword" if isinstance(advice.mechanism, Codeword) else "signds"),
             Fact("parameters", asdict(self)),
-            Fact(
-                "advice",
-                {
-                    "epsilon_answer": advice.mechanism.epsilon,
-                    "answers_per_client": advice.answers_per_client,
-                    "rounds": outlook.rounds,
-                    "clients_per_round": outlook.clients_per_round,
-                    "efficiency": advice.plan.efficiency,
-                },
-            ),
+            Fact("advice.epsilon_answer", advice.mechanism.epsilon),
+            Fact("advice.answers_per_client", advice.answers_per_client),
+            Fact("advice.rounds", outlook.rounds),
+            Fact("advice.clients_per_round", outlook.clients_per_round),
+            Fact("advice.efficiency", advice.plan.efficiency),
             Fact("selection", _sizes(advice)),
             Fact("outlook", outlook.facts()),
             *(note(*row) for row in advice.rows()),
@@ -124,27 +119,19 @@ class PrivateTraining:
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
         numbers = f"rounds: {plan.rounds}, steps: {plan.steps}, rate: {_yaml(plan.rate)}"
         section = f"{{{numbers}, noise: {_yaml(plan.noise)}, clip: {_yaml(plan.clip)}}}"
+        steps = f"for all {plan.rounds * plan.steps:,} steps together"
+        cost = f"{plan.epsilon:g}, delta {plan.delta:g}, per example, {steps}"
+        over = ", the noise over the clipping length"
         words = meaning(PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta))
         report.tell(
             Fact("mechanism", "dpsgd"),
             Fact("parameters", asdict(self)),
-            Fact(
-                "noise_multiplier",
-                plan.noise,
-                "noise multiplier",
-                ", the noise over the clipping length",
-            ),
+            Fact("noise_multiplier", plan.noise, "noise multiplier", over),
             Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
             Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
             Fact("epsilon.unit", "example"),
             Fact("epsilon.relation", Unit.EXAMPLE.relation),
-            Fact(
-                "epsilon.plan",
-                plan.epsilon,
-                "epsilon of the plan",
-                text=f"{plan.epsilon:g}, delta {plan.delta:g}, per example, for all "
-                f"{plan.rounds * plan.steps:,} steps together",
-            ),
+            Fact("epsilon.plan", plan.epsilon, "epsilon of the plan", text=cost),
             Fact("epsilon.delta", plan.delta),
             Fact("meaning.plan", words, "all rounds"),
         )
@@ -156,15 +143,8 @@ class PrivateTraining:
             least = noise_multiplier(
                 self.epsilon, self.delta, sample_rate=self.rate, steps=self.rounds * self.steps
             )
-            plan = TrainingPlan(
-                self.rounds,
-                self.steps,
-                self.rate,
-                rounded_up(least, 4),
-                self.clip,
-                self.epsilon,
-                self.delta,
-            )
+            noise, cost = rounded_up(least, 4), (self.epsilon, self.delta)
+            plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
             check_noise(plan)
         except ValueError as error:
             named = str(error).split()[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated
 
@@ -22,6 +22,7 @@ from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.wire.health import health_events, health_length
 
 _LARGEST_EPSILON = 100.0
+_SHUFFLER = "only if a shuffler outside the server's control mixes the reports; Flower has none"
 
 
 @dataclass(frozen=True)
@@ -118,29 +119,22 @@ class SignDSRun:
         left = Amount(max(units - taken, 0))
         whole_round = Amount(units).epsilon_text
         found = numbers.as_float(left.epsilon)
-        facts = [
-            Fact(
-                "affordable.epsilon_round",
-                numbers.as_float(units),
-                f"a total of {total:g}",
-                text=f"epsilon {whole_round} a round, rounded down so that all {self.rounds:,} fit",
-            ),
-            Fact(
-                "affordable.epsilon_selection",
-                found,
-                "   of the selection" if taken else "",
-                text=left.epsilon_text,
-            ),
-        ]
+        each = numbers.as_float(units)
         if left.epsilon == 0:
-            report.tell(*(replace(fact, label="") for fact in facts))
+            report.facts["affordable"] = {"epsilon_round": each, "epsilon_selection": found}
             report.problem(
                 f"{self.rounds:,} rounds do not fit: a total of {total:g} leaves {whole_round} a "
                 f"round, and {_named(bits)}"
             )
             return None
         planned = min(found, _LARGEST_EPSILON)
-        report.tell(*facts, Fact("affordable.epsilon_planned", planned))
+        fits = f"epsilon {whole_round} a round, rounded down so that all {self.rounds:,} fit"
+        own = "   of the selection" if taken else ""
+        report.tell(
+            Fact("affordable.epsilon_round", each, f"a total of {total:g}", text=fits),
+            Fact("affordable.epsilon_selection", found, own, text=left.epsilon_text),
+            Fact("affordable.epsilon_planned", planned),
+        )
         if planned < found:
             report.warn(f"a selection takes at most {_LARGEST_EPSILON:g}: what follows is for that")
         return planned
@@ -154,9 +148,7 @@ class SignDSRun:
             Fact("selection.h", plan.dim_out, "h, weights in a report", f" of {plan.dimension:,}"),
             Fact("selection.top_size", plan.top_size, "K, weights in the top set"),
             Fact("selection.v_th", plan.threshold, "v_th, favoured from"),
-            Fact(
-                "selection.expected_inside", expected, "E[v], expected of the top set", text=share
-            ),
+            Fact("selection.expected_inside", expected, "E[v], expected of the top set", "", share),
             Fact("selection.contrast", plan.contrast),
             Fact("selection.worth", plan.worth, "worth of a report"),
             *bytes_up(size, self.rounds, plan.dimension),
@@ -171,20 +163,15 @@ class SignDSRun:
         all_rounds = numbers.signal_to_noise(plan, reports * self.rounds)
         enough = numbers.reports_for_one(plan)
         needed = "" if enough is None else f"; 1 takes {enough:,} reports"
+        source = f" from {reports:,} reports{needed}"
+        agreeing = f"   of {self.rounds:,} rounds that agree"
         outlook = Outlook(
             partial(mechanism.plan, quiet=True), plan.dimension, clients, self.rounds, reports
         )
         return [
             Fact("signal_to_noise.reports_per_round", reports),
-            Fact(
-                "signal_to_noise.round",
-                one,
-                "signal to noise of a round",
-                f" from {reports:,} reports{needed}",
-            ),
-            Fact(
-                "signal_to_noise.all_rounds", all_rounds, f"   of {self.rounds:,} rounds that agree"
-            ),
+            Fact("signal_to_noise.round", one, "signal to noise of a round", source),
+            Fact("signal_to_noise.all_rounds", all_rounds, agreeing),
             Fact("signal_to_noise.reports_for_one", enough),
             Fact("outlook", outlook.facts()),
             *(note(*row) for row in outlook.rows()),
@@ -199,12 +186,7 @@ class SignDSRun:
         report.tell(
             note("not part of the above", str(told)),
             Fact("shuffle.epsilon_round", bound and bound.epsilon),
-            Fact(
-                "shuffle.condition",
-                "only if a shuffler outside the server's control mixes the reports; "
-                "Flower has none",
-                "   condition",
-            ),
+            Fact("shuffle.condition", _SHUFFLER, "   condition"),
             Fact("shuffle.reports", reports),
             Fact("shuffle.reports_needed", needs),
             Fact("shuffle.delta", self.delta),

@@ -20,6 +20,8 @@ from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.policy import Policy, load_own_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
+#: What an allowance says of a release's cost.
+_COST = {"epsilon", "delta", "unit", "post_processing"}
 _SAMPLE = "flower-ldp policy sample > client_policy.yaml"
 _CHECK = "flower-ldp policy check client_policy.yaml"
 app = group("Start and check the data owner's policy.", _SAMPLE, _CHECK)
@@ -63,14 +65,7 @@ def check(
 
 def _messages(policy: Policy, report: Report) -> None:
     rows = [
-        {
-            "message": message,
-            "mechanism": mechanism,
-            "epsilon": allowance.epsilon,
-            "delta": allowance.delta,
-            "unit": allowance.unit,
-            "post_processing": list(allowance.post_processing),
-        }
+        {"message": message, "mechanism": mechanism, **allowance.model_dump(include=_COST)}
         for message, allowances in policy.messages.items()
         for mechanism, allowance in allowances.items()
     ]
