@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from flower_ldp.cli.config_encrypt import encrypt
-from flower_ldp.cli.output import Fact, Report, command, group, note, shown
+from flower_ldp.cli.output import Report, command, group
 from flower_ldp.cli.plan_costs import caveat_of
 from flower_ldp.config import SECTIONS, load_dpsgd_config, load_label_config, load_split_config
 from flower_ldp.errors import ConfigError
+from flower_ldp.facts import Fact, note, shown
 from flower_ldp.mechanisms.labels import reports_are_labels
 from flower_ldp.mechanisms.laplace import NoProtectionWarning
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from flower_ldp.cli.output import Fact, Report, note, number
+from flower_ldp.cli.output import Report
 from flower_ldp.cli.plan_costs import caveat_of, laplace_noise, named
 from flower_ldp.config import (
     CodewordConfig,
@@ -18,6 +18,7 @@ from flower_ldp.config import (
     UpdateSection,
     load_config,
 )
+from flower_ldp.facts import Fact, note, number
 from flower_ldp.mechanisms.base import row_of
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan

@@ -21,9 +21,10 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import Fact, Report, command, group, whole, wrong
+from flower_ldp.cli.output import Report, command, group, whole, wrong
 from flower_ldp.clients.own_key import own_key
 from flower_ldp.errors import ConfigError
+from flower_ldp.facts import Fact
 from flower_ldp.files import replacing
 from flower_ldp.policy import load_policy
 from flower_ldp.yaml_source import error_text

@@ -22,8 +22,9 @@ from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from flower_ldp import __version__
-from flower_ldp.cli.output import Fact, Report, command, single
+from flower_ldp.cli.output import Report, command, single
 from flower_ldp.errors import LdpError
+from flower_ldp.facts import Fact
 
 app = single()
 _PACKAGE = Path(__file__).parents[1]

@@ -11,19 +11,10 @@ from typing import Annotated
 import typer
 
 from flower_ldp.advice.present import NormalNoise, central_wrapper, local_dp_mod, mindspore_dp
-from flower_ldp.cli.output import (
-    Fact,
-    Report,
-    command,
-    group,
-    note,
-    number,
-    real,
-    whole,
-    wrong,
-)
+from flower_ldp.cli.output import Report, command, group, real, whole, wrong
 from flower_ldp.cli.plan_costs import Rounds
 from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
+from flower_ldp.facts import Fact, note, number
 from flower_ldp.mechanisms.gaussian_law import (
     LARGEST_DELTA,
     LARGEST_EPSILON,

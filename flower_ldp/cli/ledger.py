@@ -17,8 +17,9 @@ from flower_ldp.accounting.ledger.anchor import Anchor, anchor_of
 from flower_ldp.accounting.ledger.time import DAY, MOST_JUMP
 from flower_ldp.cli import ledger_export as exports
 from flower_ldp.cli.ledger_show import LedgerFile, look_into, mark_facts, show
-from flower_ldp.cli.output import Fact, Report, command, group, note, usage, working
+from flower_ldp.cli.output import Report, command, group, usage, working
 from flower_ldp.errors import ConfigError, LedgerError, quoted
+from flower_ldp.facts import Fact, note
 
 app = group(
     "Make, read, export and check the ledger of privacy that was spent.",

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Annotated
 
 from flower_ldp.accounting.composition import totals
-from flower_ldp.cli.output import Fact, Report, note, number, real, whole
+from flower_ldp.cli.output import Report, real, whole
+from flower_ldp.facts import Fact, note, number
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import Fact, Report, note, real, usage, whole, wrong
+from flower_ldp.cli.output import Report, real, usage, whole, wrong
 from flower_ldp.cli.plan_costs import (
     Clients,
     Delta,
@@ -18,6 +18,7 @@ from flower_ldp.cli.plan_costs import (
     mean_of,
     tell_cost,
 )
+from flower_ldp.facts import Fact, note
 from flower_ldp.mechanisms.kary_response import KaryResponse
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
 from flower_ldp.mechanisms.laplace_plan import LaplacePlan

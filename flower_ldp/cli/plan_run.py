@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
-from flower_ldp.advice import Advice, advise
+from flower_ldp.advice import advise
 from flower_ldp.advice.efficiency import Kind
-from flower_ldp.cli.output import Fact, Report, note, real, usage, whole, wrong
+from flower_ldp.cli.output import Report, real, usage, whole, wrong
+from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
 from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
@@ -65,31 +65,13 @@ class AdviceAsked:
                 rounds=self.rounds,
                 mechanism=None if self.mechanism is None else _KINDS[self.mechanism.value],
             )
-        outlook = advice.outlook
         report.tell(
-            Fact("mechanism", "codeword" if isinstance(advice.mechanism, Codeword) else "signds"),
             Fact("parameters", asdict(self)),
-            Fact("advice.epsilon_answer", advice.mechanism.epsilon),
-            Fact("advice.answers_per_client", advice.answers_per_client),
-            Fact("advice.rounds", outlook.rounds),
-            Fact("advice.clients_per_round", outlook.clients_per_round),
-            Fact("advice.efficiency", advice.plan.efficiency),
-            Fact("selection", _sizes(advice)),
-            Fact("outlook", outlook.facts()),
-            *(note(*row) for row in advice.rows()),
-            Fact("bytes_up.per_round", advice.bytes_up),
-            Fact("bytes_up.total", advice.bytes_up * advice.answers_per_client),
+            *advice.facts(),
             Fact("bytes_up.dense_float32_per_round", 4 * self.params),
         )
         total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)
         report.tell(Fact("meaning.total", meaning(total), "in all"))
-
-
-def _sizes(advice: Advice) -> dict[str, Any]:
-    plan = advice.plan
-    if isinstance(plan, CodewordPlan):
-        return {"favoured": plan.favoured, "rotations": plan.rotations, "n": plan.order}
-    return {"top_size": plan.top_size, "h": plan.dim_out, "v_th": plan.threshold}
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.shuffle import shuffled
 from flower_ldp.advice import Outlook
 from flower_ldp.cli import signds_numbers as numbers
-from flower_ldp.cli.output import Fact, Report, note, number, real, usage, whole, wrong
+from flower_ldp.cli.output import Report, real, usage, whole, wrong
 from flower_ldp.cli.plan_costs import WEIGHTS, Delta, Rounds, bytes_up, tell_cost, warn_of_delta
+from flower_ldp.facts import Fact, note, number
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_plan import SelectionPlan
@@ -173,8 +174,7 @@ class SignDSRun:
             Fact("signal_to_noise.round", one, "signal to noise of a round", source),
             Fact("signal_to_noise.all_rounds", all_rounds, agreeing),
             Fact("signal_to_noise.reports_for_one", enough),
-            Fact("outlook", outlook.facts()),
-            *(note(*row) for row in outlook.rows()),
+            *outlook.facts(),
         ]
 
     def _shuffle(self, epsilon: float, reports: int, report: Report) -> None:

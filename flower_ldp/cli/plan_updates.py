@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp.accounting.gaussian import composed_epsilon
-from flower_ldp.cli.output import Fact, Report, number, real, usage, whole
+from flower_ldp.cli.output import Report, real, usage, whole
 from flower_ldp.cli.plan_costs import (
     FINER_UNITS,
     WEIGHTS,
@@ -23,6 +23,7 @@ from flower_ldp.cli.plan_costs import (
     tell_worth,
     warn_of_delta,
 )
+from flower_ldp.facts import Fact, number
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.gaussian_law import classical_deviation, gaussian_delta

@@ -15,8 +15,9 @@ from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.cli.output import Report, command, group, shown
+from flower_ldp.cli.output import Report, command, group
 from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.facts import shown
 from flower_ldp.policy import Policy, load_own_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 

@@ -28,7 +28,7 @@ import flower_ldp
 PACKAGE = "flower_ldp"
 ROOT = Path(flower_ldp.__file__).parent
 
-BASE = frozenset({"refusals", "files", "privacy", "errors", "own_log", "inner_gate"})
+BASE = frozenset({"refusals", "files", "privacy", "errors", "facts", "own_log", "inner_gate"})
 MATH = BASE | {"mechanisms"}
 YAML = frozenset({"yaml_source", "yaml_strict"})
 OWNER = MATH | YAML | {"accounting", "policy"}
@@ -41,6 +41,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "refusals": frozenset(),
     "files": frozenset(),
     "privacy": frozenset(),
+    "facts": frozenset(),
     "errors": frozenset({"refusals"}),
     "own_log": frozenset(),
     "inner_gate": frozenset(),
@@ -74,6 +75,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "files": frozenset(),
     "privacy": frozenset(),
     "errors": frozenset(),
+    "facts": frozenset(),
     "own_log": frozenset(),
     "inner_gate": frozenset(),
     "isolation": frozenset({"numpy", "torch"}),
