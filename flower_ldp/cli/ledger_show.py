@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import Place
 from flower_ldp.accounting.composition import Totals
 from flower_ldp.accounting.composition import totals as composed
-from flower_ldp.accounting.ledger import Ledger, Mark, NumberLimit
+from flower_ldp.accounting.ledger import Ledger, NumberLimit
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import NO_RUN, check_run
 from flower_ldp.accounting.ledger.file import undo
@@ -68,11 +69,6 @@ def look_into(file: Path, anchor: Anchor | None = None) -> Ledger:
     return Ledger.open(file, read_only=True, anchor=anchor)
 
 
-def mark_facts(mark: Mark) -> dict[str, Any]:
-    """Return the end of a chain for JSON."""
-    return {"ledger": mark.ledger, "entries": mark.entries, "chain": mark.chain}
-
-
 def show(
     report: Report,
     file: LedgerFile,
@@ -114,7 +110,7 @@ def _totals(ledger: Ledger, report: Report) -> None:
     mark = ledger.mark()
     accounts = ledger.accounts()
     found = [(data_id, row) for data_id in accounts for row in ledger.spending(data_id)]
-    report.facts["mark"] = mark_facts(mark)
+    report.facts["mark"] = asdict(mark)
     report.line(f"Ledger {mark.ledger}, {mark.entries:,} entries")
     if not found:
         report.line("Nothing was spent.")
