@@ -20,6 +20,7 @@ from flower_ldp.advice.outlook import (
     counts,
     plan_of,
 )
+from flower_ldp.facts import Fact, beneath, note
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER
@@ -85,30 +86,40 @@ class Advice:
         """What would make it good, if it is not."""
         return self.outlook.remedies
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return names and values, for people."""
+    def facts(self) -> list[Fact]:
+        """Return how to train, with the outlook."""
         times, epsilon = self.answers_per_client, self.mechanism.epsilon
         asked = "once" if times == 1 else f"{times:,} times"
-        rounds = self.outlook.rounds
+        rounds, each = self.outlook.rounds, self.outlook.clients_per_round
+        told = f"{times:,} (answers_per_client={times}: asked {asked})"
+        of = f" of {_clients(each)} each"
         if isinstance(self.plan, CodewordPlan):
             name, sizes = "Codeword", f"K = {self.plan.favoured:,}"
+            selection = {"favoured": self.plan.favoured, "rotations": self.plan.rotations}
+            selection["n"] = self.plan.order
         else:
             name, sizes = "SignDS", f"K = {self.plan.top_size:,}, h = {self.plan.dim_out:,}"
+            selection = {"top_size": self.plan.top_size, "h": self.plan.dim_out}
+            selection["v_th"] = self.plan.threshold
+        described = f"{name}(epsilon={epsilon:.12g}), {sizes}"
         return [
-            ("epsilon of a client in all", f"{self.total_epsilon:g}"),
-            ("mechanism", f"{name}(epsilon={epsilon:.12g}), {sizes}"),
-            ("answers of a client", f"{times:,} (answers_per_client={times}: asked {asked})"),
-            ("rounds", f"{rounds:,} of {_clients(self.outlook.clients_per_round)} each"),
-            ("step rule", "AgreedLength(), the default: no length has to be tuned"),
-            ("bytes up of an answer", f"{self.bytes_up:,}"),
-            *self.outlook.rows(),
+            note("epsilon of a client in all", f"{self.total_epsilon:g}"),
+            Fact("mechanism", name.lower(), "mechanism", text=described),
+            Fact("selection", selection),
+            Fact("advice.epsilon_answer", epsilon),
+            Fact("advice.answers_per_client", times, "answers of a client", text=told),
+            Fact("advice.rounds", rounds, "rounds", of),
+            Fact("advice.clients_per_round", each),
+            Fact("advice.efficiency", self.plan.efficiency),
+            note("step rule", "AgreedLength(), the default: no length has to be tuned"),
+            Fact("bytes_up.per_round", self.bytes_up, "bytes up of an answer"),
+            Fact("bytes_up.total", self.bytes_up * times),
+            *self.outlook.facts(),
         ]
 
     def __str__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        lines = [f"{name:<{width}}  {value}" for name, value in rows]
-        return "\n".join([*lines, meaning(PrivacySpent(Unit.CLIENT, self.total_epsilon))])
+        worth = meaning(PrivacySpent(Unit.CLIENT, self.total_epsilon))
+        return f"{beneath(self.facts())}\n{worth}"
 
 
 def advise(

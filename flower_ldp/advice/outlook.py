@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS
+from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER
@@ -242,23 +243,20 @@ class Outlook:
             total_epsilon=total_for(self.clients, self.weights, enough),
         )
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return names and values of the cosines and the verdict."""
+    def facts(self) -> list[Fact]:
+        """Return the cosines and the verdict."""
+        one, run, remedies = self.round_cosine, self.run_cosine, self.remedies
+        agree, less = (
+            f"{one:.3f}, of clients that agree",
+            f"{run:.3f}; clients that differ have less",
+        )
         return [
-            ("cosine of a round's step", f"{self.round_cosine:.3f}, of clients that agree"),
-            ("cosine of the run's steps", f"{self.run_cosine:.3f}; clients that differ have less"),
-            ("verdict", self.judgement()),
+            Fact("outlook.cosine_round", one, "cosine of a round's step", text=agree),
+            Fact("outlook.cosine_run", run, "cosine of the run's steps", text=less),
+            Fact("outlook.verdict", self.verdict.value),
+            Fact("outlook.judgement", self.judgement(), "verdict"),
+            Fact("outlook.remedies", None if remedies is None else asdict(remedies)),
         ]
-
-    def facts(self) -> dict[str, Any]:
-        """Return the same as keys and values, for programs."""
-        return {
-            "cosine_round": self.round_cosine,
-            "cosine_run": self.run_cosine,
-            "verdict": self.verdict.value,
-            "judgement": self.judgement(),
-            "remedies": None if self.remedies is None else asdict(self.remedies),
-        }
 
     def judgement(self) -> str:
         """Return the verdict in words, with what would make it good."""

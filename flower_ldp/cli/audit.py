@@ -1,22 +1,19 @@
-"""``flower-ldp audit``: try to refute the epsilon that a shipped mechanism claims.
-
-The rest of the package is imported inside the functions: scipy takes a second, and who asks
-for help does not need it.
-"""
+"""``flower-ldp audit``: try to refute the epsilon that a shipped mechanism claims."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
-from flower_ldp.cli.output import Report, real, wrong
-
-if TYPE_CHECKING:
-    from flower_ldp.audit import AuditResult, Case, Settings
+from flower_ldp.audit import BUILDERS, AuditResult, Case, Settings, audit_case
+from flower_ldp.audit_paths import PATHS, NoSuchClaimError
+from flower_ldp.cli.output import Report, command, real, single, wrong
 
 #: What every answer says, since a green line is easily read as a proof.
 CAVEAT = (
@@ -25,9 +22,10 @@ CAVEAT = (
     "mechanisms."
 )
 ALL = "all"
-EXAMPLE = "flower-ldp audit signds --epsilon 4"
+app = single()
 
 
+@command(app, "audit", "flower-ldp audit signds --epsilon 4")
 def audit(
     report: Report,
     mechanism: Annotated[str, typer.Argument(help="A name of the list above, or all.")],
@@ -75,15 +73,12 @@ def audit(
 
     A refuted claim is what ends it with exit code 1. A package that is missing is wrong usage.
     """  # noqa: D301  # the help's layout wants the character itself
-    from flower_ldp.audit import BUILDERS, Settings
-    from flower_ldp.audit_paths import PATHS
-
     builders = {**BUILDERS, **PATHS}
     if mechanism not in (*builders, ALL):
         known = ", ".join((*builders, ALL))
         raise wrong("MECHANISM", f"{mechanism!r} is none of {known}")
     settings = Settings(epsilon=epsilon, dimension=params, k=k, dim_out=dim_out, delta=delta)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _usage_if_missing():
         # A top set too small to be useful is no less private.
         warnings.filterwarnings("ignore", category=UserWarning, module="flower_ldp")
         try:
@@ -93,6 +88,22 @@ def audit(
         answer(_run(cases, draws, confidence), confidence, report)
 
 
+@contextmanager
+def _usage_if_missing() -> Iterator[None]:
+    """End with the code of wrong usage if a package is missing that an extra installs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not _is_extra(error):
+            raise
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _is_extra(error: Exception) -> bool:
+    return "pip install" in str(error)
+
+
 def _cases(
     builders: Mapping[str, Callable[[Settings], Case]],
     mechanism: str,
@@ -100,43 +111,24 @@ def _cases(
     report: Report,
 ) -> list[Case]:
     """Build what was asked for; of all, what the epsilon and the installed packages allow."""
-    from flower_ldp.audit_paths import NoSuchClaimError
-
     cases = []
     for name in builders if mechanism == ALL else (mechanism,):
         try:
             cases.append(builders[name](settings))
-        except ModuleNotFoundError as error:  # each name has its own
-            if "pip install" not in str(error):
-                raise
-            if mechanism != ALL:
-                typer.echo(f"error: {error}", err=True)
-                raise typer.Exit(2) from error
-            report.warn(f"{name} is left out: {error}")
-        except NoSuchClaimError as error:
-            if mechanism != ALL:
+        except (ModuleNotFoundError, NoSuchClaimError) as error:  # each name has its own
+            if mechanism != ALL or not (isinstance(error, NoSuchClaimError) or _is_extra(error)):
                 raise
             report.warn(f"{name} is left out: {error}")
     return cases
 
 
 def _run(cases: list[Case], draws: int | None, confidence: float) -> list[tuple[Case, AuditResult]]:
-    from flower_ldp.audit import audit_case
-
     total = sum(case.checks for case in cases)
     found = []
     with _progress() as progress:
         for case in cases:
             share = 1.0 - (1.0 - confidence) * case.checks / total
-            try:
-                results = audit_case(
-                    case, draws, confidence=share, progress=progress(case.mechanism)
-                )
-            except ModuleNotFoundError as error:
-                if error.name != "scipy":
-                    raise
-                typer.echo(f"error: {error}", err=True)
-                raise typer.Exit(2) from error
+            results = audit_case(case, draws, confidence=share, progress=progress(case.mechanism))
             found += [(case, result) for result in results]
     return found
 
@@ -144,9 +136,6 @@ def _run(cases: list[Case], draws: int | None, confidence: float) -> list[tuple[
 @contextmanager
 def _progress() -> Iterator[Callable[[str], Callable[[str, int], Callable[[int], None]]]]:
     """Give a counter of draws for each check: a bar on a terminal's stderr, else silence."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
 

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from flower_ldp.cli.config_encrypt import encrypt
-from flower_ldp.cli.output import Fact, Report, command, group, note, shown
+from flower_ldp.cli.output import Report, command, group
 from flower_ldp.cli.plan_costs import caveat_of
 from flower_ldp.config import SECTIONS, load_dpsgd_config, load_label_config, load_split_config
 from flower_ldp.errors import ConfigError
+from flower_ldp.facts import Fact, note, shown
 from flower_ldp.mechanisms.labels import reports_are_labels
 from flower_ldp.mechanisms.laplace import NoProtectionWarning
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
@@ -67,28 +68,20 @@ def label_dp(file: Path, report: Report) -> None:
     if first.needs_prior:
         priors = "public, from the app"
     with_prior = any(mechanism.needs_prior for mechanism in stages.mechanisms)
+    kept = "chance that a label stays true" if single else "chance that a set holds the label"
+    once = f"{spent.epsilon:.15g} per label, pure, once: training adds nothing"
     more = " without a prior, more with a good one" if with_prior else ""
     report.line(f"{file}: label privacy, {chosen.response}")
     report.tell(
         Fact("mechanism", chosen.response),
         Fact("parameters", chosen.model_dump()),
         note("labels", f"{chosen.categories:,} different ones, randomized by {how}"),
-        Fact(
-            "response.keep_probability",
-            keep,
-            "chance that a label stays true" if single else "chance that a set holds the label",
-            more,
-        ),
+        Fact("response.keep_probability", keep, kept, more),
         *([Fact("response.flip_rate", 1.0 - keep)] if single else []),
         note("priors", priors),
         note("trained on", _LOSSES[chosen.loss]),
         Fact("epsilon.unit", "label"),
-        Fact(
-            "epsilon.once",
-            spent.epsilon,
-            "epsilon",
-            text=f"{spent.epsilon:.15g} per label, pure, once: training adds nothing",
-        ),
+        Fact("epsilon.once", spent.epsilon, "epsilon", text=once),
         Fact("meaning.label", meaning(spent), "one label"),
         note("not protected", "features"),
     )
@@ -100,7 +93,11 @@ def embedding_dp(file: Path, report: Report) -> None:
     mechanism = chosen.mechanism()
     release = PrivacySpent(Unit.EXAMPLE, float(mechanism.record_epsilon))
     in_all = PrivacySpent(Unit.EXAMPLE, chosen.epochs * release.epsilon)
-    once, trained = shown(release.epsilon), shown(in_all.epsilon)
+    once = f"{shown(release.epsilon)} per record and party, pure"
+    trained = (
+        f"{shown(in_all.epsilon)} per record and party where the bottom is trained through the "
+        f"top, in {chosen.epochs:,} epochs; {shown(release.epsilon)} where it is frozen"
+    )
     labels = "true: no promise"
     if chosen.label_eps is not None:
         labels = f"randomized: epsilon {chosen.label_eps:.15g} per label, pure, once"
@@ -111,19 +108,8 @@ def embedding_dp(file: Path, report: Report) -> None:
         note("an embedding", f"{chosen.width:,} {mechanism.entries}"),
         note("published label", f"{chosen.eps:.15g}"),
         Fact("epsilon.unit", "example"),
-        Fact(
-            "epsilon.release",
-            release.epsilon,
-            "epsilon a release",
-            text=f"{once} per record and party, pure",
-        ),
-        Fact(
-            "epsilon.training",
-            in_all.epsilon,
-            "epsilon of a training",
-            text=f"{trained} per record and party where the bottom is trained through the top, in "
-            f"{chosen.epochs:,} epochs; {once} where it is frozen",
-        ),
+        Fact("epsilon.release", release.epsilon, "epsilon a release", text=once),
+        Fact("epsilon.training", in_all.epsilon, "epsilon of a training", text=trained),
         note("labels", f"{chosen.classes:,} different ones, {labels}"),
         Fact("meaning.release", meaning(release), "one release"),
         note("   that is", "for one record, the bottom held fixed: docs/embedding.md"),

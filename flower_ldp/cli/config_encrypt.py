@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from flower_ldp.cli.output import Fact, Report, note, number
+from flower_ldp.cli.output import Report
 from flower_ldp.cli.plan_costs import caveat_of, laplace_noise, named
 from flower_ldp.config import (
     CodewordConfig,
@@ -18,7 +18,9 @@ from flower_ldp.config import (
     UpdateSection,
     load_config,
 )
+from flower_ldp.facts import Fact, note, number
 from flower_ldp.mechanisms.base import row_of
+from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.laplace import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 from flower_ldp.wire.proposal import health_events
@@ -91,18 +93,14 @@ def _signds(signds: SignDSConfig) -> list[Fact]:
     learned, optimizer = signds.magnitude() is not None, signds.server_optimizer()
     below = f", below {signds.sign_min_participation:.0%} of the clients fixed" if learned else ""
     size = "learned by MagRR" if learned else "fixed"
+    step = f"{size} ({signds.sign_scaling} scaling){below}"
     k, h = signds.sign_k, signds.sign_dim_out
     top = "by what a report is worth" if k is None else f"{k:.15g} of the weights"
     sized = "chosen with it" if k is None else f"as many as keep {signds.sign_thr_ratio:.15g} in it"
     return [
         note("top set", top),
         note("report", f"{h} weights" if h else sized),
-        Fact(
-            "step",
-            "learned" if learned else "fixed",
-            "step",
-            text=f"{size} ({signds.sign_scaling} scaling){below}",
-        ),
+        Fact("step", "learned" if learned else "fixed", "step", text=step),
         note("fixed rate", f"{signds.sign_global_lr:.15g}"),
         Fact("server_optimizer", optimizer and optimizer.describe(), "server optimizer"),
     ]
@@ -121,24 +119,21 @@ def _codeword(codeword: CodewordConfig) -> list[Fact]:
     mechanism, optimizer = codeword.mechanism(), codeword.server_optimizer()
     sizes = _SIZES if codeword.subspace is None else (max(codeword.subspace.dimension, 2),)
     least = max(mechanism.favoured, mechanism.blocks)
-    plans = {size: mechanism.plan(size) for size in sizes if least <= size}
     chosen = f"{mechanism.favoured:,}" if mechanism.favoured else "by what a report is worth"
     return [
         note("codewords favoured", chosen),
         note("codes of a round", f"{mechanism.rotations:,}"),
         note("blocks of a code", f"{mechanism.blocks:,}"),
         Fact("reports", {}),
-        *(
-            Fact(
-                f"reports.{size}",
-                {"bits": plan.bits, "favoured": plan.favoured, "efficiency": plan.efficiency},
-                f"   of {size:,} weights",
-                text=f"{plan.bits} bits, efficiency {number(plan.efficiency)}",
-            )
-            for size, plan in plans.items()
-        ),
+        *(_size_of_report(size, mechanism.plan(size)) for size in sizes if least <= size),
         Fact("server_optimizer", optimizer.describe(), "server optimizer"),
     ]
+
+
+def _size_of_report(weights: int, plan: CodewordPlan) -> Fact:
+    facts = {"bits": plan.bits, "favoured": plan.favoured, "efficiency": plan.efficiency}
+    told = f"{plan.bits} bits, efficiency {number(plan.efficiency)}"
+    return Fact(f"reports.{weights}", facts, f"   of {weights:,} weights", text=told)
 
 
 def _fields(section: UpdateSection) -> list[Fact]:
@@ -154,30 +149,24 @@ TRAINING: Mapping[type, Callable[[Any], list[Fact]]] = MappingProxyType(
 def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report) -> None:
     laplace = chosen.laplace_eval
     metrics = laplace.metric_mechanisms()
+    bounded = [
+        note(f"metric {name}", f"epsilon {one.epsilon:.15g}, clipped to [{one.lower}, {one.upper}]")
+        for name, one in metrics.items()
+    ]
     rows = PrivacyEvent("laplace", laplace.epsilon, count=laplace.rows)
     scalars = (event for metric in metrics.values() for event in metric.events())
     events = (rows, *scalars, *health_events(chosen.health_eps))
     spent = compose(events)[Unit.CLIENT]
-    once = f"{spent.epsilon:.15g} per client, pure ({' + '.join(map(named, events))})"
+    parts = " + ".join(map(named, events))
+    once = f"{spent.epsilon:.15g} per client, pure ({parts}); evaluations add up"
     report.tell(
         Fact("evaluation.parameters", laplace.model_dump(), "evaluation", text="LAPLACE"),
         Fact("evaluation.eval_type", asked.eval_type, "score"),
         Fact("evaluation.cluster_client_num", asked.cluster_client_num, "   of clients, at most"),
         *laplace_noise(LaplacePlan(laplace.epsilon), _OFTEN, "evaluation."),
         note("rows a client", f"{laplace.rows:,}"),
-        *(
-            note(
-                f"metric {name}",
-                f"epsilon {one.epsilon:.15g}, clipped to [{one.lower}, {one.upper}]",
-            )
-            for name, one in metrics.items()
-        ),
+        *bounded,
         Fact("evaluation.epsilon.unit", "client"),
-        Fact(
-            "evaluation.epsilon.round",
-            spent.epsilon,
-            "epsilon an evaluation",
-            text=f"{once}; evaluations add up",
-        ),
+        Fact("evaluation.epsilon.round", spent.epsilon, "epsilon an evaluation", text=once),
         Fact("evaluation.meaning.round", meaning(spent), "one evaluation"),
     )

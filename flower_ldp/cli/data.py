@@ -21,9 +21,10 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import Fact, Report, command, group, whole, wrong
+from flower_ldp.cli.output import Report, command, group, whole, wrong
 from flower_ldp.clients.keys import own_key
 from flower_ldp.errors import ConfigError
+from flower_ldp.facts import Fact
 from flower_ldp.files import replacing
 from flower_ldp.policy import load_policy
 from flower_ldp.yaml_source import error_text
@@ -167,14 +168,13 @@ def _remembered(file: Path, table: Table, report: Report) -> None:
     try:
         key = own_key(place)
         now = {_code(key, row): _code(key, whose) for row, whose in table.rows.items()}
-        before, same = _read(file), True
+        before = _read(file)
         if before is None:
             report.line(f"Groups are remembered in {file}.")
-        else:
-            same = _compare(before, now, report)
-        if same:
-            with replacing(file, mode=0o600) as stream:
-                stream.write(json.dumps(now).encode())
+        elif not _compare(before, now, report):
+            return
+        with replacing(file, mode=0o600) as stream:
+            stream.write(json.dumps(now).encode())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: cannot be used: {error}") from error
 

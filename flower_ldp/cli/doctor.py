@@ -22,10 +22,11 @@ from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from flower_ldp import __version__
-from flower_ldp.cli.output import Fact, Report
+from flower_ldp.cli.output import Report, command, single
 from flower_ldp.errors import LdpError
+from flower_ldp.facts import Fact
 
-EXAMPLES = ("flower-ldp doctor", "flower-ldp doctor --policy client_policy.yaml --json")
+app = single()
 _PACKAGE = Path(__file__).parents[1]
 #: The extras that a user chooses by what they are for, in the order of pyproject.toml: the modules
 #: that must be there, and what does not work without them.
@@ -41,6 +42,7 @@ EXTRAS = MappingProxyType(
 )
 
 
+@command(app, "doctor", "flower-ldp doctor", "flower-ldp doctor --policy client_policy.yaml --json")
 def doctor(
     report: Report,
     policy: Annotated[
@@ -107,36 +109,35 @@ def requirements(extra: str = "") -> list[Requirement]:
     ]
 
 
+def _unfit(wanted: Requirement) -> str:
+    """Return what is wrong with the version that is there, if one is."""
+    found = _version_of(wanted.name)
+    if found is None or admits(wanted, found):
+        return ""
+    return f"{wanted.name} {found} is not {versions_of(wanted)}"
+
+
 def _installed(report: Report) -> None:
     """Say of all that is needed, and of what extras need, whether its version fits."""
     try:
-        needed = [(one, _version_of(one.name)) for one in requirements()]
-        unfit = {
-            extra: [
-                f"{one.name} {found} is not {versions_of(one)}"
-                for one in requirements(extra)
-                if (found := _version_of(one.name)) is not None and not admits(one, found)
-            ]
-            for extra in EXTRAS
-        }
+        wanted = {name: requirements(name) for name in ("", *EXTRAS)}
     except metadata.PackageNotFoundError:
         report.warn("flower-ldp is not installed but found as a folder: versions are not checked")
         report.facts["installed"] = None
-        needed, unfit = [], {extra: [] for extra in EXTRAS}
-    for one, found in needed:
-        install = f"pip install '{one.name}{versions_of(one)}'"
-        if found is None:
-            report.problem(f"{one.name} is missing: {install}")
-        elif not admits(one, found):
-            report.problem(f"{one.name} {found} is not {versions_of(one)}: {install}")
+        wanted = {}
+    needed = [
+        {"name": one.name, "found": _version_of(one.name), "needed": versions_of(one)}
+        for one in wanted.get("", ())
+    ]
+    for one in wanted.get("", ()):
+        wrong = f"{one.name} is missing" if _version_of(one.name) is None else _unfit(one)
+        if wrong:
+            report.problem(f"{wrong}: pip install '{one.name}{versions_of(one)}'")
     if needed:
         report.table(
             "installed",
             "What the package needs",
-            [
-                {"name": one.name, "found": found, "needed": versions_of(one)}
-                for one, found in needed
-            ],
+            needed,
             *(("distribution", "name"), ("found", lambda row: row["found"] or "missing"), "needed"),
         )
     report.table(
@@ -146,7 +147,7 @@ def _installed(report: Report) -> None:
             {
                 "name": name,
                 "missing": [module for module in modules if find_spec(module) is None],
-                "unfit": unfit[name],
+                "unfit": [text for one in wanted.get(name, ()) if (text := _unfit(one))],
                 "use": use,
             }
             for name, (modules, use) in EXTRAS.items()

@@ -11,19 +11,10 @@ from typing import Annotated
 import typer
 
 from flower_ldp.advice.present import NormalNoise, central_wrapper, local_dp_mod, mindspore_dp
-from flower_ldp.cli.output import (
-    Fact,
-    Report,
-    command,
-    group,
-    note,
-    number,
-    real,
-    whole,
-    wrong,
-)
+from flower_ldp.cli.output import Report, command, group, real, whole, wrong
 from flower_ldp.cli.plan_costs import Rounds
 from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
+from flower_ldp.facts import Fact, note, number
 from flower_ldp.mechanisms.gaussian import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
@@ -75,8 +66,26 @@ def _bound(epsilon: float) -> str:
     return at_least(epsilon, 7) if math.isfinite(epsilon) else "none: there is no noise"
 
 
+def _finite(value: float) -> float | None:
+    """Return a number for JSON, which has no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def _worth(epsilon: float, delta: float) -> str | None:
+    return meaning(PrivacySpent(Unit.CLIENT, epsilon, delta)) if math.isfinite(epsilon) else None
+
+
 def _coverage(covered: str, not_covered: str) -> list[Fact]:
     return [note("covers", covered), Fact("not_covered", not_covered, "not covered")]
+
+
+def _per_client(stated: float, text: str = "") -> list[Fact]:
+    """Return whose the epsilons are, and the one that was stated."""
+    return [
+        Fact("epsilon.unit", Unit.CLIENT.value),
+        Fact("epsilon.relation", Unit.CLIENT.relation),
+        Fact("epsilon.stated", stated, "stated" if text else "", text=text),
+    ]
 
 
 def _noise(
@@ -96,55 +105,39 @@ def _noise(
         How its deviation comes to be.
     """
     one, total = noise.epsilon(delta), noise.epsilon(delta, rounds)
-    in_curve = SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON
-    true_delta = needed = None
-    if in_curve:
-        true_delta = gaussian_delta(epsilon, noise.shift) if noise.deviation else 1.0
-    if in_curve and delta <= LARGEST_DELTA:
-        needed = noise.distance / largest_shift(epsilon, delta)
-    # JSON has no infinity: None in its place.
-    worth = {
-        name: meaning(PrivacySpent(Unit.CLIENT, value, delta)) if math.isfinite(value) else None
-        for name, value in (("round", one), ("total", total))
-    }
+    worth = {"round": _worth(one, delta), "total": _worth(total, delta)}
     of = f"mu = {_bound(noise.shift)}" + (" = distance / deviation" if noise.deviation else "")
+    opposite = ": clipped updates may point in opposite directions"
+    several = f"   of {rounds:,} messages" if rounds > 1 else ""
+    once = f"{_bound(one)} at delta {delta:g}, per client and message"
     facts = [
-        Fact("epsilon.unit", Unit.CLIENT.value),
-        Fact("epsilon.relation", Unit.CLIENT.relation),
-        Fact("epsilon.stated", epsilon, "stated", text=f"epsilon {epsilon:g}, delta {delta:g}"),
+        *_per_client(epsilon, f"epsilon {epsilon:g}, delta {delta:g}"),
         Fact("noise.deviation", noise.deviation, "deviation of the noise", f", {made}"),
-        Fact(
-            "noise.distance",
-            noise.distance,
-            "distance",
-            ": clipped updates may point in opposite directions",
-        ),
-        note("shift", of),
-        Fact("noise.shift", noise.shift if noise.deviation else None),
+        Fact("noise.distance", noise.distance, "distance", opposite),
+        Fact("noise.shift", _finite(noise.shift), "shift", text=of),
         _CURVE,
-        note("true epsilon", f"{_bound(one)} at delta {delta:g}, per client and message"),
-        Fact("epsilon.round", one if math.isfinite(one) else None),
-        note(
-            f"   of {rounds:,} messages" if rounds > 1 else "", f"{_bound(total)} for all together"
-        ),
-        Fact("epsilon.total", total if math.isfinite(total) else None),
+        Fact("epsilon.round", _finite(one), "true epsilon", text=once),
+        Fact("epsilon.total", _finite(total), several, text=f"{_bound(total)} for all together"),
         Fact("epsilon.delta", delta),
-        Fact(
-            "epsilon.delta_at_stated",
-            true_delta,
-            f"delta of epsilon {epsilon:g}",
-            text=f"{at_least(true_delta or 0.0, 7)}, of one message",
-        ),
-        Fact(
-            "noise.needed_deviation",
-            needed,
-            "needed",
-            text=f"deviation {at_least(needed or 0.0, 7)} would keep what is stated",
-        ),
+        *_as_stated(noise, epsilon, delta),
         Fact("meaning", worth),
     ]
-    words = worth["total"] or "Without noise nothing is protected."
-    return facts, note("in all", words)
+    return facts, note("in all", worth["total"] or "Without noise nothing is protected.")
+
+
+def _as_stated(noise: NormalNoise, epsilon: float, delta: float) -> list[Fact]:
+    """Return the delta that noise has at an epsilon, and the noise that would keep both."""
+    true = needed = None
+    if SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+        true = gaussian_delta(epsilon, noise.shift) if noise.deviation else 1.0
+        if delta <= LARGEST_DELTA:
+            needed = noise.distance / largest_shift(epsilon, delta)
+    told = "" if true is None else f"{at_least(true, 7)}, of one message"
+    keeps = "" if needed is None else f"deviation {at_least(needed, 7)} would keep what is stated"
+    return [
+        Fact("epsilon.delta_at_stated", true, f"delta of epsilon {epsilon:g}", text=told),
+        Fact("noise.needed_deviation", needed, "needed", text=keeps),
+    ]
 
 
 @command(app, "localdp", _LOCAL)
@@ -225,6 +218,9 @@ class Central:
             self.noise_multiplier / weight, self.rounds, delta, sampled, self.clients or sampled
         )
         every = f"at delta {delta:g} after {self.rounds:,} rounds"
+        replaced = f"{_bound(total)} {every}, one replaced or left out"
+        left = f"{_bound(total_zeros)} {every}: the mean divides as before"
+        renyi = " (Renyi; as zeros for one)"
         of = f" x clip / {sampled}"
         shift = f"mu = {_bound(one.shift)} if one is replaced: twice the weight over the noise"
         report.line(
@@ -242,24 +238,9 @@ class Central:
             Fact("epsilon.delta", delta),
             Fact("epsilon.round_replace_one", one.epsilon(delta)),
             Fact("epsilon.round_zero_one", zeros.epsilon(delta)),
-            Fact(
-                "epsilon.total_replace_one",
-                total,
-                "epsilon",
-                text=f"{_bound(total)} {every}, one replaced or left out",
-            ),
-            Fact(
-                "epsilon.total_zero_one",
-                total_zeros,
-                "   zeros for one",
-                text=f"{_bound(total_zeros)} {every}: the mean divides as before",
-            ),
-            Fact(
-                "epsilon.total_flower",
-                theirs,
-                "   by Flower's accountant",
-                " (Renyi; as zeros for one)",
-            ),
+            Fact("epsilon.total_replace_one", total, "epsilon", text=replaced),
+            Fact("epsilon.total_zero_one", total_zeros, "   zeros for one", text=left),
+            Fact("epsilon.total_flower", theirs, "   by Flower's accountant", renyi),
         )
         if theirs is None:
             report.warn("Flower's own accountant is not installed: pip install 'flwr[dp]'")
@@ -332,21 +313,15 @@ def _dp_encrypt(dp: DPEncryptConfig, rounds: int, report: Report) -> None:
 def _signds(signds: SignDSConfig, rounds: int, report: Report) -> None:
     epsilon = signds.sign_eps
     total = PrivacySpent(Unit.CLIENT, epsilon * rounds)
+    of = " per client, pure, of the selection: as stated"
     report.warn(
         "the magnitude bit (MagRR) leaves in the same report, and the file does not name its "
         f"epsilon: if it is {epsilon:g} too, a round costs twice as much"
     )
     report.tell(
         Fact("parameters", {"sign_eps": epsilon}),
-        Fact("epsilon.unit", Unit.CLIENT.value),
-        Fact("epsilon.relation", Unit.CLIENT.relation),
-        Fact("epsilon.stated", epsilon),
-        Fact(
-            "epsilon.round",
-            epsilon,
-            "epsilon a round",
-            " per client, pure, of the selection: as stated",
-        ),
+        *_per_client(epsilon),
+        Fact("epsilon.round", epsilon, "epsilon a round", of),
         Fact("epsilon.total", total.epsilon, "   in all", f" after {rounds:,} rounds, a sum"),
         Fact("meaning.total", meaning(total), "in all"),
     )
@@ -355,22 +330,14 @@ def _signds(signds: SignDSConfig, rounds: int, report: Report) -> None:
 def _evaluation(laplace: LaplaceEvalConfig, rounds: int, report: Report) -> None:
     stated, true, rows = laplace.laplace_eval_eps, laplace.epsilon, laplace.rows
     total = PrivacySpent(Unit.CLIENT, true * rows * rounds)
+    twice = " per row and client, pure: twice what is stated"
+    in_all = f" for {rows:,} rows in {rounds:,} evaluations"
     report.tell(
         note("evaluation", "LAPLACE"),
         Fact("evaluation.stated", stated, "stated epsilon", " = 1 / the noise's scale"),
         note("distance", "2: two rows of probabilities may be so far apart, in sums of changes"),
-        Fact(
-            "evaluation.row",
-            true,
-            "true epsilon",
-            " per row and client, pure: twice what is stated",
-        ),
+        Fact("evaluation.row", true, "true epsilon", twice),
         Fact("evaluation.round", true * rows),
-        Fact(
-            "evaluation.total",
-            total.epsilon,
-            "   in all",
-            f" for {rows:,} rows in {rounds:,} evaluations",
-        ),
+        Fact("evaluation.total", total.epsilon, "   in all", in_all),
         Fact("evaluation.meaning", meaning(total), "in all"),
     )

@@ -38,20 +38,14 @@ def digest(
     """
     found = read_distribution(distribution, None if site is None else [str(site)])
     names = sorted(found.entries)
-    report.facts.update(
-        distribution=normal(found.name),
-        version=found.version,
-        digest=found.digest,
-        extensions=names,
-    )
+    report.facts.update(distribution=normal(found.name), version=found.version, digest=found.digest)
+    report.facts["extensions"] = names
     if not names:
         report.problem(f"{found.name} names no mechanism: no entry point of the group")
     report.line(found.digest)
     for name in names:
-        report.line("")
-        report.line("extensions:")
-        report.line(f"  {name}:")
-        report.line(f"    distribution: {normal(found.name)}")
-        report.line(f"    version: '{found.version}'")
-        report.line(f"    digest: {found.digest}")
-        report.line("    epsilon: 1.0  # the least that a report is charged: yours to choose")
+        report.line(
+            f"\nextensions:\n  {name}:\n    distribution: {normal(found.name)}\n"
+            f"    version: '{found.version}'\n    digest: {found.digest}\n"
+            "    epsilon: 1.0  # the least that a report is charged: yours to choose"
+        )

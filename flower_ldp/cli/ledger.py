@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import Enum
 from glob import escape
@@ -17,9 +18,10 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger.anchor import Anchor, anchor_of
 from flower_ldp.accounting.ledger.time import DAY, MOST_JUMP
 from flower_ldp.cli import ledger_export as exports
-from flower_ldp.cli.ledger_show import LedgerFile, look_into, mark_facts, show
-from flower_ldp.cli.output import Fact, Report, command, group, note, usage, working
+from flower_ldp.cli.ledger_show import LedgerFile, look_into, show
+from flower_ldp.cli.output import Report, command, group, usage, working
 from flower_ldp.errors import ConfigError, LedgerError, quoted
+from flower_ldp.facts import Fact, note
 
 app = group(
     "Make, read, export and check the ledger of privacy that was spent.",
@@ -38,7 +40,7 @@ def create(report: Report, file: LedgerFile) -> None:
         raise LedgerError(f"{file} exists: a ledger is made once, and never on top of a file")
     with Ledger.open(file, create=True) as ledger:
         mark = ledger.mark()
-    report.facts.update(file=str(file), mark=mark_facts(mark))
+    report.facts.update(file=str(file), mark=asdict(mark))
     report.line(f"{file}: a new ledger, {mark.ledger}, with nothing spent")
 
 
@@ -124,7 +126,7 @@ def verify(
         Fact("entries", found.entries, "entries"),
         Fact("sealed", found.sealed, "   with a report"),
         Fact("totals", found.totals, "running sums", ", as the entries make them"),
-        Fact("mark", mark_facts(found.mark)),
+        Fact("mark", asdict(found.mark)),
         note("ledger", found.mark.ledger),
         note("end of the chain", found.mark.chain),
     )
@@ -173,7 +175,7 @@ def make_anchor(
         raise typer.BadParameter("give --file or --command")
     with Ledger.open(file) as ledger:
         mark = ledger.make_anchor(anchor, replace=replace)
-    report.facts.update(file=str(file), anchor=str(anchor), mark=mark_facts(mark))
+    report.facts.update(file=str(file), anchor=str(anchor), mark=asdict(mark))
     report.line(f"{anchor}: holds entry {mark.entries:,} of ledger {mark.ledger}")
     if target is not None and target.stat().st_dev == file.stat().st_dev:
         report.warn("anchor and ledger are on one file system: a snapshot sets both back")

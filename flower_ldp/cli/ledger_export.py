@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-import typer
-
+from flower_ldp.cli.output import wrong
 from flower_ldp.files import replacing
 
 #: The fields of a row, in the order of the columns.
@@ -52,14 +51,11 @@ def check_target(target: Path, ledger: Path) -> None:
     real, source = Path(os.path.realpath(target)), Path(os.path.realpath(ledger))
     same = real.exists() and source.exists() and os.path.samefile(real, source)
     if same or real in (source, source.with_name(source.name + "-journal")):
-        raise typer.BadParameter(f"{target} is the ledger itself", param_hint="--output")
+        raise wrong("--output", f"{target} is the ledger itself")
     # /dev/stdout may lead to a regular file, which must not be replaced under the shell either.
     device = Path(os.path.abspath(target)).parts[1:2] in (("dev",), ("proc",))
     if device or (real.exists() and not stat.S_ISREG(real.stat().st_mode)):
-        raise typer.BadParameter(
-            f"{target} is no regular file; without --output rows go to stdout",
-            param_hint="--output",
-        )
+        raise wrong("--output", f"{target} is no regular file; without it rows go to stdout")
 
 
 def to_stdout(rows: Rows, as_csv: bool) -> None:
@@ -94,15 +90,14 @@ def _cell(value: object) -> object:
 
 
 def _write(rows: Rows, as_csv: bool, stream: TextIO) -> int:
-    count = 0
+    table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
     if as_csv:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({name: _cell(value) for name, value in row.items()})
-            count += 1
-        return count
+        table.writeheader()
+    count = 0
     for row in rows:
-        stream.write(json.dumps(row) + "\n")
+        if as_csv:
+            table.writerow({name: _cell(value) for name, value in row.items()})
+        else:
+            stream.write(json.dumps(row) + "\n")
         count += 1
     return count

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import Place
 from flower_ldp.accounting.composition import Totals
 from flower_ldp.accounting.composition import totals as composed
-from flower_ldp.accounting.ledger import Ledger, Mark, NumberLimit
+from flower_ldp.accounting.ledger import Ledger, NumberLimit
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import NO_RUN, check_run
 from flower_ldp.accounting.ledger.file import undo
@@ -66,11 +68,6 @@ def look_into(file: Path, anchor: Anchor | None = None) -> Ledger:
     return Ledger.open(file, read_only=True, anchor=anchor)
 
 
-def mark_facts(mark: Mark) -> dict[str, Any]:
-    """Return the end of a chain for JSON."""
-    return {"ledger": mark.ledger, "entries": mark.entries, "chain": mark.chain}
-
-
 def show(
     report: Report,
     file: LedgerFile,
@@ -112,7 +109,7 @@ def _totals(ledger: Ledger, report: Report) -> None:
     mark = ledger.mark()
     accounts = ledger.accounts()
     found = [(data_id, row) for data_id in accounts for row in ledger.spending(data_id)]
-    report.facts["mark"] = mark_facts(mark)
+    report.facts["mark"] = asdict(mark)
     report.line(f"Ledger {mark.ledger}, {mark.entries:,} entries")
     if not found:
         report.line("Nothing was spent.")
@@ -154,21 +151,21 @@ def _fact(row: UnitSpending) -> dict[str, Any]:
     promised = row.promised
     return {
         "unit": row.unit.value,
-        "epsilon": row.in_all.epsilon_text if promised else None,
-        "delta": row.in_all.delta_text if promised else None,
-        "direct_epsilon": row.direct.epsilon_text,
-        "direct_delta": row.direct.delta_text,
-        "counted_epsilon": row.counted.epsilon_text,
-        "counted_delta": row.counted.delta_text,
+        **(_amount(row.in_all) if promised else {"epsilon": None, "delta": None}),
+        **_amount(row.direct, "direct_"),
+        **_amount(row.counted, "counted_"),
         "releases_without_promise": row.beyond.silent,
         "releases_conditional": row.beyond.conditional,
         "releases_post_processing": row.waived,
         "conditional": [
-            {"mechanism": name, "epsilon": amount.epsilon_text, "delta": amount.delta_text}
-            for name, amount in row.under.items()
+            {"mechanism": name, **_amount(amount)} for name, amount in row.under.items()
         ],
         "meaning": meaning(row.in_all.spent(row.unit)) if promised else NO_PROMISE,
     }
+
+
+def _amount(amount: Amount, of: str = "") -> dict[str, str]:
+    return {f"{of}epsilon": amount.epsilon_text, f"{of}delta": amount.delta_text}
 
 
 def _notes(row: UnitSpending) -> Iterator[str]:
@@ -232,7 +229,7 @@ def _budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report
         for limit in policy.limits():
             # A run that is still to come is bound by what belongs to no run.
             spent = ledger.spent(data_id, NO_RUN if chosen is None else chosen, limit)
-            allowed, left = limit.allowed, left_of(limit.allowed, spent)
+            left = left_of(limit.allowed, spent)
             exceeded = over(data_id, limit, spent)
             if exceeded:
                 report.warn(exceeded)
@@ -243,8 +240,7 @@ def _budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report
                     "scope": limit.scope,
                     "run_id": str(chosen) if limit.scope == "run" and chosen is not None else None,
                     "window_seconds": limit.window_seconds,
-                    "epsilon": allowed.epsilon_text,
-                    "delta": allowed.delta_text,
+                    **_amount(limit.allowed),
                     "epsilon_left": left.epsilon_text,
                     "delta_left": left.delta_text,
                     "over": exceeded,

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 import typer
 from typer.core import TyperGroup
 
 from flower_ldp import __version__
-from flower_ldp.cli import audit, doctor, new, simulate
-from flower_ldp.cli.output import Command, command, epilog
+from flower_ldp.cli.output import epilog
 
-#: The groups; the module of one, named as it, is imported when the group is asked for.
-GROUPS = MappingProxyType(
+#: The groups and commands; the module of one, named as it, is imported when it is asked for.
+COMMANDS = MappingProxyType(
     {
         "plan": "Say what a run costs and what it can learn, before it starts.",
         "explain": "Say what a present setting of other software gives.",
@@ -29,27 +28,38 @@ GROUPS = MappingProxyType(
         "data": "Look at the data owner's own table, offline.",
         "app": "Digests of apps and of this environment, for a guarded node's policy.",
         "extension": "Mechanisms from elsewhere: what a policy has to say to allow one.",
+        "audit": "Try to refute the epsilon that a shipped mechanism claims.",
+        "doctor": "Say what is here, what is missing for what, and if it can be used.",
+        "new": "Write an app that trains on made-up data, with a policy for simulations.",
+        "simulate": "Run a Flower app in this process: no SuperLink, no Ray, no copy of the app.",
     }
 )
+#: What a shell expects of a command that Ctrl-C ended.
+STOPPED = 130
 
 
 class _Commands(TyperGroup):
-    """The groups, beside commands that import what they need when they run."""
+    """The commands by their names, none of which is loaded for another or for the help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*GROUPS, *super().list_commands(ctx)]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in GROUPS:
-            module = import_module(f"flower_ldp.cli.{cmd_name}")
-            return typer.main.get_command(module.app)
-        return super().get_command(ctx, cmd_name)
+        if cmd_name not in COMMANDS:
+            return None
+        return typer.main.get_command(import_module(f"flower_ldp.cli.{cmd_name}").app)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = formatter.width
-        others = ((name, one.get_short_help_str(width)) for name, one in self.commands.items())
         with formatter.section("Commands"):
-            formatter.write_dl([*GROUPS.items(), *others])
+            formatter.write_dl([*COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Load the command and run it; click would give Ctrl-C the exit code of a problem."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("stopped by Ctrl-C; what was written by then is kept", err=True)
+            raise typer.Exit(STOPPED) from None
 
 
 app = typer.Typer(
@@ -66,10 +76,6 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
 )
-command(app, "audit", audit.EXAMPLE)(audit.audit)
-command(app, "doctor", *doctor.EXAMPLES)(doctor.doctor)
-app.command("new", cls=Command, epilog=new.EPILOG)(new.new)
-app.command("simulate", cls=Command, epilog=simulate.EPILOG)(simulate.simulate)
 
 
 def _print_version(wanted: bool) -> None:

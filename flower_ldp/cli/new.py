@@ -1,24 +1,40 @@
-"""``flower-ldp new``: a folder with a small private app that runs, to start from."""
+"""``flower-ldp new``: a folder with a small private app that runs, to start from.
+
+What is written are templates of this package with an app's names put in. They end in ``.txt``,
+since they are no modules of this package; what stands between two ``@`` is replaced, by a name or
+by what ``places.toml`` has beside them.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
+import tomllib
 from enum import StrEnum
+from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import JsonOption, epilog, reporting
+from flower_ldp.cli.output import Report, command, single
+from flower_ldp.errors import ConfigError
+from flower_ldp.mechanisms import name_complaint
 
-#: The end of the help text.
-EPILOG = epilog(
-    "flower-ldp new my-app",
-    "flower-ldp simulate my-app --nodes 100 --policy my-app/simulation_policy.yaml",
-)
+_HERE = Path(__file__).parent
+#: As Flower has it for apps and their folders.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}")
+_PUBLISHER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_PLACE = re.compile(r"@([A-Z]+)@")
+_POLICY = "simulation_policy.yaml"
+
+app = single()
 
 
 class Kind(StrEnum):
-    """What of the clients' data is protected, and by what."""
+    """What of the clients' data is protected, and by what; a mechanism is no app."""
 
     CODEWORD = "codeword"
     SIGNDS = "signds"
@@ -26,8 +42,28 @@ class Kind(StrEnum):
     SPLIT = "split"
     MECHANISM = "mechanism"
 
+    @property
+    def folders(self) -> list[Path]:
+        """The templates, those of this kind alone at last."""
+        own = [self] if self is Kind.MECHANISM else ["app", self]
+        return [_HERE / "templates" / name for name in ("any", *own)]
 
+    def places(self) -> dict[str, str]:
+        """Return what stands in the places of this kind's templates, besides names."""
+        found = {}
+        for folder in self.folders[1:]:
+            found.update(tomllib.loads((folder / "places.toml").read_text(encoding="utf-8")))
+        return found
+
+
+@command(
+    app,
+    "new",
+    "flower-ldp new my-app",
+    "flower-ldp simulate my-app --nodes 100 --policy my-app/simulation_policy.yaml",
+)
 def new(
+    report: Report,
     folder: Annotated[
         Path, typer.Argument(metavar="APP", help="The app's folder, whose name is the app's.")
     ],
@@ -43,7 +79,6 @@ def new(
     publisher: Annotated[
         str, typer.Option(help="Who publishes the app, as Flower's pyproject.toml has it.")
     ] = "your-name",
-    as_json: JsonOption = False,
 ) -> None:
     """Write an app that trains on made-up data, with a policy for simulations.
 
@@ -51,11 +86,54 @@ def new(
     unchanged. --kind mechanism writes a distribution with a mechanism of your own, and no app.
     No file is replaced: the folder must not be there yet.
     """
-    from flower_ldp.cli.new_app import start_of, write
+    found = texts(folder.absolute().name, kind, publisher)
+    folder.mkdir(parents=True)
+    try:
+        for name, text in found.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+    except BaseException:
+        # The next try would be refused by what is there of this one.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    start = f"cd {shlex.quote(str(folder))} && python -m pytest"
+    if kind is not Kind.MECHANISM:
+        words = ["flower-ldp", "simulate", str(folder), "--nodes", kind.places()["NODES"]]
+        start = shlex.join([*words, "--policy", str(folder / _POLICY)])
+    report.facts.update(folder=str(folder), kind=kind.value, files=sorted(found), start=start)
+    report.line(f"{folder}: {len(found)} files. Run it:")
+    report.line(f"  {start}")
 
-    with reporting(as_json) as report:
-        written = write(folder, kind.value, publisher)
-        command = start_of(folder, kind.value)
-        report.facts.update(folder=str(folder), kind=kind.value, files=written, start=command)
-        report.line(f"{folder}: {len(written)} files. Run it:")
-        report.line(f"  {command}")
+
+def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
+    """Return all files of an app or a mechanism's distribution, by their paths.
+
+    Raises
+    ------
+    ConfigError
+        If a name is none that Flower or a mechanism may have, or the app would hide a module that
+        is installed.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is no name of an app: a letter, then letters, digits and hyphens, 32 at most"
+        )
+    package = name.replace("-", "_").lower()
+    if not package.isidentifier() or iskeyword(package) or find_spec(package) is not None:
+        raise ConfigError(f"an app named {name} would hide the module {package}: choose another")
+    if not _PUBLISHER.fullmatch(publisher):
+        raise ConfigError(f"{publisher!r} is no publisher: letters, digits, '-', '_' and '.'")
+    complaint = name_complaint(package) if kind is Kind.MECHANISM else None
+    if complaint is not None:
+        raise ConfigError(complaint)
+    places = {**kind.places(), "NAME": name, "PACKAGE": package, "PUBLISHER": publisher}
+    found = {}
+    for folder in kind.folders:
+        for template in sorted(folder.rglob("*.txt")):
+            path = template.relative_to(folder).as_posix().removesuffix(".txt")
+            text = template.read_text(encoding="utf-8")
+            found[path.replace("PACKAGE", package)] = _PLACE.sub(lambda at: places[at[1]], text)
+    if kind is not Kind.MECHANISM:
+        found[_POLICY] = (_HERE / "samples" / _POLICY).read_text(encoding="utf-8")
+    return found

@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 import click
@@ -22,6 +21,7 @@ import typer
 from typer.core import TyperCommand
 
 from flower_ldp.errors import LdpError
+from flower_ldp.facts import Fact, beneath, shown
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
@@ -77,6 +77,11 @@ def group(help: str, *examples: str, cls: type[typer.core.TyperGroup] | None = N
         rich_markup_mode=None,
         callback=lambda: None,  # a group with one command is a group
     )
+
+
+def single() -> typer.Typer:
+    """Return the place of a command that is in no group, with plain help."""
+    return typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering], Answering]:
@@ -159,41 +164,6 @@ def real(help: str, interval: str) -> Any:
     return typer.Option(help=f"{help} In {interval}.", click_type=_Within(interval, click.FLOAT))
 
 
-@dataclass(frozen=True)
-class Fact:
-    """A part of an answer, for programs and for people.
-
-    Parameters
-    ----------
-    key : str
-        In JSON; ``bytes_up.total`` is ``total`` in the object ``bytes_up``. Without one people
-        alone are told.
-    value : object
-        In JSON. None, under a key, is no fact to people.
-    label : str
-        What people read before it; without one it is for programs alone.
-    more : str
-        What people read after the value.
-    text : str
-        What people read in place of the value.
-    """
-
-    key: str
-    value: Any
-    label: str = ""
-    more: str = ""
-    text: str = ""
-
-    def __str__(self) -> str:
-        value = number(self.value) if isinstance(self.value, float) else shown(self.value)
-        return (self.text or value) + self.more
-
-
-def note(label: str, text: str) -> Fact:
-    """Return what people alone are told."""
-    return Fact("", None, label, text=text)
-
-
 class Report:
     """The answer of one command.
 
@@ -237,12 +207,9 @@ class Report:
                 place = place.setdefault(name, {})
             if last:
                 place[last] = fact.value
-        told = [one for one in facts if one.label and not (one.key and one.value is None)]
-        if told:
+        if told := beneath(facts):
             self._begin()
-            width = max(len(fact.label) for fact in told)
-            for fact in told:
-                self.line(f"{fact.label:<{width}}  {fact}")
+            self.line(told)
 
     def table(
         self,
@@ -375,19 +342,3 @@ def working(text: str) -> Iterator[None]:
 
     with Console(stderr=True).status(text):
         yield
-
-
-def number(value: float) -> str:
-    """Return a computed number for reading: seven digits, no trailing zeros."""
-    return f"{value:,.7g}" if 1e-4 <= abs(value) < 1e9 or value == 0 else f"{value:.4g}"
-
-
-def shown(value: object) -> str:
-    """Return a value for reading, no digit of it left out."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(shown, value)) or "-"
-    if value is None or isinstance(value, bool):
-        return {None: "-", True: "yes", False: "no"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.15g}" if isinstance(value, float) else str(value)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Annotated
 
 from flower_ldp.accounting.composition import totals
-from flower_ldp.cli.output import Fact, Report, note, number, real, whole
+from flower_ldp.cli.output import Report, real, whole
+from flower_ldp.facts import Fact, note, number
 from flower_ldp.mechanisms.laplace import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 
@@ -74,22 +75,14 @@ def laplace_noise(plan: LaplacePlan, probability: float, of: str = "") -> list[F
     below = plan.noise_below(probability)
     drowned = "; no probability is larger than 1" if below >= 1.0 else ""
     bound = f"   {100 * probability:.6g} % of it below"
+    any_change = " per client, pure, for any change of the row"
+    half = " (scale = 1 / epsilon, which names half)"
     return [
         Fact(f"{of}noise.scale", plan.scale, "noise on each probability"),
         Fact(f"{of}noise.below", below, bound, drowned),
         Fact(f"{of}noise.probability", probability),
-        Fact(
-            f"{of}row.epsilon",
-            plan.epsilon,
-            "epsilon a row",
-            " per client, pure, for any change of the row",
-        ),
-        Fact(
-            f"{of}row.published_epsilon",
-            plan.published_epsilon,
-            "   as texts publish it",
-            " (scale = 1 / epsilon, which names half)",
-        ),
+        Fact(f"{of}row.epsilon", plan.epsilon, "epsilon a row", any_change),
+        Fact(f"{of}row.published_epsilon", plan.published_epsilon, "   as texts publish it", half),
     ]
 
 
@@ -109,41 +102,31 @@ def tell_cost(events: Sequence[PrivacyEvent], rounds: int, delta: float, report:
     """
     planned = [replace(event, count=event.count * rounds) for event in events]
     one, pure = compose(events)[Unit.CLIENT], compose(planned)[Unit.CLIENT]
-    second, smaller = None, pure
+    by_loss, smaller = None, pure
     try:
         found = totals(planned, delta=delta)[Unit.CLIENT]
-        second, smaller = found.approximate, found.smaller
+        by_loss, smaller = found.approximate, found.smaller
     except ModuleNotFoundError as error:
         report.warn(str(error))
-    by_loss = ""
-    if second is not None:
-        gain = "" if second.epsilon < pure.epsilon else "no less: "
-        by_loss = f"{gain}{number(second.epsilon)}, {_at(second)}"
+    told = ""
+    if by_loss is not None:
+        gain = "" if by_loss.epsilon < pure.epsilon else "no less: "
+        told = f"{gain}{number(by_loss.epsilon)}, {_at(by_loss)}"
     chosen = f"{smaller.epsilon:.15g}, the pure sum"
     if smaller.delta > 0:
         chosen = f"{number(smaller.epsilon)}, {_at(smaller)}"
-    parts = " + ".join(named(event) for event in events)
+    once = f"{one.epsilon:.15g} per client, pure ({' + '.join(map(named, events))})"
+    in_all = f"{pure.epsilon:.15g} per client after {rounds:,} rounds"
+    bound = by_loss and by_loss.epsilon
     report.tell(
         Fact("epsilon.unit", "client"),
         Fact("epsilon.relation", Unit.CLIENT.relation),
-        Fact(
-            "epsilon.total_pure",
-            pure.epsilon,
-            "epsilon in all, pure",
-            text=f"{pure.epsilon:.15g} per client after {rounds:,} rounds",
-        ),
+        Fact("epsilon.total_pure", pure.epsilon, "epsilon in all, pure", text=in_all),
         FINER_UNITS,
-        Fact(
-            "epsilon.total_pld", second and second.epsilon, "   by loss distributions", text=by_loss
-        ),
+        Fact("epsilon.total_pld", bound, "   by loss distributions", text=told),
         Fact("epsilon.total_smaller", smaller.epsilon, "   the smaller valid bound", text=chosen),
         Fact("epsilon.total_smaller_delta", smaller.delta),
-        Fact(
-            "epsilon.round",
-            one.epsilon,
-            "epsilon a round",
-            text=f"{one.epsilon:.15g} per client, pure ({parts})",
-        ),
+        Fact("epsilon.round", one.epsilon, "epsilon a round", text=once),
     )
     tell_worth(pure, one, report)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.cli.output import Fact, Report, note, real, usage, whole, wrong
+from flower_ldp.cli.output import Report, real, usage, whole, wrong
 from flower_ldp.cli.plan_costs import (
     Clients,
     Delta,
@@ -18,6 +18,7 @@ from flower_ldp.cli.plan_costs import (
     mean_of,
     tell_cost,
 )
+from flower_ldp.facts import Fact, note
 from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan, NoProtectionWarning
 from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.mechanisms.subset_selection import (
@@ -155,22 +156,13 @@ class RandomizedLabels:
         """Say what becomes of all labels, if it was said how many there are."""
         if self.labels is None:
             return []
-        flipped, whole_cost = flip * self.labels, epsilon * self.labels
+        flipped, in_all = flip * self.labels, epsilon * self.labels
+        own, together = " each: every label has noise of its own", " for all of them together"
         return [
             Fact("labels.number", self.labels, "labels"),
             Fact("labels.flipped", flipped, "   expected to be flipped"),
-            Fact(
-                "labels.epsilon_each",
-                epsilon,
-                "   epsilon of each",
-                " each: every label has noise of its own",
-            ),
-            Fact(
-                "labels.epsilon_if_all_change",
-                whole_cost,
-                "   epsilon if all may change",
-                " for all of them together",
-            ),
+            Fact("labels.epsilon_each", epsilon, "   epsilon of each", own),
+            Fact("labels.epsilon_if_all_change", in_all, "   epsilon if all may change", together),
         ]
 
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
-from flower_ldp.advice import Advice, advise
+from flower_ldp.advice import advise
 from flower_ldp.advice.outlook import Kind
-from flower_ldp.cli.output import Fact, Report, note, real, usage, whole, wrong
+from flower_ldp.cli.output import Report, real, usage, whole, wrong
+from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
 from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
@@ -65,36 +65,13 @@ class AdviceAsked:
                 rounds=self.rounds,
                 mechanism=None if self.mechanism is None else _KINDS[self.mechanism.value],
             )
-        outlook = advice.outlook
         report.tell(
-            Fact("mechanism", "codeword" if isinstance(advice.mechanism, Codeword) else "signds"),
             Fact("parameters", asdict(self)),
-            Fact(
-                "advice",
-                {
-                    "epsilon_answer": advice.mechanism.epsilon,
-                    "answers_per_client": advice.answers_per_client,
-                    "rounds": outlook.rounds,
-                    "clients_per_round": outlook.clients_per_round,
-                    "efficiency": advice.plan.efficiency,
-                },
-            ),
-            Fact("selection", _sizes(advice)),
-            Fact("outlook", outlook.facts()),
-            *(note(*row) for row in advice.rows()),
-            Fact("bytes_up.per_round", advice.bytes_up),
-            Fact("bytes_up.total", advice.bytes_up * advice.answers_per_client),
+            *advice.facts(),
             Fact("bytes_up.dense_float32_per_round", 4 * self.params),
         )
         total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)
         report.tell(Fact("meaning.total", meaning(total), "in all"))
-
-
-def _sizes(advice: Advice) -> dict[str, Any]:
-    plan = advice.plan
-    if isinstance(plan, CodewordPlan):
-        return {"favoured": plan.favoured, "rotations": plan.rotations, "n": plan.order}
-    return {"top_size": plan.top_size, "h": plan.dim_out, "v_th": plan.threshold}
 
 
 @dataclass(frozen=True)
@@ -124,27 +101,19 @@ class PrivateTraining:
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
         numbers = f"rounds: {plan.rounds}, steps: {plan.steps}, rate: {_yaml(plan.rate)}"
         section = f"{{{numbers}, noise: {_yaml(plan.noise)}, clip: {_yaml(plan.clip)}}}"
+        steps = f"for all {plan.rounds * plan.steps:,} steps together"
+        cost = f"{plan.epsilon:g}, delta {plan.delta:g}, per example, {steps}"
+        over = ", the noise over the clipping length"
         words = meaning(PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta))
         report.tell(
             Fact("mechanism", "dpsgd"),
             Fact("parameters", asdict(self)),
-            Fact(
-                "noise_multiplier",
-                plan.noise,
-                "noise multiplier",
-                ", the noise over the clipping length",
-            ),
+            Fact("noise_multiplier", plan.noise, "noise multiplier", over),
             Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
             Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
             Fact("epsilon.unit", "example"),
             Fact("epsilon.relation", Unit.EXAMPLE.relation),
-            Fact(
-                "epsilon.plan",
-                plan.epsilon,
-                "epsilon of the plan",
-                text=f"{plan.epsilon:g}, delta {plan.delta:g}, per example, for all "
-                f"{plan.rounds * plan.steps:,} steps together",
-            ),
+            Fact("epsilon.plan", plan.epsilon, "epsilon of the plan", text=cost),
             Fact("epsilon.delta", plan.delta),
             Fact("meaning.plan", words, "all rounds"),
         )
@@ -156,15 +125,8 @@ class PrivateTraining:
             least = noise_multiplier(
                 self.epsilon, self.delta, sample_rate=self.rate, steps=self.rounds * self.steps
             )
-            plan = TrainingPlan(
-                self.rounds,
-                self.steps,
-                self.rate,
-                rounded_up(least, 4),
-                self.clip,
-                self.epsilon,
-                self.delta,
-            )
+            noise, cost = rounded_up(least, 4), (self.epsilon, self.delta)
+            plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
             check_noise(plan)
         except ValueError as error:
             named = str(error).split()[0]

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp.accounting.gaussian import composed_epsilon
-from flower_ldp.cli.output import Fact, Report, number, real, usage, whole
+from flower_ldp.cli.output import Report, real, usage, whole
 from flower_ldp.cli.plan_costs import (
     FINER_UNITS,
     WEIGHTS,
@@ -23,6 +23,7 @@ from flower_ldp.cli.plan_costs import (
     tell_worth,
     warn_of_delta,
 )
+from flower_ldp.facts import Fact, number
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian, classical_deviation, gaussian_delta
 from flower_ldp.mechanisms.signds import SignDS
@@ -99,9 +100,7 @@ class CodewordRun:
             told = f"{told}, cosine {its:.3f}"
         better = "codeword" if is_better else "signds"
         return [
-            Fact(
-                "signds.efficiency", other.efficiency, "   of SignDS, its sizes chosen", text=told
-            ),
+            Fact("signds.efficiency", other.efficiency, "   of SignDS, its sizes chosen", "", told),
             Fact("signds.cosine", its),
             Fact("signds.bytes_up", size),
             Fact("better", better, "better", f", by the {by}"),
@@ -142,17 +141,13 @@ class GaussianRun:
         deviation = mechanism.deviation
         textbook = classical_deviation(self.epsilon, self.delta)
         true = gaussian_delta(self.epsilon, 1.0 / textbook)
+        of_length = f", for updates of length {self.clip_norm:g}"
         theirs = 2.0 * self.clip_norm * textbook
         told = "more than asked for" if true > self.delta else "less than asked for: needless noise"
         report.tell(
             Fact("mechanism", "gaussian"),
             Fact("parameters", asdict(self)),
-            Fact(
-                "noise.deviation",
-                deviation,
-                "deviation of the noise",
-                f", for updates of length {self.clip_norm:g}",
-            ),
+            Fact("noise.deviation", deviation, "deviation of the noise", of_length),
             *mean_of(deviation, self.clients, "reports"),
             Fact("noise.textbook_deviation", theirs, "   by the textbook", ", 2C as distance"),
             Fact("noise.textbook_delta", true, "   its true delta", f", {told}"),
@@ -165,32 +160,22 @@ class GaussianRun:
         one = compose([event])[Unit.CLIENT]
         pure = compose([replace(event, count=self.rounds)])[Unit.CLIENT]
         together = self._together(mechanism, pure, report)
-        in_all = (
-            f"{pure.epsilon:.15g}, delta {pure.delta:g}, per client after {self.rounds:,} rounds"
-        )
-        composed = ""
+        once = f"{one.epsilon:.15g}, delta {one.delta:g}, per client"
+        sums = f"{pure.epsilon:.15g}, delta {pure.delta:g}"
+        in_all = f"{sums}, per client after {self.rounds:,} rounds"
+        composed, bound = "", together and together.epsilon
         if together is not None:
-            composed = f"{number(together.epsilon)}, delta {together.delta:g} (if rounds and noise "
-            composed += "are fixed beforehand)"
+            law = f"{number(together.epsilon)}, delta {together.delta:g}"
+            composed = f"{law} (if rounds and noise are fixed beforehand)"
         report.tell(
             Fact("epsilon.unit", "client"),
             Fact("epsilon.relation", Unit.CLIENT.relation),
-            Fact(
-                "epsilon.round",
-                one.epsilon,
-                "epsilon a round",
-                text=f"{one.epsilon:.15g}, delta {one.delta:g}, per client",
-            ),
+            Fact("epsilon.round", one.epsilon, "epsilon a round", text=once),
             Fact("epsilon.delta", one.delta),
             Fact("epsilon.total_sum", pure.epsilon, "in all, sums", text=in_all),
             Fact("epsilon.total_sum_delta", pure.delta),
             FINER_UNITS,
-            Fact(
-                "epsilon.total_composed",
-                together and together.epsilon,
-                "   by the normal law",
-                text=composed,
-            ),
+            Fact("epsilon.total_composed", bound, "   by the normal law", text=composed),
             Fact("epsilon.total_composed_delta", together and together.delta),
         )
         tell_worth(together or pure, one, report)

@@ -15,11 +15,14 @@ from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.cli.output import Report, command, group, shown
+from flower_ldp.cli.output import Report, command, group
 from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.facts import shown
 from flower_ldp.policy import Policy, load_own_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
+#: What an allowance says of a release's cost.
+_COST = {"epsilon", "delta", "unit", "post_processing"}
 _SAMPLE = "flower-ldp policy sample > client_policy.yaml"
 _CHECK = "flower-ldp policy check client_policy.yaml"
 app = group("Start and check the data owner's policy.", _SAMPLE, _CHECK)
@@ -63,14 +66,7 @@ def check(
 
 def _messages(policy: Policy, report: Report) -> None:
     rows = [
-        {
-            "message": message,
-            "mechanism": mechanism,
-            "epsilon": allowance.epsilon,
-            "delta": allowance.delta,
-            "unit": allowance.unit,
-            "post_processing": list(allowance.post_processing),
-        }
+        {"message": message, "mechanism": mechanism, **allowance.model_dump(include=_COST)}
         for message, allowances in policy.messages.items()
         for mechanism, allowance in allowances.items()
     ]
@@ -102,19 +98,17 @@ def _messages(policy: Policy, report: Report) -> None:
 
 
 def _budgets(policy: Policy, report: Report) -> None:
-    rows: list[dict[str, Any]] = []
-    for limit in policy.limits():
-        fits = {message: _fits(policy, message, limit, Amount()) for message in policy.messages}
-        rows.append(
-            {
-                "unit": limit.unit.value,
-                "scope": limit.scope,
-                "days": None if limit.window_seconds is None else limit.window_seconds / 86_400,
-                "epsilon": limit.epsilon,
-                "delta": limit.delta,
-                "full_releases": {name: n for name, n in fits.items() if n is not None},
-            }
-        )
+    rows: list[dict[str, Any]] = [
+        {
+            "unit": limit.unit.value,
+            "scope": limit.scope,
+            "days": None if limit.window_seconds is None else limit.window_seconds / 86_400,
+            "epsilon": limit.epsilon,
+            "delta": limit.delta,
+            "full_releases": _full_releases(policy, limit, Amount()),
+        }
+        for limit in policy.limits()
+    ]
     report.table(
         "budgets",
         "The most that all releases may cost together",
@@ -213,20 +207,21 @@ def _plan(policy: Policy, message: str, report: Report) -> None:
         report.warn(f"{message}: the plan's noise cannot be checked: {error}")
 
 
-def _fits(policy: Policy, message: str, limit: Limit, spent: Amount) -> int | None:
-    """Return how many releases at the largest cost fit what is left; None if none touches it."""
-    costs = [
-        Amount.cost(allowance.epsilon, allowance.delta)
-        for allowance in policy.messages[message].values()
-        if limit.unit in Unit(allowance.unit).within
-        if not any(limit.unit in Unit(unit).within for unit in allowance.post_processing)
-    ]
-    if not costs:
-        return None
-    left = left_of(limit.allowed, spent)
-    epsilon, delta = sum(c.epsilon for c in costs), sum(c.delta for c in costs)
-    fits = left.epsilon // epsilon
-    return min(fits, left.delta // delta) if delta else fits
+def _full_releases(policy: Policy, limit: Limit, spent: Amount) -> dict[str, int]:
+    """Return how many releases at the largest cost fit what is left, of those that touch it."""
+    left, found = left_of(limit.allowed, spent), {}
+    for message, allowances in policy.messages.items():
+        costs = [
+            Amount.cost(allowance.epsilon, allowance.delta)
+            for allowance in allowances.values()
+            if limit.unit in Unit(allowance.unit).within
+            if not any(limit.unit in Unit(unit).within for unit in allowance.post_processing)
+        ]
+        if costs:
+            epsilon, delta = sum(c.epsilon for c in costs), sum(c.delta for c in costs)
+            fits = left.epsilon // epsilon
+            found[message] = min(fits, left.delta // delta) if delta else fits
+    return found
 
 
 def ledger_of(policy: Policy, report: Report) -> None:
@@ -272,8 +267,9 @@ def _limits(ledger: Ledger, policy: Policy, report: Report) -> None:
 
 def _reached(policy: Policy, limit: Limit, spent: Amount, report: Report) -> None:
     """Warn of each message whose release may fit the limit, but not what is left of it."""
-    for message in policy.messages:
-        if _fits(policy, message, limit, Amount()) and _fits(policy, message, limit, spent) == 0:
+    still = _full_releases(policy, limit, spent)
+    for message, number in _full_releases(policy, limit, Amount()).items():
+        if number and not still[message]:
             report.warn(
                 f"{policy.data_id}: {spent} of {limit} was spent: a further {message} release at "
                 "its largest cost is refused, unless it was paid for"

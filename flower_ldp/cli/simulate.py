@@ -1,26 +1,40 @@
-"""``flower-ldp simulate``: an app's folder, run in this process.
-
-The rest of the package is imported inside the function: Flower takes a second, and who asks for
-help does not need it.
-"""
+"""``flower-ldp simulate``: an app's folder, run in this process."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from flower_ldp.cli.output import JsonOption, epilog, reporting
-
-#: The end of the help text.
-EPILOG = epilog(
-    "flower-ldp simulate examples/signds --nodes 50 --run-config num-server-rounds=3 "
-    "--policy configs/simulation_policy.yaml"
+from flower_ldp.cli.output import Report, command, single
+from flower_ldp.errors import ConfigError, LdpError
+from flower_ldp.policy import load_policy
+from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, no_environment
+from flower_ldp.refusals import HINTS
+from flower_ldp.simulation import (
+    Faults,
+    Federation,
+    find_federation,
+    load_folder,
+    read_settings,
+    run_in_process,
 )
-#: What a shell expects of a command that Ctrl-C ended.
-STOPPED = 130
+from flower_ldp.strategies import RunStopped
+
+app = single()
+
+Settings = Mapping[str, bool | float | int | str]
 
 
 class Contexts(str, Enum):
@@ -31,65 +45,14 @@ class Contexts(str, Enum):
     DROP = "drop"
 
 
-def simulate(
-    app_dir: Annotated[
-        Path,
-        typer.Argument(
-            metavar="APP_DIR", exists=True, file_okay=False, help="With the app's pyproject.toml."
-        ),
-    ],
-    superlink: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SUPERLINK]",
-            help="Name of the connection that sets the federation, as for flwr run.",
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Simulated nodes; by default as flwr run has it.")
-    ] = None,
-    run_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run-config",
-            "-c",
-            help="KEY=VALUE of the app's configuration, the value as in TOML, or a .toml file.",
-        ),
-    ] = None,
-    federation_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="As of flwr run: num-supernodes=N; what is about its engine is not used."
-        ),
-    ] = None,
-    node_config: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE of every node's configuration.")
-    ] = None,
-    policy: Annotated[
-        Path | None,
-        typer.Option(help="The clients' policy, in place of the variable FLOWER_LDP_POLICY."),
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Processes for the clients; with 1, all is in this one.")
-    ] = 1,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict/--fast", help="Whether messages go through Flower's bytes, as over a network."
-        ),
-    ] = True,
-    contexts: Annotated[
-        Contexts, typer.Option(help="Where a node's state is between two messages.")
-    ] = Contexts.MEMORY,
-    faults: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What goes wrong, KEY=VALUE: probabilities away, slow, lost and leaving; "
-            "slow-seconds; seed."
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@command(
+    app,
+    "simulate",
+    "flower-ldp simulate examples/signds --nodes 50 --run-config num-server-rounds=3 "
+    "--policy configs/simulation_policy.yaml",
+)
+@dataclass(frozen=True)
+class Simulation:
     """Run a Flower app in this process: no SuperLink, no Ray, no copy of the app.
 
     The folder, its configuration and the size of the federation are read as flwr run reads them,
@@ -98,24 +61,213 @@ def simulate(
 
     Ctrl-C ends the run at once with exit code 130; what the app has written by then is kept.
     """
-    try:
-        from flower_ldp.cli.simulate_run import Asked, run
 
-        asked = Asked(
-            folder=app_dir,
-            connection=superlink,
-            nodes=nodes,
-            run_config=tuple(run_config or ()),
-            federation_config=tuple(federation_config or ()),
-            node_config=tuple(node_config or ()),
-            policy=policy,
-            workers=workers,
-            strict=strict,
-            contexts=contexts.value,
-            faults=tuple(faults or ()),
-        )
-        with reporting(as_json) as report:
-            run(asked, report, as_json=as_json)
-    except KeyboardInterrupt:
-        typer.echo("stopped by Ctrl-C; what the app has written is kept", err=True)
-        raise typer.Exit(STOPPED) from None
+    app_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="APP_DIR", exists=True, file_okay=False, help="With the app's pyproject.toml."
+        ),
+    ]
+    superlink: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SUPERLINK]",
+            help="Name of the connection that sets the federation, as for flwr run.",
+        ),
+    ] = None
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Simulated nodes; by default as flwr run has it.")
+    ] = None
+    run_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run-config",
+            "-c",
+            help="KEY=VALUE of the app's configuration, the value as in TOML, or a .toml file.",
+        ),
+    ] = None
+    federation_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="As of flwr run: num-supernodes=N; what is about its engine is not used."
+        ),
+    ] = None
+    node_config: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE of every node's configuration.")
+    ] = None
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="The clients' policy, in place of the variable FLOWER_LDP_POLICY."),
+    ] = None
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes for the clients; with 1, all is in this one.")
+    ] = 1
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict/--fast", help="Whether messages go through Flower's bytes, as over a network."
+        ),
+    ] = True
+    contexts: Annotated[
+        Contexts, typer.Option(help="Where a node's state is between two messages.")
+    ] = Contexts.MEMORY
+    faults: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What goes wrong, KEY=VALUE: probabilities away, slow, lost and leaving; "
+            "slow-seconds; seed."
+        ),
+    ] = None
+
+    def answer(self, report: Report) -> None:
+        """Run the app that was asked for.
+
+        Raises
+        ------
+        ConfigError
+            If the folder, a setting or the policy cannot be used.
+        """
+        federation = self._federation(report)
+        settings = read_settings(self.run_config or [])
+        own, faults = _node_config(self.node_config or []), _faults(self.faults or [])
+        with (
+            _obeying(self.policy, report),
+            _quiet(report.as_json),
+            _logging(federation),
+        ):
+            try:
+                app = load_folder(self.app_dir, settings)
+            except ConfigError:
+                raise
+            except (Exception, SystemExit) as error:
+                return _failed("the app cannot be loaded", error, report)
+            report.facts.update(
+                app=str(self.app_dir),
+                nodes=federation.nodes,
+                nodes_from=federation.source,
+                run_config=dict(app.run_config),
+                strict=self.strict,
+                workers=self.workers,
+            )
+            begun = time.monotonic()
+            outcomes: Counter[str] = Counter()
+            with _ending(report):
+                run_in_process(
+                    app.server,
+                    app.client,
+                    federation.nodes,
+                    run_config=app.run_config,
+                    node_config=own,
+                    strict=self.strict,
+                    contexts=self.contexts.value,
+                    workers=self.workers,
+                    faults=faults,
+                    outcomes=outcomes,
+                )
+                if outcomes and not outcomes[""]:
+                    codes = [code for code, _ in outcomes.most_common()]
+                    counts = ", ".join(f"{code} {outcomes[code]:,} times" for code in codes)
+                    hints = (f". {HINTS[code]}" for code in codes if code in HINTS)
+                    report.problem(f"every reply was a refusal: {counts}{''.join(hints)}")
+            seconds = time.monotonic() - begun
+        report.facts["seconds"] = round(seconds, 3)
+        report.line(f"ran {seconds:.1f} s, {federation.nodes:,} nodes ({federation.source})")
+
+    def _federation(self, report: Report) -> Federation:
+        found = find_federation(self.app_dir, self.superlink, self.federation_config or [])
+        if found.unused:
+            names = ", ".join(found.unused)
+            report.warn(f"{found.source}: {names}: about Flower's engine, and not used here")
+        if self.nodes is not None:
+            return Federation(self.nodes, "--nodes", found.verbose)
+        if found.source == "Flower's default":
+            report.warn(f"nothing says how many nodes: {found.nodes}, as flwr run; --nodes says it")
+        return found
+
+
+@contextlib.contextmanager
+def _ending(report: Report) -> Iterator[None]:
+    """State how the server app ended, if it did so otherwise than by returning."""
+    try:
+        yield
+    except SystemExit as error:
+        if error.code:
+            report.problem(f"the app ended the run: {error.code}")
+    except (LdpError, RunStopped) as error:
+        report.problem(str(error))
+    except Exception as error:
+        _failed("the server app failed", error, report)
+
+
+def _node_config(items: Sequence[str]) -> Settings:
+    found = read_settings(items)
+    for name in ("partition-id", "num-partitions"):
+        if name in found:
+            raise ConfigError(f"{name} is given to each node and cannot be set for all")
+    return found
+
+
+def _faults(items: Sequence[str]) -> Faults | None:
+    found = read_settings(items)
+    names = {one.name.replace("_", "-") for one in fields(Faults)} - {"schedule", "plan"}
+    if unknown := found.keys() - names:
+        raise ConfigError(f"--faults has {', '.join(sorted(names))}, got {', '.join(unknown)}")
+    try:
+        given: Any = {name.replace("-", "_"): value for name, value in found.items()}
+        return replace(Faults(), **given) if found else None
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"--faults: {error}") from error
+
+
+@contextlib.contextmanager
+def _obeying(policy: Path | None, report: Report) -> Iterator[None]:
+    """Name the policy to the clients, as the environment of the engine would."""
+    if policy is None:
+        yield
+        return
+    if not load_policy(policy).is_simulation:
+        report.warn(f"{policy}: its mode is deployment: all nodes are one owner, with one budget")
+    with no_environment():
+        os.environ[ENVIRONMENT_VARIABLE] = str(policy.resolve())
+        try:
+            yield
+        finally:
+            del os.environ[ENVIRONMENT_VARIABLE]
+
+
+@contextlib.contextmanager
+def _quiet(wanted: bool) -> Iterator[None]:
+    """Keep what the app prints off stdout, which is for one JSON object."""
+    if not wanted:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)  # programs that the app starts write to the number
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def _logging(federation: Federation) -> Iterator[None]:
+    """Let Flower's log show details if the federation is set so."""
+    log = logging.getLogger("flwr")
+    before = log.level
+    log.setLevel(logging.DEBUG if federation.verbose else before)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _failed(what: str, error: BaseException, report: Report) -> None:
+    """Print the traceback, from the app's own frames on, and state the problem."""
+    own = error.__traceback__
+    while own is not None and own.tb_frame.f_code.co_filename == __file__:
+        own = own.tb_next
+    traceback.print_exception(type(error), error, own, file=sys.stderr)
+    report.problem(f"{what}: {type(error).__name__}: {error}")

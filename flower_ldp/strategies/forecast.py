@@ -258,8 +258,9 @@ class Forecast(RoundCallback[TrainingRound]):
             yield f"Rounds: {rounds}the first says how many clients each has, and the verdict"
             return
         yield f"Rounds: {outlook.rounds:,} of {outlook.clients_per_round:,} clients each"
-        for name, value in outlook.rows():
-            yield f"{name[0].upper()}{name[1:]}: {value}"
+        for fact in outlook.facts():
+            if fact.label:
+                yield f"{fact.label[0].upper()}{fact.label[1:]}: {fact}"
 
 
 def _sizes(plan: Worth) -> Iterator[str]:

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,11 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
-import flower_ldp.audit
-import flower_ldp.audit_paths
 import flower_ldp.cli.audit as command
 from flower_ldp.audit import (
     BUILDERS,
@@ -44,7 +40,6 @@ from flower_ldp.audit.selection_cases import (
     signds_long,
 )
 from flower_ldp.audit_paths import PATHS
-from flower_ldp.cli.output import command as registered
 from flower_ldp.mechanisms import (
     BoundedMean,
     CodebookEmbedding,
@@ -59,9 +54,6 @@ from flower_ldp.mechanisms import (
 )
 from flower_ldp.privacy import Unit, compose
 from tests.broken import argmax_of_noisy_label
-
-app = typer.Typer()
-registered(app, "audit", command.EXAMPLE)(command.audit)
 
 
 def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
@@ -299,7 +291,7 @@ def test_too_small_a_dimension_is_refused() -> None:
 
 
 def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(command.app, list(arguments))
 
 
 def test_the_command_prints_a_table_and_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,8 +318,8 @@ def test_the_command_prints_a_table_and_its_limits(monkeypatch: pytest.MonkeyPat
 
     every = {name: noted(builder) for name, builder in BUILDERS.items()}
     every["signds-long"] = noted(repeated)
-    monkeypatch.setattr(flower_ldp.audit, "BUILDERS", every)
-    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"gate": silent})
+    monkeypatch.setattr(command, "BUILDERS", every)
+    monkeypatch.setattr(command, "PATHS", {"gate": silent})
     done = run("all", "--draws", "100")
     assert done.exit_code == 0
     assert len(cases) == len(BUILDERS)
@@ -355,8 +347,8 @@ def test_the_command_as_json() -> None:
 def test_all_leaves_out_a_path_that_has_no_such_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     name = "dpsgd-release"
-    monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
-    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {name: PATHS[name]})
+    monkeypatch.setattr(command, "BUILDERS", {"magrr": BUILDERS["magrr"]})
+    monkeypatch.setattr(command, "PATHS", {name: PATHS[name]})
     done = run("all", "--epsilon", "100", "--draws", "100")
     assert done.exit_code == 0
     assert "magrr" in done.stdout
@@ -396,7 +388,7 @@ def test_the_sample_shows_cases_as_they_are() -> None:
 def test_a_refuted_claim_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("scipy")
     builders = {"broken": lambda settings: argmax_of_noisy_label(settings.epsilon)}
-    monkeypatch.setattr(flower_ldp.audit, "BUILDERS", builders)
+    monkeypatch.setattr(command, "BUILDERS", builders)
     done = run("broken", "--epsilon", "2", "--draws", "60000")
     assert done.exit_code == 1
     assert "REFUTED" in done.stdout
@@ -412,8 +404,8 @@ def test_what_all_leaves_out_and_what_no_audit_shows_are_warnings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("scipy")
-    monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
-    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd-release": PATHS["dpsgd-release"]})
+    monkeypatch.setattr(command, "BUILDERS", {"magrr": BUILDERS["magrr"]})
+    monkeypatch.setattr(command, "PATHS", {"dpsgd-release": PATHS["dpsgd-release"]})
     found = json.loads(run("all", "--epsilon", "100", "--draws", "100", "--json").stdout)
     left_out, caveat = found["warnings"]
     assert left_out.startswith("dpsgd-release is left out: ")
@@ -470,20 +462,14 @@ def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.Monk
 def test_all_goes_on_without_torch_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("scipy")
     without_torch(monkeypatch)
-    monkeypatch.setattr(flower_ldp.audit, "BUILDERS", {"magrr": BUILDERS["magrr"]})
-    monkeypatch.setattr(flower_ldp.audit_paths, "PATHS", {"dpsgd-release": PATHS["dpsgd-release"]})
+    monkeypatch.setattr(command, "BUILDERS", {"magrr": BUILDERS["magrr"]})
+    monkeypatch.setattr(command, "PATHS", {"dpsgd-release": PATHS["dpsgd-release"]})
     done = run("all", "--draws", "200")
     assert done.exit_code == 0
     assert "magrr" in done.stdout
     assert "warning: dpsgd-release is left out: an audit of dpsgd-release needs torch" in (
         done.stderr
     )
-
-
-def test_importing_the_command_is_light() -> None:
-    code = "import sys, flower_ldp.cli.audit; print({'scipy', 'flwr', 'torch'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
 
 
 def test_the_example_in_the_documentation_runs(

@@ -28,9 +28,10 @@ import flower_ldp
 PACKAGE = "flower_ldp"
 ROOT = Path(flower_ldp.__file__).parent
 
-BASE = frozenset(
-    {"refusals", "files", "privacy", "errors", "bounds", "own_log", "inner_gate", "trusted_path"}
-)
+BASE = frozenset({"refusals", "files", "privacy", "errors", "bounds", "facts", "own_log"}) | {
+    "inner_gate",
+    "trusted_path",
+}
 MATH = BASE | {"mechanisms"}
 YAML = frozenset({"yaml_source"})
 OWNER = MATH | YAML | {"accounting", "policy"}
@@ -43,6 +44,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "refusals": frozenset(),
     "files": frozenset(),
     "privacy": frozenset(),
+    "facts": frozenset(),
     "errors": frozenset({"refusals"}),
     "bounds": frozenset({"refusals", "errors"}),
     "own_log": frozenset(),
@@ -78,6 +80,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "privacy": frozenset(),
     "errors": frozenset(),
     "bounds": frozenset(),
+    "facts": frozenset(),
     "own_log": frozenset(),
     "inner_gate": frozenset(),
     "trusted_path": frozenset(),

@@ -18,13 +18,11 @@ import pytest
 import flower_ldp as package
 from flower_ldp.apps import bundle_of, read_bundle
 from flower_ldp.cli.new import Kind
-from flower_ldp.cli.new_mechanism import templates_of
 from tests.cli import flower_ldp
 from tests.extras import extra
 
 #: The kinds that are apps.
 APPS = [kind for kind in Kind if kind is not Kind.MECHANISM]
-TEMPLATES = Path(package.__file__).parent / "cli" / "templates"
 #: What makes a run of a kind short.
 SHORT = {
     "codeword": ("--nodes", 8, "-c", "num-server-rounds=2"),
@@ -156,14 +154,6 @@ def test_a_publisher_and_a_kind_that_will_not_do() -> None:
     assert "is no publisher" in flower_ldp("new", "my-app", "--publisher", 'a"b').err
     assert flower_ldp("new", "my-app", "--kind", "magic").code == 2
     assert not Path("my-app").exists()
-
-
-def test_every_template_is_used() -> None:
-    used = {"README.md.txt", "gitignore.txt", "pyproject.toml.txt", "task.py.txt"}
-    used |= {f"{kind}/{side}_app.py.txt" for kind in APPS for side in ("client", "server")}
-    used |= set(templates_of("my_bit").values())
-    found = {str(p.relative_to(TEMPLATES).as_posix()) for p in TEMPLATES.rglob("*.txt")}
-    assert found == used | {"split/task.py.txt"}
 
 
 def test_a_mechanism_is_a_distribution_that_a_policy_can_allow() -> None:

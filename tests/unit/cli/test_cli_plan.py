@@ -16,7 +16,7 @@ from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.composition import totals
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.accounting.shuffle import shuffled
-from flower_ldp.cli import signds_numbers as numbers
+from flower_ldp.cli import plan_signds as numbers
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import MagRR, RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_round import encode_report

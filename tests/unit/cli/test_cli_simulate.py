@@ -258,7 +258,7 @@ def test_what_the_server_app_raises_is_told_with_its_traceback(app: Path) -> Non
     done = flower_ldp("simulate", app, *words, traceback=True)
     assert done.json["problems"] == ["the server app failed: ArithmeticError: of the server"]
     assert 'raise ArithmeticError("of the server")' in done.err
-    assert "simulate_run.py" not in done.err
+    assert "cli/simulate.py" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -321,11 +321,10 @@ def test_what_a_client_raises_is_its_reply(app: Path, caplog: pytest.LogCaptureF
 def test_ctrl_c_while_flower_is_imported_ends_alike(
     app: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Loading:
-        def __getattr__(self, name: str) -> object:
-            raise KeyboardInterrupt if name in ("Asked", "run") else AttributeError(name)
+    def loading(name: str) -> object:
+        raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "flower_ldp.cli.simulate_run", Loading())
+    monkeypatch.setattr("flower_ldp.cli.main.import_module", loading)
     done = flower_ldp("simulate", app, "--nodes", 2)
     assert done.code == 130
     assert "stopped by Ctrl-C" in done.err
@@ -334,5 +333,5 @@ def test_ctrl_c_while_flower_is_imported_ends_alike(
 def test_ctrl_c_ends_with_one_line_and_its_own_code(app: Path) -> None:
     done = flower_ldp("simulate", app, "--nodes", 2, "-c", "fails='Ctrl-C'")
     assert done.code == 130
-    assert done.err.splitlines()[-1] == "stopped by Ctrl-C; what the app has written is kept"
+    assert done.err.splitlines()[-1] == "stopped by Ctrl-C; what was written by then is kept"
     assert len(found(app)) == 2

@@ -1,0 +1,65 @@
+"""What an answer is made of: facts, each stated once, for programs and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A part of an answer, for programs and for people.
+
+    Parameters
+    ----------
+    key : str
+        In JSON; ``bytes_up.total`` is ``total`` in the object ``bytes_up``. Without one people
+        alone are told.
+    value : object
+        In JSON. None, under a key and without a text, is no fact to people.
+    label : str
+        What people read before it; without one it is for programs alone.
+    more : str
+        What people read after the value.
+    text : str
+        What people read in place of the value.
+    """
+
+    key: str
+    value: Any
+    label: str = ""
+    more: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        value = number(self.value) if isinstance(self.value, float) else shown(self.value)
+        return (self.text or value) + self.more
+
+
+def note(label: str, text: str) -> Fact:
+    """Return what people alone are told."""
+    return Fact("", None, label, text=text)
+
+
+def beneath(facts: Iterable[Fact]) -> str:
+    """Return the facts that people are told, the values one beneath the other."""
+    told = [one for one in facts if one.label and (one.value is not None or one.text)]
+    width = max((len(fact.label) for fact in told), default=0)
+    return "\n".join(f"{fact.label:<{width}}  {fact}" for fact in told)
+
+
+def number(value: float) -> str:
+    """Return a computed number for reading: seven digits, no trailing zeros."""
+    return f"{value:,.7g}" if 1e-4 <= abs(value) < 1e9 or value == 0 else f"{value:.4g}"
+
+
+def shown(value: object) -> str:
+    """Return a value for reading, no digit of it left out."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(shown, value)) or "-"
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.15g}" if isinstance(value, float) else str(value)
