@@ -120,13 +120,13 @@ def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
             f"{name!r} is no name of an app: a letter, then letters, digits and hyphens, 32 at most"
         )
     package = name.replace("-", "_").lower()
+    complaint = name_complaint(package) if kind is Kind.MECHANISM else None
+    if complaint is not None:
+        raise ConfigError(complaint)
     if not package.isidentifier() or iskeyword(package) or find_spec(package) is not None:
         raise ConfigError(f"an app named {name} would hide the module {package}: choose another")
     if not _PUBLISHER.fullmatch(publisher):
         raise ConfigError(f"{publisher!r} is no publisher: letters, digits, '-', '_' and '.'")
-    complaint = name_complaint(package) if kind is Kind.MECHANISM else None
-    if complaint is not None:
-        raise ConfigError(complaint)
     places = {**kind.places(), "NAME": name, "PACKAGE": package, "PUBLISHER": publisher}
     found = {}
     for folder in kind.folders:

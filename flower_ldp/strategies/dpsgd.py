@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, QFedAvg, Strategy
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
@@ -49,9 +49,9 @@ class DPSGDStrategy(PatientStrategy):
     Raises
     ------
     TypeError
-        If the strategy is none.
+        If the strategy is none, or one that needs losses or trees of clients.
     ValueError
-        If a weight is not positive and finite.
+        If a weight, or their sum, is not positive and finite.
 
     Examples
     --------
@@ -67,9 +67,16 @@ class DPSGDStrategy(PatientStrategy):
         accuracy_key: str = "accuracy",
     ) -> None:
         must_be("strategy", strategy, Strategy, "a strategy of Flower's, as FedAvg()")
+        if isinstance(strategy, (QFedAvg, FedXgbBagging, FedXgbCyclic)):
+            raise TypeError(
+                f"{type(strategy).__name__} needs losses or trees of clients, and DP-SGD sends "
+                "none: take FedAvg() or another that averages models"
+            )
         for node, weight in (weights or {}).items():
             if not 0 < weight < math.inf:
                 raise ValueError(f"the weight of node {node} must be in (0, inf), got {weight}")
+        if not math.isfinite(sum((weights or {}).values())):
+            raise ValueError("the sum of weights is infinite: divide them all by the largest")
         self.strategy = strategy
         self.weights = None if weights is None else dict(weights)
         self.accuracy_key = accuracy_key

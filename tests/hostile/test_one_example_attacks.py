@@ -33,6 +33,7 @@ from torch import nn
 from flower_ldp.clients import AccuracyRelease, DPSGDRelease, LdpMod
 from flower_ldp.mechanisms import ExampleMean
 from flower_ldp.training import private, private_accuracy
+from flower_ldp.training import rows as training_rows
 from tests.hostile.site import CHANCE
 from tests.messages import message, record
 from tests.unit.training.gated import Site, weights
@@ -332,7 +333,7 @@ def test_an_examples_own_coin_moves_no_other(
         rows[drawn] = attack.rows
         sums = []
         for name, coins in (("drawn", drawn), ("not drawn", drawn[1:])):
-            monkeypatch.setattr(private, "taking_part", lambda *_, coins=coins: coins)
+            monkeypatch.setattr(training_rows, "taking_part", lambda *_, coins=coins: coins)
             folder = tmp_path / attack.way / name
             folder.mkdir(parents=True)
             ward = Ward(folder, example="row", rate=0.3, rows=rows, groups=None)

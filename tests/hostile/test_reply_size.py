@@ -266,7 +266,8 @@ def test_a_reply_that_is_too_much_for_the_server_is_an_error_and_the_others_come
     broken, objects = packed(replied(2))
     objects[broken] = b"Message  4\0\xff\xff\xff\xff"
     grid._client = Replies([packed(replied(0)), armed(replied(1), bomb), (broken, objects)])
-    asked = [message(RecordDict({"a": ConfigRecord({"n": 1})}), node=n) for n in range(3)]
+    sent = ConfigRecord({"n": 1, "text": "", "bytes": b"", "list": []})
+    asked = [message(RecordDict({"a": sent}), node=n) for n in range(3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "push_messages", lambda _: ["m-0", "m-1", "m-2"], raising=False)
         with measured():

@@ -116,11 +116,14 @@ def _training(exchanges: Exchanges) -> dict[str, Statistic]:
     inside = low_in = low_out = np.ones(1)
     for one in exchanges:
         proposal = parsed(one["proposal"])
-        plan, magnitude = proposal.selection.plan(update.size), proposal.magnitude
+        plan, magnitude = (
+            proposal.mechanism.selection.plan(update.size),
+            proposal.mechanism.magnitude,
+        )
         assert magnitude is not None
-        assert proposal.magnitude_threshold is not None
+        assert proposal.mechanism.magnitude_threshold is not None
         # The update falls, so S is at one end, and its mean the same at both.
-        truth = int(update[: plan.top_size].mean() < proposal.magnitude_threshold)
+        truth = int(update[: plan.top_size].mean() < proposal.mechanism.magnitude_threshold)
         law = np.array([float(plan.law.probability(v)) for v in range(plan.dim_out + 1)])
         rest = plan.dimension - plan.top_size
         for payload in one["payloads"]:

@@ -13,7 +13,7 @@ def check(text: str) -> None:
     # The two changes, and what stood there before.
     for line in (
         "-app = ClientApp()",
-        "+app = ClientApp(mods=[LdpMod(train=CodewordRelease())])",
+        "+app = ClientApp(mods=[LdpMod(train=CodewordRelease(), rehearsal=rehearsal)])",
         "-strategy = FedAvg(fraction_evaluate=0.0)",
         "+strategy = CodewordStrategy(",
     ):

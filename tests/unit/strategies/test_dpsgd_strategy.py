@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, Strategy
+from flwr.serverapp.strategy import (
+    FedAdam,
+    FedAvg,
+    FedMedian,
+    FedXgbBagging,
+    FedXgbCyclic,
+    QFedAvg,
+    Strategy,
+)
 
 from flower_ldp.strategies import DPSGDStrategy, RunStopped
 from tests.messages import error_reply, message, record
@@ -153,3 +161,16 @@ def test_a_weight_that_is_none_is_refused(weight: float) -> None:
         DPSGDStrategy(FedAvg(), {5: weight})
     with pytest.raises(TypeError, match=r"strategy must be a strategy of Flower's"):
         DPSGDStrategy(FedAvg)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "inner", [QFedAvg(0.1), FedXgbBagging(), FedXgbCyclic()], ids=lambda one: type(one).__name__
+)
+def test_a_strategy_that_needs_losses_or_trees_is_refused(inner: Strategy) -> None:
+    with pytest.raises(TypeError, match=f"{type(inner).__name__} needs losses or trees"):
+        DPSGDStrategy(inner)
+
+
+def test_weights_without_a_finite_sum_are_refused() -> None:
+    with pytest.raises(ValueError, match="the sum of weights is infinite"):
+        DPSGDStrategy(FedAvg(), weights={1: 1e308, 2: 1e308})
