@@ -168,5 +168,6 @@ def test_what_a_step_of_private_training_costs() -> None:
     parts = [one["least_milliseconds"] for one in found["parts"]]
     for name in parts[0]:
         assert f"| {name} | {' | '.join(f'{part[name]:.1f}' for part in parts)} |" in page
-    own = [one["bytes_a_weight"] for one in found["memory"] if one["way"] == "own"]
-    assert 24 < min(own) < max(own) < 27
+    for one in found["memory"][:3]:
+        assert one["way"] == "own"
+        assert f"{one['bytes_a_weight']:.1f}" in page
