@@ -46,11 +46,15 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(sys.modules)
+    for name in _modules():  # another test may have loaded the example
+        monkeypatch.delitem(sys.modules, name)
     yield
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("my_app", "quickstart"):
-            del sys.modules[name]
+    for name in _modules():
+        del sys.modules[name]
+
+
+def _modules() -> list[str]:
+    return [one for one in sys.modules if one.partition(".")[0] in ("my_app", "quickstart")]
 
 
 def answer(kind: str, run: int, *, broken: bool) -> Message:
