@@ -18,7 +18,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flower_ldp.audit_paths.labels import LabelSet
 from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LdpMod, SignDSRelease
-from flower_ldp.clients.arrays import single_model
+from flower_ldp.clients.release import single_model
 from flower_ldp.clients.update import OpenUpdate
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import RandomSource

@@ -37,7 +37,7 @@ from flower_ldp.audit.cases import Case, Contrast
 from flower_ldp.audit_paths.last_bits import certain_class, rounded_rows
 from flower_ldp.audit_paths.owner import AsDeployed, AuditOwner, asked, score_of_else
 from flower_ldp.clients import DPSGDRelease, LdpMod
-from flower_ldp.clients.arrays import single_model
+from flower_ldp.clients.release import single_model
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.simulation.flower import over_the_wire

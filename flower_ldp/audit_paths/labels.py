@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from flower_ldp.audit.cases import Case, Contrast
 from flower_ldp.audit_paths.owner import AuditOwner
+from flower_ldp.clients.charging import account_of
 from flower_ldp.clients.labels import PrivateLabels
-from flower_ldp.clients.node_config import account_of
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms import RRWithPrior

@@ -9,7 +9,6 @@ from flwr.app import MessageType
 
 from flower_ldp.clients.dpsgd import AccuracyRelease, DPSGDRelease
 from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
-from flower_ldp.clients.extension import ExtensionRelease
 from flower_ldp.clients.labels import PrivateDataset, PrivateLabels, private_dataset, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
@@ -20,7 +19,13 @@ from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.scaling import private_means, private_quantiles
 from flower_ldp.clients.split_app import split_client_app
 from flower_ldp.clients.split_embedding import EmbeddingRelease, Party
-from flower_ldp.clients.update import CodewordRelease, GaussianRelease, SignDSRelease, UpdateRelease
+from flower_ldp.clients.update import (
+    CodewordRelease,
+    ExtensionRelease,
+    GaussianRelease,
+    SignDSRelease,
+    UpdateRelease,
+)
 from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 
 __all__ = [

@@ -14,6 +14,15 @@ moment and the answer it would show in the time.
 An app that failed for want of memory or of open files may still hold what it took. So what its
 frames hold is let go before anything else is done, and the gate sets some descriptors aside before
 it calls the app: whether a report can be kept must not depend on how the app failed.
+
+The node's configuration is the operator's: what an app writes there is not kept. Flower gives an
+app the very context that it stores afterwards, and stores what the app made of it: its node's
+configuration too, which may name the policy by which the next message is judged. So the app gets a
+context of its own, with the same state and copies of the configurations (:func:`kept_node_config`).
+
+The run's configuration is not kept either. It is public, and a rehearsal sees it
+(:mod:`~flower_ldp.clients.rehearsal`): an app that wrote there what it made of its data would find
+it again where texts leave. What an app wants to keep goes into its state.
 """
 
 from __future__ import annotations
@@ -30,10 +39,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.node_config import keep_state, kept_node_config
 from flower_ldp.clients.permit import Handling
 from flower_ldp.errors import ReleaseError
 from flower_ldp.own_log import say
@@ -199,3 +207,38 @@ def _spare_files() -> Iterator[None]:
         for one in held:
             with suppress(OSError):  # the app may have closed all that there was
                 os.close(one)
+
+
+@contextmanager
+def kept_node_config(context: Context) -> Iterator[Context]:
+    """Yield the context for the app, of which only the state is kept.
+
+    Parameters
+    ----------
+    context : Context
+        Flower's, which it stores when the message is answered. Its node, run and both
+        configurations stay what they are, and nothing that the app holds leads to them.
+    """
+    own = copy.copy(context)
+    own.node_config, own.run_config = dict(context.node_config), dict(context.run_config)
+    try:
+        yield own
+    finally:
+        keep_state(context, own)
+
+
+def keep_state(context: Context, own: Context) -> None:
+    """Give Flower's context the state of the app's, and nothing else of it.
+
+    What Flower could not store, since the app took it away or put something else there, stays as
+    it was. That must be no error: after the charge an answer has one form.
+    """
+    try:
+        state = own.state
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an attribute can be the app's code
+        say(_log, logging.ERROR, "the app left no state to be kept: %s", type(error).__name__)
+        return
+    if isinstance(state, RecordDict):
+        context.state = state

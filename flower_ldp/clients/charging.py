@@ -1,4 +1,8 @@
-"""A request of the gate's as the ledger is charged for it, and the permit to send what was paid.
+"""The owner's policy and ledger, requests as they are charged, permits to send what was paid.
+
+A node's operator names the policy, its ledger and the account of its data. An app's code that runs
+outside of the gate, as a lifespan or a module's body, shares the process and can change anything in
+it. Only a node of the site's own is out of its reach.
 
 An embedding is about one record, and a split run releases records block by block. One account
 for all of them would add up what blocks cost, though no record is in two. So each block has an
@@ -17,73 +21,80 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
 from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
+from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.node_config import account_of, ledger_of
 from flower_ldp.clients.permit import Basis, Handling, Permit, ReleaseRequest
-from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
+from flower_ldp.errors import BudgetExhausted, ConfigError, LedgerError, RefusalError
 from flower_ldp.own_log import say
-from flower_ldp.policy import Policy
+from flower_ldp.policy import Policy, find_policy
 from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
 
-_MARK = "#"
 _GOING_ON, _ENDED = "ldp-report", "ldp-ended-"
 #: Draws of one report before it is refused for good: each crash wastes one, and costs one.
 MOST_DRAWS = 8
 
 
-def account_name(account: str, part: str) -> str:
-    """Return the ledger's name for a part of the data, or for all of it."""
-    return f"{account}{_MARK}{part}" if part else account
-
-
-def kept(charge: Charge, question: str, draw: int = 0) -> Charge:
-    """Return a charge under a question instead of a message."""
-    name = hashlib.sha256(question.encode()).hexdigest()
-    return replace(charge, run_id=NO_RUN, message_id=f"kept {name} {draw}", during=charge.run_id)
-
-
-def charge_kept(
-    policy: Policy, ledger: Ledger, charge: Charge, memo: str, basis: Charge | None
-) -> Receipt:
-    """Charge a release under its message, or under its question if its report is kept.
-
-    Parameters
-    ----------
-    policy : Policy
-        The owner's, with the limits.
-    ledger, charge, basis
-        As :meth:`Ledger.charge` has them.
-    memo : str
-        The question; empty if the report is not kept.
+def policy_of(context: Context) -> Policy:
+    """Return the policy that the node's operator names; the node's configuration may do so.
 
     Raises
     ------
     RefusalError
-        As :meth:`Ledger.charge` does.
+        With ``REFUSED_POLICY`` if none is named, or it is wrong.
     """
-    numbers, repeats = policy.numbers(), policy.repeats
-    paid = partial(
-        ledger.charge, limits=policy.limits(), basis=basis, numbers=numbers, repeats=repeats
-    )
-    if not memo:
-        return paid(charge)
-    for draw in range(MOST_DRAWS):
-        try:
-            return paid(kept(charge, memo, draw))
-        except RefusalError as refusal:
-            if refusal.code != REFUSED_REPEAT:
-                raise
-    raise RefusalError(REFUSED_REPEAT, f"{MOST_DRAWS} charges were made and no report was sealed")
+    try:
+        policy = find_policy(context.node_config)
+    except ConfigError as error:
+        raise RefusalError(REFUSED_POLICY, str(error)) from error
+    if policy is None:
+        raise RefusalError(
+            REFUSED_POLICY,
+            "no policy is named: by --policy FILE of 'flower-ldp simulate', by a node's "
+            "--node-config 'ldp-policy=\"FILE\"', or by FLOWER_LDP_POLICY=FILE before the process "
+            "starts ('flwr run': docs/policy.md says which process)",
+        )
+    return policy
+
+
+def account_of(policy: Policy, context: Context) -> str:
+    """Return the name under which this client's spending is recorded."""
+    if not policy.is_simulation:
+        return policy.data_id
+    # What has no partition, as a server with labels of its own, must not meet one's number.
+    return f"{policy.data_id}/{context.node_config.get('partition-id', f'node-{context.node_id}')}"
+
+
+def ledger_of(policy: Policy) -> Ledger:
+    """Open the policy's ledger: on disk at every step, unless nothing of it is real.
+
+    Raises
+    ------
+    LedgerError
+        If it cannot be used, or the policy's anchor says that it was set back.
+    """
+    simulation, place = policy.is_simulation, policy.anchor
+    anchor = None if place is None else anchor_of(place.file, place.command)
+    return Ledger.open(policy.ledger, create=simulation, durable=not simulation, anchor=anchor)
+
+
+@contextmanager
+def ledger_refuses() -> Iterator[None]:
+    """Make of an error of the ledger's a refusal with ``REFUSED_LEDGER``."""
+    try:
+        yield
+    except LedgerError as error:
+        raise RefusalError(REFUSED_LEDGER, str(error)) from error
 
 
 def charge_of(
@@ -97,7 +108,7 @@ def charge_of(
     if request.run_id == NO_RUN:
         raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
     return Charge(
-        data_id=account_name(account, request.part),
+        data_id=f"{account}#{request.part}" if request.part else account,
         run_id=request.run_id,
         message_id=request.message_id,
         message_type=request.message_type,
@@ -108,40 +119,6 @@ def charge_of(
         rounds=rounds,
         example=policy.example if request.per_example else "row",
     )
-
-
-def examples_of(policy: Policy, request: ReleaseRequest) -> int | None:
-    """Return how many examples a release is about: of its first mechanism, as it has but one."""
-    mechanism = request.events[0].mechanism if request.events else ""
-    return policy.examples_for(request.message_type, mechanism)
-
-
-def charge_release(
-    policy: Policy, request: ReleaseRequest, context: Context
-) -> tuple[Receipt, str, Ledger]:
-    """Judge and charge a request; return the receipt, the account that paid, and the ledger."""
-    basis = request.basis
-    rested = basis.events if basis else ()
-    example = policy.example if request.per_example else "row"
-    policy.check(request.message_type, request.events, basis=rested, example=example)
-    if request.per_example and examples_of(policy, request) is None:
-        raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
-    account = account_of(policy, context)
-    charge = charge_of(policy, request, account)
-    rests = None
-    if basis is not None:
-        rests = kept(basis_of(charge, account, basis), f"basis {basis.parameters}")
-    try:
-        with ExitStack() as stack:
-            ledger = stack.enter_context(ledger_of(policy))
-            if request.per_example:
-                check_going_on(ledger, charge, request.run_id)
-            receipt = charge_kept(policy, ledger, charge, request.memo, rests)
-            if receipt.report is None:
-                stack.pop_all()  # it stays open for the report
-            return receipt, charge.data_id, ledger
-    except LedgerError as error:
-        raise RefusalError(REFUSED_LEDGER, str(error)) from error
 
 
 def basis_of(charge: Charge, account: str, basis: Basis) -> Charge:
@@ -155,6 +132,74 @@ def basis_of(charge: Charge, account: str, basis: Basis) -> Charge:
         releases=0,
         rounds=None,
     )
+
+
+def kept(charge: Charge, question: str, draw: int = 0) -> Charge:
+    """Return a charge under a question instead of a message."""
+    name = hashlib.sha256(question.encode()).hexdigest()
+    return replace(charge, run_id=NO_RUN, message_id=f"kept {name} {draw}", during=charge.run_id)
+
+
+def examples_of(policy: Policy, request: ReleaseRequest) -> int | None:
+    """Return how many examples a release is about: of its first mechanism, as it has but one."""
+    mechanism = request.events[0].mechanism if request.events else ""
+    return policy.examples_for(request.message_type, mechanism)
+
+
+def charged(
+    policy: Policy,
+    charge: Charge,
+    basis: Charge | None,
+    before: Callable[[Ledger], None],
+    question: str = "",
+) -> tuple[Receipt, Ledger]:
+    """Charge a release under its message, or under its question if its report is kept.
+
+    Parameters
+    ----------
+    policy : Policy
+        The owner's, with the limits.
+    charge, basis : Charge
+        As :meth:`Ledger.charge` has them.
+    before : callable
+        Is called with the ledger before the charge, and may refuse.
+    question : str
+        What the report answers; empty if it is not kept.
+
+    Returns
+    -------
+    Receipt, Ledger
+        The ledger stays open for a report that is to be made, and is closed after one that is.
+
+    Raises
+    ------
+    RefusalError
+        As :meth:`Ledger.charge` does; with ``REFUSED_LEDGER`` if the ledger cannot be used.
+    """
+    with ledger_refuses(), ExitStack() as stack:
+        ledger = stack.enter_context(ledger_of(policy))
+        before(ledger)
+        paid = partial(
+            ledger.charge,
+            limits=policy.limits(),
+            basis=basis,
+            numbers=policy.numbers(),
+            repeats=policy.repeats,
+        )
+        receipt = _charged_kept(paid, charge, question) if question else paid(charge)
+        if receipt.report is None:
+            stack.pop_all()
+        return receipt, ledger
+
+
+def _charged_kept(paid: Callable[[Charge], Receipt], charge: Charge, question: str) -> Receipt:
+    for draw in range(MOST_DRAWS):
+        try:
+            return paid(kept(charge, question, draw))
+        except RefusalError as refusal:
+            if refusal.code != REFUSED_REPEAT:
+                raise
+    raise RefusalError(REFUSED_REPEAT, f"{MOST_DRAWS} charges were made and no report was sealed")
 
 
 def handling_of(policy: Policy, account: str, message_type: str) -> Handling:

@@ -26,7 +26,6 @@ the run goes on.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,11 +35,17 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Metadata, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import single_model
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, HandedT, Handover, handed
-from flower_ldp.clients.permit import GrantedRound, Handling, Permit, PlanRequest, ReleaseRequest
-from flower_ldp.clients.release import OpenRelease
+from flower_ldp.clients.permit import (
+    GrantedRound,
+    Handling,
+    Permit,
+    PlanRequest,
+    ReleaseRequest,
+    canonical,
+)
+from flower_ldp.clients.release import OpenRelease, Release, single_model
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
 from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
@@ -130,7 +135,7 @@ class OpenCharged(OpenRelease, Generic[HandedT]):
 
 
 @dataclass(frozen=True)
-class DPSGDRelease:
+class DPSGDRelease(Release):
     """Releases a train reply as the model that :func:`private_training` made.
 
     The reply has the form that Flower's own strategies read: one ArrayRecord with the arrays that
@@ -215,7 +220,7 @@ class OpenDPSGD(OpenCharged[Handover]):
             "model": model_digest(self.sent),
             "proximal-mu": self.proximal,
         }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return canonical(fields)
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: a round of a plan."""
@@ -320,14 +325,10 @@ class OpenDPSGD(OpenCharged[Handover]):
 
 
 _BYTES = 16
-UNCOUNTED = (
-    "the app gave no count: call private_accuracy(context, ...) for each evaluate message, and "
-    "reply with what it returns"
-)
 
 
 @dataclass(frozen=True)
-class AccuracyRelease:
+class AccuracyRelease(Release):
     """Releases an evaluate reply as the share of right predictions, with noise.
 
     The reply has one MetricRecord, as Flower's strategies read it: the share, which may lie outside
@@ -403,7 +404,7 @@ class OpenAccuracy(OpenCharged[CountHandover]):
             "epsilon": float(self.release.epsilon),
             "model": model_digest(self.sent),
         }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return canonical(fields)
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: a release about the policy's examples."""

@@ -10,10 +10,10 @@ about public numbers.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -23,17 +23,23 @@ from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Charge, Ledger
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.accounting.ledger.plans import rounds_part
-from flower_ldp.clients.charging import basis_of, charge_kept, charge_of, permit_of
+from flower_ldp.clients.charging import (
+    account_of,
+    basis_of,
+    charge_of,
+    charged,
+    ledger_of,
+    ledger_refuses,
+    permit_of,
+)
 from flower_ldp.clients.dpsgd_models import LAST, ModelPlace, PlanEnd
-from flower_ldp.clients.node_config import account_of, ledger_of
-from flower_ldp.clients.permit import Basis, GrantedRound, Permit, ReleaseRequest
+from flower_ldp.clients.permit import Basis, GrantedRound, Permit, ReleaseRequest, canonical
 from flower_ldp.errors import LedgerError, RefusalError
-from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.own_log import say
 from flower_ldp.policy import Policy
 from flower_ldp.policy.judgement import PLANNED
-from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY
+from flower_ldp.refusals import REFUSED_POLICY
 
 _log = logging.getLogger("flower_ldp")
 
@@ -172,7 +178,7 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
     kind, example, account = request.message_type, policy.example, account_of(policy, context)
     plan = policy.plan(kind, None if request.plan is None else request.plan.proposed)
     examples = policy.examples_for(kind, PLANNED) or 0  # the policy has refused a plan without
-    text, digest = canonical(
+    text = canonical(
         {
             "mechanism": "dpsgd",
             **plan.terms(),
@@ -183,7 +189,9 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
         }
     )
     policy.check(kind, (plan.event,), example=example)
-    asked = replace(request, part=rounds_part(example, digest.hex()[:32]))
+    asked = replace(
+        request, part=rounds_part(example, hashlib.sha256(text.encode()).hexdigest()[:32])
+    )
     charge = charge_of(policy, asked, account, plan.rounds)
     whole = replace(
         basis_of(charge, account, Basis((plan.event,), text)),
@@ -199,20 +207,17 @@ def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> P
     """Charge a round of private training, and with its first one the plan."""
     asked = round_of(policy, request, context)
     charge, plan = asked.charge, asked.plan
-    try:
+
+    def before(ledger: Ledger) -> None:
+        if ledger.has_report(charge.data_id, LAST):
+            _end_in(ledger, charge)
+        # One that is in the ledger was enough, and it takes seconds to say so.
+        if ledger.is_new_plan(charge, plan, policy.limits(), policy.numbers()):
+            PROPOSALS.check((policy.ledger, context.run_id), asked.granted.plan)
+
+    with ledger_refuses():
         asked.end.settle()
-        with ExitStack() as stack:
-            ledger = stack.enter_context(ledger_of(policy))
-            if ledger.has_report(charge.data_id, LAST):
-                _end_in(ledger, charge)
-            # One that is in the ledger was enough, and it takes seconds to say so.
-            if ledger.is_new_plan(charge, plan, policy.limits(), policy.numbers()):
-                PROPOSALS.check((policy.ledger, context.run_id), asked.granted.plan)
-            receipt = charge_kept(policy, ledger, charge, "", plan)
-            if receipt.report is None:
-                stack.pop_all()
-    except LedgerError as error:
-        raise RefusalError(REFUSED_LEDGER, str(error)) from error
+    receipt, ledger = charged(policy, charge, plan, before)
     return asked.permit(permit_of(policy, receipt, request, context, ledger, LAST))
 
 

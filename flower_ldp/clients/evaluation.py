@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,15 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import are_rows, read_array, rows_complaint
-from flower_ldp.clients.release import OpenRelease, check_storable, proposed
+from flower_ldp.clients.permit import canonical
+from flower_ldp.clients.release import (
+    OpenRelease,
+    Release,
+    array_or_none,
+    check_storable,
+    proposed,
+    rows_complaint,
+)
 from flower_ldp.mechanisms.laplace import read_simplex_rows
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.subset import uniform_subset
@@ -28,7 +34,7 @@ from flower_ldp.wire.proposal import append_health, health_length, split_health
 
 
 @dataclass(frozen=True)
-class ProtectedEvalRelease:
+class ProtectedEvalRelease(Release):
     """Releases an evaluate reply as private rows of class probabilities and private metrics.
 
     The proposal names the mechanism of the rows: Laplace noise, or a response over a codebook
@@ -80,7 +86,7 @@ class OpenEvaluation(OpenRelease):
             name: hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value
             for name, value in self.proposal.to_fields().items()
         }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return canonical(fields)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
@@ -89,7 +95,7 @@ class OpenEvaluation(OpenRelease):
         and in each metric that was asked for and is no number there.
         """
         mechanism = self.proposal.mechanism
-        rows = _chosen(read_array(reply), (mechanism.rows, mechanism.classes), rng)
+        rows = _chosen(array_or_none(reply), (mechanism.rows, mechanism.classes), rng)
         return self._report(rows, _metrics(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
@@ -104,7 +110,19 @@ class OpenEvaluation(OpenRelease):
 
         Fewer rows than the proposal asks for are nothing to complain of in a rehearsal.
         """
-        rows = rows_complaint(reply, self.proposal.mechanism.classes)
+        classes = self.proposal.mechanism.classes
+
+        def wrong(found: NDArray[Any]) -> int | None:
+            if not _are_rows(found, classes):
+                return None
+            return int(np.count_nonzero(~read_simplex_rows(found, (len(found), classes))[1]))
+
+        rows = rows_complaint(
+            reply,
+            f"rows of class probabilities, shape (n, {classes}) with at least one",
+            wrong,
+            "rows are off the simplex (negative somewhere, or not adding up to 1)",
+        )
         if rows is not None:
             return rows
         told = _metrics(reply)
@@ -150,13 +168,19 @@ def _chosen(
     What is missing after that, and what is too much, is chosen at random without replacement.
     """
     count, classes = shape
-    if rows is None or not are_rows(rows, classes):
+    if rows is None or not _are_rows(rows, classes):
         return None
     whole, more = divmod(count, len(rows))
     places = [np.arange(len(rows))] * whole
     if more:
         places.append(uniform_subset(rng, len(rows), more))
     return rows[np.concatenate(places)]
+
+
+def _are_rows(found: NDArray[Any], classes: int) -> bool:
+    """Return whether an array has one row or more of so many real numbers."""
+    shape = found.ndim == 2 and len(found) > 0 and found.shape[1] == classes
+    return shape and found.dtype.kind in "biuf"
 
 
 def _metrics(reply: RecordDict) -> dict[str, object]:

@@ -44,8 +44,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
+from flower_ldp.clients.charging import account_of, ledger_of, policy_of
 from flower_ldp.clients.keys import locked_key
-from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
 from flower_ldp.clients.release import check_storable
 from flower_ldp.clients.rows import Data
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError

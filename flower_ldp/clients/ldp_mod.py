@@ -149,9 +149,9 @@ class LdpMod:
             return failed(message, error)
 
     def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
-        """Hold the rehearsal; without the admission its text is not told either."""
+        """Run the rehearsal; without the admission its text is not told either."""
         try:
-            self._rehearsal.hold(opened, message, context)
+            self._rehearsal.run(opened, message, context)
         except RefusalError:
             self._admission.acknowledge(message.metadata.message_type, context)
             raise

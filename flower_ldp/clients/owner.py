@@ -8,25 +8,48 @@ gets the same report however often it is delivered.
 
 It refuses with ``REFUSED_POLICY``, ``REFUSED_BUDGET``, ``REFUSED_REPEAT`` and ``REFUSED_LEDGER``
 (:mod:`flower_ldp.refusals`), all decided by public facts: the proposal, the policy, what was spent.
+
+A gate that has seen an operator's name of a node's policy takes no other. Of an extension all that
+can be refused is refused before the charge, by public facts: the policy, the proposal, and the
+files of the distribution. A neutral report is drawn there too, so that one is there whatever the
+extension does later.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
-from flower_ldp.clients.charging import charge_of, charge_release, handling_of, permit_of
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.clients.charging import (
+    account_of,
+    basis_of,
+    charge_of,
+    charged,
+    check_going_on,
+    examples_of,
+    handling_of,
+    kept,
+    ledger_of,
+    ledger_refuses,
+    permit_of,
+    policy_of,
+)
 from flower_ldp.clients.dpsgd_charging import charge_round, round_of
 from flower_ldp.clients.dpsgd_models import LAST
-from flower_ldp.clients.extension import prepare
-from flower_ldp.clients.node_config import FirstNames, account_of, ledger_of, policy_of
-from flower_ldp.clients.permit import Handling, Permit, ReleaseRequest
-from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.clients.permit import Handling, Permit, Prepared, ReleaseRequest
+from flower_ldp.errors import ConfigError, RefusalError
+from flower_ldp.extensions.loading import Allowed, load_extension
+from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
+from flower_ldp.policy import Policy, policy_path
+from flower_ldp.policy.listed import ExtensionEntry
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
-from flower_ldp.refusals import REFUSED_LEDGER
+from flower_ldp.refusals import REFUSED_POLICY
+from flower_ldp.wire.extension import ExtensionReport
 
 _log = logging.getLogger("flower_ldp")
 
@@ -51,7 +74,8 @@ class OwnerAdmission:
     >>> mod = LdpMod(train=SignDSRelease())
     """
 
-    _names: FirstNames = field(default_factory=FirstNames, init=False, repr=False, compare=False)
+    #: Where the policy of each node was when it was first asked for.
+    _paths: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         """Judge and charge a release.
@@ -61,27 +85,16 @@ class OwnerAdmission:
         RefusalError
             With one of the codes above.
         """
-        policy = policy_of(context, self._names)
+        policy = self._policy(context)
         try:
             if request.plan is not None:
                 return charge_round(policy, request, context)
-            request, prepared = prepare(policy, request)
-            receipt, account, ledger = charge_release(policy, request, context)
+            request, prepared = _prepare(policy, request)
+            return replace(_charge_release(policy, request, context), prepared=prepared)
         except RefusalError as refusal:
             if not policy.is_simulation:
                 raise
             raise RefusalError(refusal.code, f"simulation: {refusal.detail}") from refusal
-        say(
-            _log,
-            logging.INFO,
-            "%s%s %s: %s",
-            "simulation: " if policy.is_simulation else "",
-            "charged to" if receipt.report is None else "given again, at no charge to",
-            account,
-            ", ".join(map(_line, request.events)),
-        )
-        permit = permit_of(policy, receipt, request, context, ledger)
-        return replace(permit, prepared=prepared)
 
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
         """Return the permit of a request that was charged and whose report was never sealed.
@@ -93,17 +106,15 @@ class OwnerAdmission:
         RefusalError
             With one of the codes above; ``REFUSED_REPEAT`` if there is no such charge.
         """
-        policy = policy_of(context, self._names)
+        policy = self._policy(context)
         asked = None if request.plan is None else round_of(policy, request, context)
         account = account_of(policy, context)
         charge = charge_of(policy, request, account) if asked is None else asked.charge
-        try:
+        with ledger_refuses():
             if asked is not None:
                 asked.end.settle()
             with ledger_of(policy) as ledger:
                 receipt = ledger.unsealed(charge)
-        except LedgerError as error:
-            raise RefusalError(REFUSED_LEDGER, str(error)) from error
         permit = permit_of(policy, receipt, request, context, last=b"" if asked is None else LAST)
         return permit if asked is None else asked.permit(permit)
 
@@ -115,17 +126,116 @@ class OwnerAdmission:
         RefusalError
             With one of the codes above: without a policy and a ledger nothing is answered.
         """
-        policy = policy_of(context, self._names)
+        policy = self._policy(context)
         account = account_of(policy, context)
-        try:
-            with ledger_of(policy) as ledger:
-                ledger.count(account, "acknowledged", policy.repeats)
-        except LedgerError as error:
-            raise RefusalError(REFUSED_LEDGER, str(error)) from error
+        with ledger_refuses(), ledger_of(policy) as ledger:
+            ledger.count(account, "acknowledged", policy.repeats)
         return handling_of(policy, account, message_type)
+
+    def _policy(self, context: Context) -> Policy:
+        """Return the node's policy; refuse another than the first that was named for the node."""
+        try:
+            path = policy_path(context.node_config)
+        except ConfigError as error:
+            raise _refusal(str(error)) from error
+        if path is not None:
+            name = os.path.abspath(path)
+            first = self._paths.setdefault(context.node_id, name)
+            if first != name:
+                raise _refusal(
+                    f"the node was started with the policy {first}, and now {name} is named: "
+                    "nothing may change that but the operator, by starting it anew"
+                )
+        return policy_of(context)
+
+
+def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
+    """Judge and charge a request about data of the owner's."""
+    basis = request.basis
+    rested = basis.events if basis else ()
+    example = policy.example if request.per_example else "row"
+    policy.check(request.message_type, request.events, basis=rested, example=example)
+    if request.per_example and examples_of(policy, request) is None:
+        raise _refusal("the policy does not say how many examples there are")
+    account = account_of(policy, context)
+    charge = charge_of(policy, request, account)
+    rests = None
+    if basis is not None:
+        rests = kept(basis_of(charge, account, basis), f"basis {basis.parameters}")
+
+    def before(ledger: Ledger) -> None:
+        if request.per_example:
+            check_going_on(ledger, charge, request.run_id)
+
+    receipt, ledger = charged(policy, charge, rests, before, request.memo)
+    say(
+        _log,
+        logging.INFO,
+        "%s%s %s: %s",
+        "simulation: " if policy.is_simulation else "",
+        "charged to" if receipt.report is None else "given again, at no charge to",
+        charge.data_id,
+        ", ".join(map(_line, request.events)),
+    )
+    return permit_of(policy, receipt, request, context, ledger)
 
 
 def _line(event: PrivacyEvent) -> str:
     times = "" if event.count == 1 else f"{event.count:,} x "
     spent = PrivacySpent(event.unit, event.epsilon, event.delta)
     return f"{event.mechanism} {times}{spent}"
+
+
+def _prepare(policy: Policy, request: ReleaseRequest) -> tuple[ReleaseRequest, Prepared | None]:
+    """Return a request at the price that the owner charges, and its extension if it is of one.
+
+    Raises
+    ------
+    RefusalError
+        With ``REFUSED_POLICY`` if the policy allows no such extension, it is not what is installed,
+        or it does not take the proposal.
+    """
+    asked = request.extension
+    if asked is None:
+        for event in request.events:
+            if event.mechanism in policy.extensions:
+                raise _refusal(f"{event.mechanism} is an extension's name here, and no other's")
+        return request, None
+    entry = policy.extensions.get(asked.name)
+    if entry is None:
+        raise _refusal(f"the policy allows no extension {asked.name}")
+    # The owner's least price, where the proposal states less.
+    events = tuple(
+        replace(one, epsilon=max(one.epsilon, entry.epsilon), delta=max(one.delta, entry.delta))
+        if one.mechanism == asked.name
+        else one
+        for one in request.events
+    )
+    try:
+        return replace(request, events=events), _prepared(asked, request.entries, entry)
+    except KeyboardInterrupt:
+        raise
+    except ConfigError as error:
+        raise _refusal(str(error)) from error
+    except BaseException as error:  # the extension's own code
+        name = type(error).__name__
+        raise _refusal(f"the extension {asked.name} does not take the proposal: {name}") from error
+
+
+def _prepared(asked: ExtensionReport, entries: int, entry: ExtensionEntry) -> Prepared:
+    allowed = Allowed(asked.name, entry.distribution, entry.version, entry.digest)
+    extension = load_extension(allowed)
+    # Exactly the options that there are: the server's account is of the same mechanism.
+    if asked.options.keys() != extension.options.keys():
+        raise ConfigError(f"the proposal has not all options of {asked.name}, or others")
+    chosen = extension.chosen(asked.epsilon, asked.delta, asked.options)
+    mechanism = chosen.mechanism(entries)
+    length = mechanism.report_bytes
+    if length != asked.length:
+        raise ConfigError(f"a report of {asked.name} has {length} bytes, not {asked.length}")
+    prepared = Prepared(mechanism, length)
+    return replace(prepared, neutral=prepared.report(None, RandomSource.from_os()))
+
+
+def _refusal(detail: str) -> RefusalError:
+    return RefusalError(REFUSED_POLICY, detail)

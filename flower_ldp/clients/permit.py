@@ -11,7 +11,8 @@ that report back instead of letting a second one be drawn for free.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +26,11 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.extension import ExtensionReport
+
+
+def canonical(fields: Mapping[str, object]) -> str:
+    """Return fields as canonical JSON: equal texts for equal fields."""
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True)

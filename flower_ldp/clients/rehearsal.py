@@ -85,7 +85,7 @@ class Rehearsal:
                     f"got {handler!r:.100}"
                 )
 
-    def hold(self, opened: OpenRelease, message: Message, context: Context) -> None:
+    def run(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Rehearse, unless this run was rehearsed before.
 
         Parameters

@@ -26,14 +26,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, TypeVar, cast
 
-from flwr.app import ConfigRecord, Error, Message, MessageType, Metadata, RecordDict
+import numpy as np
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Error,
+    Message,
+    MessageType,
+    Metadata,
+    RecordDict,
+)
+from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.permit import Basis, Handling, Permit, ReleaseRequest
-from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent
@@ -41,6 +52,8 @@ from flower_ldp.refusals import FAILED, NO_PROPOSAL, REFUSED_MESSAGE, REFUSED_PR
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
+
+ReadT = TypeVar("ReadT")
 
 
 class IncompleteError(ReleaseError):
@@ -181,9 +194,10 @@ def unreadable(opened: OpenRelease, reply: RecordDict, mechanisms: Sequence[str]
     )
 
 
-class Release(Protocol):
+class Release(ABC):
     """How replies to one type of message are privatized."""
 
+    @abstractmethod
     def open(self, content: RecordDict) -> OpenRelease:
         """Read the proposal; raise RefusalError if it cannot be accepted exactly."""
 
@@ -319,3 +333,117 @@ def for_app(message: Message, *, released: bool) -> Message:
     # Outside of a run Flower makes messages only from metadata that are complete.
     make = cast(Callable[..., Message], cast(Any, Message))
     return make(content=RecordDict(kept), metadata=copy(message.metadata))
+
+
+def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a message's only ArrayRecord.
+
+    Raises
+    ------
+    WireError
+        If there is none, or more than one, or something else than arrays is in it.
+    """
+    return {name: open_array(array) for name, array in single_record(content).items()}
+
+
+def single_record(content: RecordDict) -> ArrayRecord:
+    """Return a message's only ArrayRecord; raise WireError if there is none, or more."""
+    records: list[ArrayRecord] = list(content.array_records.values())
+    if len(records) != 1:
+        raise WireError("record", f"expected one ArrayRecord, found {len(records)}")
+    return records[0]
+
+
+def open_array(array: Array) -> NDArray[Any]:
+    """Return an array of a record.
+
+    Raises
+    ------
+    WireError
+        If its bytes are anything else.
+    """
+    try:
+        found: object = array.numpy()
+    except Exception as error:  # by no type of its own: of archives, headers, memory, pickles
+        raise WireError("array", f"{type(error).__name__}: {error}") from error
+    if not isinstance(found, np.ndarray):  # numpy opens whatever its bytes say that it is
+        raise WireError("array", f"expected an array, found {type(found).__name__}")
+    return found
+
+
+def only_array(reply: RecordDict) -> tuple[str, NDArray[Any]]:
+    """Return the name of a reply's only array, and the array.
+
+    Raises
+    ------
+    WireError
+        If there is none, or more than one, or its bytes are anything else.
+    """
+    found = [item for record in reply.array_records.values() for item in record.items()]
+    if len(found) != 1:
+        names = quoted([name for name, _ in found]) if found else "none"
+        raise WireError("record", f"expected one array, found {names}")
+    name, array = found[0]
+    return name, open_array(array)
+
+
+def array_or_none(reply: RecordDict) -> NDArray[Any] | None:
+    """Return the only array of a reply, or None if it does not hold one, or more.
+
+    Raises nothing, as :func:`or_none`.
+    """
+    return or_none(lambda: only_array(reply)[1], "the app's reply does not hold one array: %s")
+
+
+def or_none(read: Callable[[], ReadT], text: str) -> ReadT | None:
+    """Return what is read of a reply, or None if that cannot be.
+
+    Whatever the app put into its reply is private, also that it put nothing there. So nothing is
+    raised; the client's own log says what was wrong.
+    """
+    try:
+        return read()
+    except Exception as error:
+        say(_log, logging.WARNING, text, cause_of(error))
+        return None
+
+
+def rows_complaint(
+    reply: RecordDict, expected: str, wrong: Callable[[NDArray[Any]], int | None], fault: str
+) -> str | None:
+    """Return in words why not all rows of a reply's only array can be read; None if all can.
+
+    The words are as private as the reply is. They are for a rehearsal, whose reply is made of
+    public data, and for the log of a simulation, where nothing is protected.
+
+    Parameters
+    ----------
+    reply : RecordDict
+        The app's.
+    expected : str
+        What the array should be.
+    wrong : callable
+        Returns how many rows of an array cannot be read; None if it is something else.
+    fault : str
+        What is wrong with such rows.
+    """
+    try:
+        name, found = only_array(reply)
+    except WireError as error:
+        return f"no {expected}: {error}"
+    unread = wrong(found)
+    if unread is None:
+        return f"array {quoted(name)}: expected {expected}, found {found.dtype} {found.shape}"
+    if not unread:
+        return None
+    return (
+        f"array {quoted(name)}, shape {found.shape}: {unread:,} of {len(found):,} {fault}, "
+        f"with {odd_entries(found)}"
+    )
+
+
+def odd_entries(values: NDArray[Any]) -> str:
+    """Say how many real numbers are not finite."""
+    nan = int(np.count_nonzero(np.isnan(values)))
+    infinite = int(np.count_nonzero(np.isinf(values)))
+    return f"{nan:,} NaN and {infinite:,} infinite of {values.size:,} entries"

@@ -34,10 +34,9 @@ from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger import Charge
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.clients.charging import check_going_on, run_marks
+from flower_ldp.clients.charging import account_of, check_going_on, ledger_of, policy_of, run_marks
 from flower_ldp.clients.keys import locked_key
 from flower_ldp.clients.labels import MESSAGE_TYPE, check_name
-from flower_ldp.clients.node_config import account_of, ledger_of, policy_of
 from flower_ldp.clients.rows import Data, by_group
 from flower_ldp.errors import RefusalError
 from flower_ldp.labels.stages import canonical

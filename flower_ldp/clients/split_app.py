@@ -43,13 +43,12 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import open_array
+from flower_ldp.clients.calling import kept_node_config
 from flower_ldp.clients.diagnostics import cause_of, log_refusal
 from flower_ldp.clients.ldp_mod import LdpMod
-from flower_ldp.clients.node_config import kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission
-from flower_ldp.clients.release import IncompleteError, constant, failed, report
+from flower_ldp.clients.release import IncompleteError, constant, failed, open_array, report
 from flower_ldp.clients.split_embedding import (
     EMBEDDING_KEY,
     Block,

@@ -12,7 +12,6 @@ as a whole, a reply without any array and one that is late, is covered by the cl
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +21,14 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import embeddings_complaint, read_array
-from flower_ldp.clients.permit import Basis
-from flower_ldp.clients.release import KeptRelease, check_storable
+from flower_ldp.clients.permit import Basis, canonical
+from flower_ldp.clients.release import (
+    KeptRelease,
+    Release,
+    array_or_none,
+    check_storable,
+    rows_complaint,
+)
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.embeddings import BottomClaim
 from flower_ldp.mechanisms.random import RandomSource
@@ -35,6 +39,7 @@ from flower_ldp.wire.embedding import (
     STEP_KEY,
     EmbeddingProposal,
     TableTerms,
+    codec_of,
     embeddings_length,
     encode_embeddings,
 )
@@ -183,7 +188,7 @@ class Party(Protocol):
 
 
 @dataclass(frozen=True)
-class EmbeddingRelease:
+class EmbeddingRelease(Release):
     """Releases the embeddings of one block of records.
 
     Parameters
@@ -253,7 +258,7 @@ class OpenEmbedding(KeptRelease):
     def parameters(self) -> str:
         """The proposal, the bottom and the claim, as canonical JSON."""
         fields = {**self.proposal.to_fields(), **self._bottom}
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return canonical(fields)
 
     @property
     def memo(self) -> str:
@@ -266,7 +271,7 @@ class OpenEmbedding(KeptRelease):
         training = self.claim.training()
         if not (training and self.events):
             return None
-        return Basis(training, json.dumps(self._bottom, sort_keys=True, separators=(",", ":")))
+        return Basis(training, canonical(self._bottom))
 
     @property
     def _bottom(self) -> dict[str, str | float]:
@@ -283,7 +288,7 @@ class OpenEmbedding(KeptRelease):
         Neutral where a record's embedding cannot be read, and in all records if the app's reply
         is not one array of the block's.
         """
-        return self._report(read_array(reply), rng)
+        return self._report(array_or_none(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a packed report of neutral embeddings."""
@@ -291,7 +296,15 @@ class OpenEmbedding(KeptRelease):
 
     def complaint(self, reply: RecordDict) -> str | None:
         """Return what makes a report of this reply neutral in part; None if nothing does."""
-        return embeddings_complaint(reply, self.proposal.mechanism, self._shape)
+        mechanism, shape = self.proposal.mechanism, self._shape
+
+        def wrong(found: NDArray[Any]) -> int | None:
+            fits = found.shape == shape and found.dtype.kind in "biuf"
+            return int(mechanism.unread(found).sum()) if fits else None
+
+        one_hot = codec_of(mechanism).is_one_hot(mechanism)
+        fault = "records are not one-hot" if one_hot else "records cannot be read"
+        return rows_complaint(reply, f"embeddings of shape {shape}", wrong, fault)
 
     @property
     def _shape(self) -> tuple[int, int]:

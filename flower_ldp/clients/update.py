@@ -5,33 +5,52 @@ arrays in the record's order, or over those that the proposal names (:mod:`flowe
 What else the app replies (metrics, number of examples, configuration, other arrays) is dropped.
 Where the proposal states a subspace, the update's projection takes its place. The mechanism that
 the proposal names makes the report of it.
+
+An extension sees the update and a source of randomness, and nothing else of the message, the reply
+or the context. What leaves has the stated length, whatever it does: a report that is none, or an
+error, is replaced by a neutral report that was drawn before the app was called.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import Metadata, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.clients.arrays import read_update, single_model, update_complaint
-from flower_ldp.clients.release import OpenRelease, check_storable, proposed
-from flower_ldp.errors import WireError, quoted
+from flower_ldp.clients.permit import Permit, Prepared, ReleaseRequest, canonical
+from flower_ldp.clients.release import (
+    OpenRelease,
+    Release,
+    check_storable,
+    odd_entries,
+    open_array,
+    or_none,
+    proposed,
+    single_model,
+    single_record,
+)
+from flower_ldp.errors import ReleaseError, WireError, quoted
+from flower_ldp.mechanisms import name_complaint
 from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.extension import ExtensionReport
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.part import Trainable, named_by, patterns_of, without_part
 from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
 
 MechanismT = TypeVar("MechanismT", bound=UpdateMechanism)
+#: How many arrays a complaint names.
+_MOST_TOLD = 8
 
 
 def read_proposal(
@@ -86,6 +105,24 @@ def _check_trainable(
         )
 
 
+def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a reply's only ArrayRecord, as far as the update is made of them.
+
+    Where the layout wants the arrays of the update alone, others are not opened: they can be of
+    any bytes.
+
+    Raises
+    ------
+    WireError
+        As :func:`single_model`, of the arrays that are opened.
+    ValueError
+        As :meth:`~flower_ldp.wire.layout.ModelLayout.check_names`, before one is opened.
+    """
+    found = single_record(reply)
+    layout.check_names(found)  # before one is opened: a record may name an array very many times
+    return {spec.name: open_array(found[spec.name]) for spec in layout.required}
+
+
 @dataclass(frozen=True)
 class OpenUpdate(OpenRelease, Generic[MechanismT]):
     """An accepted proposal, with the model to measure the update from."""
@@ -107,7 +144,7 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
             **self.layout.part.to_fields(),
             "dimension": self.layout.dimension,
         }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return canonical(fields)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
@@ -115,7 +152,8 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
         A neutral one if the app's reply holds not exactly one model, another layout than the
         model sent, or a value that is not finite; about a part, only that part is looked at.
         """
-        return self._answer(read_update(reply, self.layout, self.sent), rng)
+        text = "the app's reply holds no model like the one sent: %s"
+        return self._answer(or_none(lambda: self._update(reply), text), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a packed report by the mechanism's neutral law.
@@ -126,12 +164,33 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
 
     def complaint(self, reply: RecordDict) -> str | None:
         """Return what makes a report of this reply neutral; None if nothing does."""
-        return update_complaint(reply, self.layout, self.sent)
+        try:
+            update = self._update(reply)
+        except Exception as error:
+            return f"the reply holds no model like the one sent: {error}"
+        spoiled, start = [], 0
+        for spec in self.layout.updated:
+            piece = update[start : start + spec.size]
+            start += spec.size
+            if not np.isfinite(piece).all():
+                name, odd = quoted(spec.name), odd_entries(piece)
+                spoiled.append(f"of array {name}, shape {spec.shape}, {odd}")
+        return f"the update is not finite: {'; '.join(spoiled[:_MOST_TOLD])}" if spoiled else None
 
     def check_form(self, report: bytes) -> None:
         """Raise WireError unless some honest client could have sent these bytes."""
         report, _ = split_health(report, asked=self.proposal.health is not None)
         self.proposal.mechanism.decode(report, self.layout.entries)
+
+    def _update(self, reply: RecordDict) -> NDArray[np.float32]:
+        """Return the trained model minus the model sent; infinite where float32 has no such number.
+
+        Raises
+        ------
+        WireError, ValueError
+            As :func:`trained_model`, and if the arrays are others than those sent.
+        """
+        return self.layout.difference(trained_model(reply, self.layout), self.sent)
 
     def _answer(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
         is_neutral = update is None or not np.isfinite(update).all()
@@ -170,7 +229,7 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
 
 
 @dataclass(frozen=True)
-class UpdateRelease:
+class UpdateRelease(Release):
     """Releases a train reply as the report that a mechanism makes of the update.
 
     The update is the trained model minus the model that the server sent, over **all**
@@ -222,3 +281,84 @@ class GaussianRelease(UpdateRelease):
     """Releases a train reply as a clipped and noised update, one byte an entry."""
 
     mechanisms = (Gaussian,)
+
+
+@dataclass(frozen=True)
+class ExtensionRelease(Release):
+    """Releases a train reply as the report of one extension (``docs/extensions.md``).
+
+    The owner's policy must allow the extension, by its distribution, version and digest; it is
+    loaded where the release is admitted, and nowhere else.
+
+    Parameters
+    ----------
+    name : str
+        Of the extension. A server that proposes another one is refused.
+    trainable : str or sequence of str, optional
+        Names or patterns (``"head.*"``) of the arrays that the app trains, and may reply with
+        alone. A proposal about others is refused; without it the proposal decides.
+
+    Raises
+    ------
+    ValueError
+        If the name is none, or a built-in mechanism's.
+    """
+
+    name: str
+    trainable: Trainable | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        complaint = name_complaint(self.name)
+        if complaint is not None:
+            raise ValueError(complaint)
+        patterns_of(self.trainable)  # its type
+
+    def open(self, content: RecordDict) -> OpenExtension:
+        """Read the proposal and the model that the server sent; nothing is loaded.
+
+        Raises
+        ------
+        WireError
+            If the message holds no well-formed proposal of this extension, or not exactly one
+            model.
+        ValueError
+            If the model cannot be flattened, or no ledger could keep the report.
+        """
+        known = {self.name: partial(ExtensionReport.named, self.name)}
+        return OpenExtension(*read_proposal(content, known, self.trainable))
+
+
+@dataclass(frozen=True)
+class OpenExtension(OpenUpdate[ExtensionReport]):
+    """An accepted proposal of an extension; with a permit it has the extension too."""
+
+    prepared: Prepared | None = None
+
+    def request(self, metadata: Metadata) -> ReleaseRequest:
+        """Return what the admission is asked: with what it is to load."""
+        asked, entries = super().request(metadata), self.layout.entries
+        return replace(asked, extension=self.proposal.mechanism, entries=entries)
+
+    def granted(self, permit: Permit) -> OpenExtension:
+        """Return the release with the extension that was admitted.
+
+        Raises
+        ------
+        TypeError
+            If the admission knows of no extensions.
+        """
+        if permit.prepared is None:
+            raise TypeError("the admission has loaded no extension")
+        return replace(self, prepared=permit.prepared)
+
+    def check_form(self, report: bytes) -> None:
+        """Raise TypeError: a node lets no report of an extension out."""
+        OpenRelease.check_form(self, report)
+
+    def _report(self, update: NDArray[np.floating[Any]] | None, rng: RandomSource) -> bytes:
+        if self.prepared is None:
+            raise ReleaseError("the extension was not admitted")
+        if update is None or not np.isfinite(update).all():
+            note(self.proposal.mechanism.name, "the update cannot be read")
+            return self.prepared.neutral
+        return self.prepared.report(update, rng)

@@ -18,8 +18,8 @@ from pathlib import Path
 from flwr.app import Context
 
 from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
+from flower_ldp.clients.charging import policy_of
 from flower_ldp.clients.keys import own_key
-from flower_ldp.clients.node_config import policy_of
 from flower_ldp.clients.permit import Handling, Permit
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_LEDGER

@@ -23,8 +23,8 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp.apps import this_environment
 from flower_ldp.clients import RELEASES, Release
+from flower_ldp.clients.charging import policy_of
 from flower_ldp.clients.diagnostics import cause_of, cut_middle
-from flower_ldp.clients.node_config import policy_of
 from flower_ldp.clients.release import check_storable, constant, failed, open_proposal, report
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource

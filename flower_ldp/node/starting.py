@@ -18,7 +18,7 @@ from flwr.clientapp.typing import Mod
 
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
 from flower_ldp.clients import RELEASES, LdpMod
-from flower_ldp.clients.node_config import ledger_of
+from flower_ldp.clients.charging import ledger_of
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.extensions.loading import never_load
 from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls

@@ -19,7 +19,7 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, SignDSRelease
-from flower_ldp.clients.node_config import FirstNames, kept_node_config
+from flower_ldp.clients.calling import kept_node_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.policy import find_policy
@@ -263,14 +263,14 @@ def test_a_name_that_leads_elsewhere_from_another_folder_is_refused(
 
 
 def test_nodes_in_one_process_have_a_name_each(own: str, theirs: str) -> None:
-    names, first, second = FirstNames(), on(own), on(theirs)
+    first, second = on(own), on(theirs)
     second.node_id = 8
-    names.check(first)
-    names.check(second)
-    names.check(first)
+    app = hostile_app([LdpMod(train=SignDSRelease())], lambda _: None)
+    assert not app(asked(1), first).has_error()
+    assert not app(asked(2), second).has_error()
+    assert not app(asked(3), first).has_error()
     second.node_config[KEY] = own
-    with pytest.raises(ConfigError, match="by starting it anew"):
-        names.check(second)
+    assert app(asked(4), second).error.reason == "ldp:refused:policy"
 
 
 def test_the_variable_may_not_change_either(

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from flower_ldp.clients.arrays import update_complaint
 from flower_ldp.clients.diagnostics import cause_of, hint_of
+from flower_ldp.clients.update import OpenUpdate
 from flower_ldp.errors import ReleaseError, WireError
+from flower_ldp.mechanisms import Gaussian
 from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.messages import record
 
 
@@ -72,6 +74,12 @@ def trained(how: str, labels: int) -> Any:
     return model.fit(rows, found)
 
 
+def complaint_of(arrays: dict[str, Any], layout: ModelLayout) -> str | None:
+    """Return what a release complains of about a trained model."""
+    opened = OpenUpdate(UpdateProposal(Gaussian(1.0, 1e-5, 1.0)), layout, arrays)
+    return opened.complaint(RecordDict({"a": record(arrays)}))
+
+
 @pytest.mark.parametrize(
     ("how", "labels"),
     [
@@ -90,7 +98,7 @@ def test_a_client_that_lacks_a_class_is_told_of_partial_fit(how: str, labels: in
     def replied() -> None:
         model = trained(how, labels)
         arrays = {"coef": model.coef_, "intercept": model.intercept_}
-        complaint = update_complaint(RecordDict({"a": record(arrays)}), layout, arrays)
+        complaint = complaint_of(arrays, layout)
         if complaint is not None:  # as the gate makes of it
             raise ReleaseError(complaint)
 
@@ -105,6 +113,6 @@ def test_another_shape_has_no_such_hint() -> None:
     layout = ModelLayout.of({"w": np.zeros((5, 4)), "b": np.zeros(())})
     for wrong in ({"w": np.zeros((6, 4))}, {"w": np.zeros(20)}, {"b": np.zeros(1)}):
         arrays = {"w": np.zeros((5, 4)), "b": np.zeros(()), **wrong}
-        complaint = update_complaint(RecordDict({"a": record(arrays)}), layout, arrays)
+        complaint = complaint_of(arrays, layout)
         assert complaint is not None
         assert hint_of(ReleaseError(complaint)) == ""
