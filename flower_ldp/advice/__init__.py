@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from flower_ldp.advice.choice import Advice, advise
 from flower_ldp.advice.outlook import Outlook, Remedies
-from flower_ldp.mechanisms.worth import GOOD_COSINE, POOR_COSINE, Verdict
+from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, Verdict
 
 __all__ = ["GOOD_COSINE", "POOR_COSINE", "Advice", "Outlook", "Remedies", "Verdict", "advise"]

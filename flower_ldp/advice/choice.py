@@ -2,7 +2,7 @@
 
 A training in which each client is asked a few times, best once, spends a total that means
 something. From the clients, the weights and that total the rest follows: what answers are worth
-(:mod:`flower_ldp.mechanisms.worth`) says how often to ask, and by which mechanism.
+(:mod:`flower_ldp.mechanisms.base`) says how often to ask, and by which mechanism.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from flower_ldp.advice.outlook import (
     plan_of,
 )
 from flower_ldp.facts import Fact, beneath, note
-from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.base import Verdict
+from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan
 from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.mechanisms.signds_size import MAX_DIMENSION
-from flower_ldp.mechanisms.worth import Verdict
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 #: Rounds that a training gets if it has reports for them: the measured runs had 40. All reports

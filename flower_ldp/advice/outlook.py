@@ -10,11 +10,10 @@ from typing import TypeAlias
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS
 from flower_ldp.facts import Fact
-from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.base import GOOD_COSINE, UpdatePlan, Verdict, run_cosine, signal_of
+from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan
 from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
-from flower_ldp.mechanisms.worth import GOOD_COSINE, Verdict, Worth, run_cosine, signal_of
 
 Kind: TypeAlias = type[SignDS] | type[Codeword]
 
@@ -202,7 +201,7 @@ class Outlook:
         Reports of a round.
     """
 
-    plan: Callable[[int], Worth]
+    plan: Callable[[int], UpdatePlan]
     weights: int
     clients: int
     rounds: int
@@ -278,7 +277,7 @@ class Outlook:
             "privacy for each of these people is the promise to look at (docs/dpsgd_release.md)."
         )
 
-    def _enough_clients(self, worth: Worth) -> int | None:
+    def _enough_clients(self, worth: UpdatePlan) -> int | None:
         """Return how many clients are enough; None where reports lean away, however many."""
         square = GOOD_COSINE**2
         along = 1.0 - square * (1.0 + worth.lean)

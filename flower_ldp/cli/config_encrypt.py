@@ -20,7 +20,7 @@ from flower_ldp.config import (
 )
 from flower_ldp.facts import Fact, note, number
 from flower_ldp.mechanisms.base import row_of
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.codeword import CodewordPlan
 from flower_ldp.mechanisms.laplace import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 from flower_ldp.wire.proposal import health_events

@@ -19,13 +19,13 @@ from flower_ldp.cli.plan_costs import (
     tell_cost,
 )
 from flower_ldp.facts import Fact, note
-from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan, NoProtectionWarning
-from flower_ldp.mechanisms.randomized_response import KaryResponse
-from flower_ldp.mechanisms.subset_selection import (
+from flower_ldp.mechanisms.labels import (
     MAX_SET_CATEGORIES,
     SubsetSelection,
     mutual_information,
 )
+from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan, NoProtectionWarning
+from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import Unit, compose, meaning
 from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
 

@@ -22,7 +22,7 @@ from flower_ldp.clients.release import (
 )
 from flower_ldp.mechanisms.laplace import read_simplex_rows
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.subset import uniform_subset
+from flower_ldp.mechanisms.sampling.exact import uniform_subset
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.evaluation import (
     EvalProposal,

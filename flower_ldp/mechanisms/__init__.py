@@ -17,8 +17,7 @@ from types import MappingProxyType
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan, NamedCodeword
+from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan, NamedCodeword
 from flower_ldp.mechanisms.embeddings import (
     BottomClaim,
     CodebookEmbedding,
@@ -27,7 +26,7 @@ from flower_ldp.mechanisms.embeddings import (
 )
 from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.labels import LABEL_METHODS
+from flower_ldp.mechanisms.labels import LABEL_METHODS, RRWithPrior, SubsetSelection
 from flower_ldp.mechanisms.laplace import (
     Laplace,
     LaplacePlan,
@@ -36,9 +35,8 @@ from flower_ldp.mechanisms.laplace import (
 )
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse, RRWithPrior
+from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
 from flower_ldp.mechanisms.signds import Selection, SelectionPlan, SignDS, SmallTopSetWarning
-from flower_ldp.mechanisms.subset_selection import SubsetSelection
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 

@@ -58,7 +58,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms.base import REPORT_VERSION, UpdateMechanism
+from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.integer_noise import (
@@ -67,7 +67,6 @@ from flower_ldp.mechanisms.sampling.integer_noise import (
     VARIATION_BITS,
     normal,
 )
-from flower_ldp.mechanisms.worth import PureNoise, cosine_of
 from flower_ldp.privacy import PrivacyEvent
 
 #: Longest update.
@@ -154,7 +153,7 @@ class Gaussian(UpdateMechanism):
     def plan(self, dimension: int) -> GaussianPlan:
         """Return what reports of updates of ``dimension`` entries are worth."""
         noise = self.deviation / self.step
-        return GaussianPlan(dimension, noise**2, (self.clip_norm / self.deviation) ** 2)
+        return GaussianPlan(dimension, noise**2, self.clip_norm / self.deviation)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release: epsilon and delta per client."""
@@ -440,10 +439,10 @@ def _mills(x: float) -> float:
 
 
 @dataclass(frozen=True)
-class GaussianPlan:
+class GaussianPlan(UpdatePlan):
     """What a sum of noised updates is worth for one dimension, if each is as long as C.
 
-    Shorter updates have less; see :mod:`~flower_ldp.mechanisms.worth`.
+    Shorter updates have less. Nothing leans away: changing updates average all roundings out.
 
     Parameters
     ----------
@@ -451,22 +450,18 @@ class GaussianPlan:
         d.
     noise_per_step : float
         Square of the deviation of an entry's noise, in units of a report.
-    efficiency : float
-        How many weights' worth a report is: the square of C over the noise's deviation.
+    length : float
+        C over the noise's deviation.
     """
 
     dimension: int
     noise_per_step: float
-    efficiency: float
-
-    def cosine_of_sum(self, reports: int) -> float:
-        """Return the expected cosine of the sum with the direction of clients that agree."""
-        return cosine_of(reports * self.efficiency / self.dimension)
+    length: float
 
     @property
-    def lean(self) -> float:
-        """0: nothing that rounds and changing updates would not average out."""
-        return 0.0
+    def efficiency(self) -> float:
+        """How many weights' worth a report is."""
+        return self.length**2
 
     @property
     def pure_noise(self) -> PureNoise:

@@ -1,18 +1,507 @@
-"""How labels may be randomized: what a mechanism of labels offers, and the methods by name.
+r"""How labels may be randomized: what a mechanism of labels offers, and the methods by name.
 
 :data:`LABEL_METHODS` is the one table. A configuration's ``response`` is one of its keys, a
 policy knows the names of its mechanisms, and the audit of the labels' store draws from all of
 its methods that need no prior. To add a method, write its mechanism and give it a row.
+
+Subset selection: a set of labels in place of one label (Wang et al. 2016; Ye, Barg 2018).
+
+The report is a set Z of w of the k categories. With probability
+:math:`t = w(e^\epsilon - 1)/(w(e^\epsilon - 1) + k)` it is uniform on the sets that hold the
+private value, otherwise it is uniform on all sets. So a set that holds the value has
+:math:`e^\epsilon` times the probability of one that does not, and the value is in the report with
+probability :math:`p = w e^\epsilon/(w e^\epsilon + k - w)`. Sets of one are k-ary response.
+
+**Theorem.** Two values are neighbours if they differ. A report has the larger probability under
+the values that it holds and the smaller under the others, so the ratio is at most
+:math:`1 + (k/w)\,t/(1-t) = e^\epsilon`: one release is epsilon-LDP, and tight. The sampler rounds
+t *down* to a multiple of :math:`2^{-256}`. The ratio grows with t and is never below 1, so it
+never exceeds :math:`e^\epsilon`.
+
+**Draw.** A value v is the private one with probability t and uniform otherwise, and w - 1 of the
+other categories join it, each such set equally likely. Every value takes the same steps and the
+same draws.
+
+**Size.** Of a value that is uniform a report tells
+
+.. math:: p \ln\frac{p k}{w} + (1-p) \ln\frac{(1-p) k}{k-w}
+
+nats (mutual information). As w grows this rises up to
+:math:`k(\epsilon e^\epsilon - e^\epsilon + 1)/(e^\epsilon - 1)^2`, which for a small epsilon is
+about :math:`k/(e^\epsilon + 1)`, and falls from there on.
+
+**Invalid input.** What names no category is answered by a uniform one, randomized: by symmetry a
+uniform set.
+
+**Estimate.** With N reports of which :math:`C_j` hold category j, and r the probability that a
+report holds a given other category than the value, :math:`(C_j - N r)/(p - r)` is an unbiased
+estimate of how often j is true.
+
+Randomized response that uses a prior: RRWithPrior (Ghazi et al. 2021, Algorithms 2 and 3).
+
+Given a prior p on k categories, let :math:`S_j` be the j categories with the largest prior.
+RRTop-j reports a value in :math:`S_j` by j-ary randomized response on :math:`S_j`, and any
+other value as a uniform member of :math:`S_j`. Under the prior its report is true with
+probability
+
+.. math:: w_j = \frac{e^\epsilon}{e^\epsilon + j - 1} \sum_{i \in S_j} p_i ,
+
+and RRWithPrior is RRTop-j with the j that makes this largest. No other epsilon-LDP report is
+true with a larger probability (their Theorem 3). The penalty of the j-th term is
+:math:`e^\epsilon + j - 1` with j counted from 1; counting it from 0 picks a j too small.
+
+**Theorem.** Fix the prior. Two values are neighbours if they differ. With t as in
+:mod:`~flower_ldp.mechanisms.randomized_response`, a report in :math:`S_j` has probability
+:math:`t + (1-t)/j` under itself, :math:`(1-t)/j` under the other members and :math:`1/j` under
+values outside. The largest ratio is the first by the second, :math:`1 + jt/(1-t) = e^\epsilon`,
+so one release is epsilon-LDP; it is tight for j of at least 2, and for j = 1 the report is
+constant.
+
+**Invalid input.** What names no category is answered by a uniform member of :math:`S_j`, as a
+value outside is. It is also what a uniform category, randomized, comes to: by symmetry the
+reports of a uniform member are uniform on :math:`S_j`, and so are those of the others.
+
+**The prior is public.** The theorem holds for a prior that does not depend on the private
+value: a public one, or one computed from reports that are already paid for, about this value
+(then both costs add up) or about others (then they do not).
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
+from typing import Annotated, ClassVar, SupportsIndex
 
-from flower_ldp.mechanisms.randomized_response import KaryResponse, LabelMechanism, RRWithPrior
-from flower_ldp.mechanisms.subset_selection import SubsetSelection
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flower_ldp.bounds import Bounded, check_in
+from flower_ldp.errors import quoted
+from flower_ldp.mechanisms.inputs import (
+    INVALID,
+    fill_labels,
+    read_label,
+    read_labels,
+    read_prior,
+    refuse_prior,
+)
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.randomized_response import (
+    KaryResponse,
+    LabelMechanism,
+    check_category,
+    check_labels,
+    truth_weight,
+)
+from flower_ldp.mechanisms.sampling.exact import (
+    BLOCK,
+    COIN_BITS,
+    EXP_BITS,
+    exp_lower,
+    toss,
+    uniform,
+)
 from flower_ldp.privacy import Unit
+
+#: The most categories: a report is a number with a bit for each.
+MAX_SET_CATEGORIES = 62
+# Below this epsilon the size is chosen as at it: what sizes tell differs by less than rounding.
+_LEAST_TOLD = 1e-6
+
+
+@dataclass(frozen=True)
+class SubsetSelection(LabelMechanism):
+    """A set of ``size`` of ``categories`` values, which holds the private one more often.
+
+    A report is a number whose bit j says whether category j is in the set.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release of one value; in (0, 100].
+    categories : int
+        How many values there are, named 0, 1, and so on; in [2, 62].
+    size : int
+        Of the sets; in [1, categories - 1], or 0 for the size that tells the most about a
+        uniform value. It is never 0 afterwards.
+    name : str
+        What the events are called in a ledger.
+    unit : Unit
+        Whose value it is.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> from flower_ldp.mechanisms.random import RandomSource
+    >>> SubsetSelection(epsilon=1.0, categories=10).size
+    3
+    >>> report = SubsetSelection(100.0, 10, size=2).randomize(7, RandomSource.seeded(0))
+    >>> report.bit_count(), bool(report >> 7 & 1)
+    (2, True)
+    """
+
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    categories: Annotated[int, Bounded("[2, 2^31]")]
+    size: int = 0
+    name: str = "subset_selection"
+    unit: Unit = Unit.CLIENT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.categories > MAX_SET_CATEGORIES:
+            raise ValueError(
+                f"categories must be at most {MAX_SET_CATEGORIES} for {self.name}, "
+                f"got {self.categories}"
+            )
+        check_in(f"[0, {self.categories})", "size", self.size, int)
+        if self.size == 0:
+            object.__setattr__(self, "size", best_size(self.epsilon, self.categories))
+
+    @property
+    def report_end(self) -> int:
+        """Exclusive upper end of the reports: 2^categories."""
+        return 1 << self.categories
+
+    @property
+    def law_terms(self) -> tuple[int, ...]:
+        """What fixes the law beside epsilon and categories: the size."""
+        return (self.size,)
+
+    @cached_property
+    def _truth_weight(self) -> int:
+        """The probability t in units of 2^-256, rounded down."""
+        one = 1 << EXP_BITS
+        # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
+        gain = self.size * (exp_lower(self.epsilon) - one)
+        return (gain << COIN_BITS) // (gain + self.categories * one)
+
+    @property
+    def _sets(self) -> int:
+        """How many sets there are."""
+        return math.comb(self.categories, self.size)
+
+    @property
+    def keep_probability(self) -> float:
+        """P(the value is in the report), as a double."""
+        return 1.0 / (1.0 + (self.categories / self.size - 1.0) * math.exp(-self.epsilon))
+
+    @property
+    def _truth(self) -> float:
+        """The probability t, without the cancellation that a small epsilon would bring."""
+        gain = -self.size * math.expm1(-self.epsilon)
+        return gain / (gain + self.categories * math.exp(-self.epsilon))
+
+    @property
+    def mutual_information(self) -> float:
+        """What a report tells about a uniform value, in nats."""
+        return mutual_information(self.epsilon, self.categories, self.size)
+
+    def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
+        """Return a report of one value; a uniform set for what is not in [0, categories)."""
+        return int(self._draw(np.array(read_label(value, self.categories)), rng))
+
+    def randomize_array(
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Return independent reports of many values; there must be no prior."""
+        refuse_prior(self.name, prior)
+        return self._draw(read_labels(values, self.categories, np.int64), rng)
+
+    def _draw(self, labels: NDArray[np.int64], rng: RandomSource) -> NDArray[np.int64]:
+        """Put reports in place of labels, -1 where there is none, and return them."""
+        reports = fill_labels(labels, self.categories, rng, self.name)
+        flat = reports.reshape(-1)
+        for start in range(0, flat.size, BLOCK):
+            part = flat[start : start + BLOCK]
+            truthful = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
+            # Arithmetic and not a mask: as many steps whatever the coins say.
+            part += (uniform(self.categories, part.size, rng) - part) * ~truthful
+            part[:] = self._joined(part, rng)
+        return reports
+
+    def _joined(self, first: NDArray[np.int64], rng: RandomSource) -> NDArray[np.int64]:
+        """Return sets of each given category and uniform ones of the others."""
+        others = np.zeros(first.size, dtype=np.int64)
+        # Floyd's sample of size - 1 numbers below categories - 1 (Bentley, Floyd 1987).
+        for last in range(self.categories - self.size, self.categories - 1):
+            drawn = uniform(last + 1, first.size, rng)
+            taken = others >> drawn & 1
+            others |= np.int64(1) << drawn + (last - drawn) * taken
+        # The numbers name the categories other than the first, in order.
+        below = others & (np.int64(1) << first) - 1
+        return below | others >> first << first + 1 | np.int64(1) << first
+
+    def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
+        """Return log P(report | value) of the sampler as built, roundings included.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` is no set of ``size`` categories.
+        """
+        try:
+            told = operator.index(report)
+        except TypeError:
+            told = -1
+        if not 0 <= told < self.report_end or told.bit_count() != self.size:
+            raise ValueError(
+                f"report must be a set of {self.size} of {self.categories} categories, "
+                f"got {quoted(report)}"
+            )
+        found = read_label(value, self.categories)
+        if found == INVALID:
+            return -math.log(self._sets)
+        weight = ((1 << COIN_BITS) - self._truth_weight) * self.size
+        if told >> found & 1:
+            weight += self.categories * self._truth_weight
+        return math.log(weight) - math.log(self.size * self._sets << COIN_BITS)
+
+    def members(self, reports: ArrayLike) -> NDArray[np.bool_]:
+        """Return which categories each report holds.
+
+        Parameters
+        ----------
+        reports : array_like of integers, any shape
+
+        Returns
+        -------
+        ndarray of bool, the shape of ``reports`` with ``categories`` appended
+
+        Raises
+        ------
+        ValueError
+            If one is no set of ``size`` categories.
+        """
+        found = np.asarray(reports)
+        if found.dtype.kind not in "iu" and found.size > 0:
+            raise ValueError(f"reports must be integers, got dtype {found.dtype}")
+        if found.size and not (found.min() >= 0 and found.max() < self.report_end):
+            raise ValueError(f"reports must be sets of {self.categories} categories")
+        bits = found.astype(np.int64)[..., np.newaxis] >> np.arange(self.categories) & 1
+        if (bits.sum(axis=-1) != self.size).any():
+            raise ValueError(f"reports must be sets of {self.size} categories")
+        return bits.astype(np.bool_)
+
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return P(report | value) for each report and every value; there must be no prior."""
+        refuse_prior(self.name, prior)
+        # p is shared by the sets that hold the value, 1 - p by the others.
+        held = self.keep_probability * self.categories / (self.size * self._sets)
+        return np.where(self.members(reports), held, held * math.exp(-self.epsilon))
+
+    def estimate(self, counts: ArrayLike, total: int) -> NDArray[np.float64]:
+        """Return unbiased estimates of how often each category is true.
+
+        Parameters
+        ----------
+        counts : array_like of integers, shape (categories,)
+            How many reports hold each category: ``members(reports).sum(axis=0)``.
+        total : int
+            How many reports there are.
+
+        Returns
+        -------
+        ndarray of float64, shape (categories,)
+            They add up to the number of reports; single ones may be negative.
+
+        Raises
+        ------
+        ValueError
+            If the counts have another shape, one is no integer in [0, total], or they do not add
+            up to ``size`` times the total.
+        """
+        found = np.asarray(counts)
+        if found.shape != (self.categories,):
+            raise ValueError(f"counts must have shape ({self.categories},), got {found.shape}")
+        if found.dtype.kind not in "iu" or (found < 0).any() or (found > total).any():
+            raise ValueError(f"counts must be integers in [0, {total}]")
+        if int(found.sum()) != self.size * total:
+            raise ValueError(f"counts must add up to {self.size} for each of {total} reports")
+        truth, share = self._truth, self.size / self.categories
+        joined = (self.size - 1) / (self.categories - 1)
+        other = truth * joined + (1.0 - truth) * share
+        return np.asarray((found - total * other) / (truth * (1.0 - joined)))
+
+
+def mutual_information(epsilon: float, categories: int, size: int) -> float:
+    """Return what a report of ``size`` categories tells about a uniform value, in nats."""
+    share = size / categories
+    held = 1.0 / (1.0 + (1.0 / share - 1.0) * math.exp(-epsilon))
+    # The logarithms of p/share and (1 - p)/(1 - share) have this in common.
+    return held * epsilon - math.log1p(share * math.expm1(epsilon))
+
+
+def best_size(epsilon: float, categories: int) -> int:
+    """Return the size of the sets that tell the most about a uniform value."""
+    told = max(epsilon, _LEAST_TOLD)
+    sizes = range(1, categories)
+    return max(sizes, key=lambda size: mutual_information(told, categories, size))
+
+
+@dataclass(frozen=True)
+class RRWithPrior(LabelMechanism):
+    """Randomized response on one of ``categories`` values of which a prior is known.
+
+    Everywhere, ``prior`` has shape ``(categories,)``, one for all values, or the shape of
+    the values with ``categories`` appended, one for each. Entries are at least 0 and need
+    not add up to 1. Where all are 0 the prior is taken to be uniform.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release of one value; in (0, 100].
+    categories : int
+        How many values there are; in [2, 2^20].
+    name : str
+        What the events are called in a ledger.
+    unit : Unit
+        Whose value it is.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> RRWithPrior(epsilon=1.0, categories=3).sizes([0.6, 0.3, 0.1])
+    array(2)
+    """
+
+    needs_prior: ClassVar[bool] = True
+
+    epsilon: Annotated[float, Bounded("(0, 100]")]
+    # A prior holds a number for each.
+    categories: Annotated[int, Bounded("[2, 2^20]")]
+    name: str = "rr_with_prior"
+    unit: Unit = Unit.CLIENT
+
+    @cached_property
+    def _truth_weights(self) -> tuple[int, ...]:
+        """The probability t of RRTop-j, for j of 1 and up, in units of 2^-256."""
+        return tuple(truth_weight(self.epsilon, j) for j in range(1, self.categories + 1))
+
+    def randomize(self, value: SupportsIndex | None, rng: RandomSource, prior: ArrayLike) -> int:
+        """Return a report of one value.
+
+        Raises
+        ------
+        ValueError
+            If ``prior`` is no prior.
+        """
+        label = np.array(read_label(value, self.categories))
+        return int(self._draw(label, self._rows(prior, ()), rng))
+
+    def randomize_array(
+        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Return independent reports of many values; there must be a prior."""
+        labels = read_labels(values, self.categories, np.int64)
+        told = () if prior is None else np.shape(prior)[:-1]
+        if told and labels.shape != told:
+            # The priors are public and the values are not, so it is these that are wrong.
+            labels = np.full(told, INVALID, dtype=np.int64)
+        return self._draw(labels, self._rows(prior, labels.shape), rng)
+
+    def _draw(
+        self, labels: NDArray[np.int64], priors: NDArray[np.float64], rng: RandomSource
+    ) -> NDArray[np.int64]:
+        """Put reports in place of labels, -1 where there is none, and return them."""
+        reports = fill_labels(labels, self.categories, rng, self.name)
+        flat = reports.reshape(-1)
+        for start in range(0, flat.size, BLOCK):
+            part = flat[start : start + BLOCK]
+            rows = priors if len(priors) == 1 else priors[start : start + BLOCK]
+            order, size = self._choose(rows)
+            size = np.broadcast_to(size, part.shape)
+            rank = _ranks(order, part)
+            truthful = toss(self._truth_weights, size - 1, rng) & (rank < size)
+            rank = np.where(truthful, rank, uniform(size, part.size, rng))
+            order = np.broadcast_to(order, (part.size, self.categories))
+            part[:] = np.take_along_axis(order, rank[:, np.newaxis], axis=1)[:, 0]
+        return reports
+
+    def sizes(self, prior: ArrayLike) -> NDArray[np.int64]:
+        """Return the number of categories that may be reported, for each prior.
+
+        Parameters
+        ----------
+        prior : array_like of float, shape (..., categories)
+
+        Returns
+        -------
+        ndarray of int64, shape ``prior.shape[:-1]``
+        """
+        shape = np.shape(prior)[:-1]
+        return self._choose(self._rows(prior, shape))[1].reshape(shape)
+
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return P(report | value, prior) for each report and value; there must be a prior."""
+        found = check_labels("reports", reports, self.categories)
+        order, size = self._choose(self._rows(prior, found.shape))
+        flat = found.reshape(-1)
+        rank = np.broadcast_to(np.argsort(order, axis=1), (flat.size, self.categories))
+        within = rank < size[:, np.newaxis]
+        other = np.exp(-self.epsilon) / (1.0 + (size - 1) * np.exp(-self.epsilon))
+        law = np.where(within, other[:, np.newaxis], 1.0 / size[:, np.newaxis])
+        own = np.arange(flat.size), flat
+        law[own] = 1.0 / (1.0 + (np.broadcast_to(size, flat.shape) - 1) * np.exp(-self.epsilon))
+        law[~within[own]] = 0.0
+        return law.reshape((*found.shape, self.categories))
+
+    def log_prob(
+        self, report: SupportsIndex, value: SupportsIndex | None, prior: ArrayLike
+    ) -> float:
+        """Return log P(report | value, prior) of the sampler as built, roundings included.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` is no integer in [0, categories), or ``prior`` no prior.
+        """
+        report = check_category("report", report, self.categories)
+        found = read_label(value, self.categories)
+        (order,), (size,) = self._choose(self._rows(prior, ()))
+        members = order[:size].tolist()
+        if report not in members:
+            return -math.inf
+        weight = 1 << COIN_BITS
+        if found in members:  # outside of them, or no category at all: uniform
+            truth = self._truth_weights[size - 1]
+            weight += (len(members) * (report == found) - 1) * truth
+        return math.log(weight) - math.log(len(members) << COIN_BITS)
+
+    def _rows(self, prior: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        return read_prior(self.name, prior, self.categories, shape)
+
+    def _choose(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """Return the categories in the order of each prior, and how many of them to use."""
+        largest = rows.max(axis=1, keepdims=True)
+        # Divided by the largest, so that no sum can overflow; equal priors keep their order.
+        rows = np.where(largest > 0, rows / np.where(largest > 0, largest, 1.0), 1.0)
+        order = np.argsort(-rows, axis=1, kind="stable")
+        found = np.cumsum(np.take_along_axis(rows, order, axis=1), axis=1)
+        found /= 1.0 + np.arange(self.categories) * math.exp(-self.epsilon)
+        return order, (np.argmax(found, axis=1) + 1).astype(np.int64)
+
+
+def _ranks(order: NDArray[np.intp], values: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the place of each value in its order, or in the one order of all."""
+    if len(order) > 1:
+        places: NDArray[np.intp] = np.argmax(order == values[:, np.newaxis], axis=1)
+        return places
+    # With many categories a table of values by categories would not fit in memory.
+    places = np.argsort(order[0])
+    return places[values]
+
 
 #: What makes a mechanism of epsilon, the number of categories and a unit.
 Builder = Callable[..., LabelMechanism]

@@ -60,13 +60,12 @@ from numpy.typing import ArrayLike, NDArray
 from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.exact import uniform
+from flower_ldp.mechanisms.sampling.exact import uniform, uniform_subset
 from flower_ldp.mechanisms.sampling.integer_noise import (
     LARGEST_RATE,
     SMALLEST_RATE,
     DiscreteLaplace,
 )
-from flower_ldp.mechanisms.sampling.subset import uniform_subset
 from flower_ldp.privacy import PrivacyEvent, as_fraction
 
 #: Largest L1 distance of two rows on the simplex.

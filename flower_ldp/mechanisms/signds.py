@@ -47,9 +47,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.mechanisms.base import PureNoise, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.subset import uniform_subset
+from flower_ldp.mechanisms.sampling.exact import uniform_subset
 from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
 from flower_ldp.mechanisms.signds_size import (
     MAX_DIM_OUT,
@@ -60,7 +61,6 @@ from flower_ldp.mechanisms.signds_size import (
     largest_dim_out,
     mean_of_top,
 )
-from flower_ldp.mechanisms.worth import PureNoise
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
@@ -327,7 +327,7 @@ def _plan(mechanism: SignDS, dimension: int) -> SelectionPlan:
 
 
 @dataclass(frozen=True)
-class SelectionPlan:
+class SelectionPlan(UpdatePlan):
     """What a SignDS configuration comes to for one dimension; all of it public.
 
     Parameters
@@ -398,7 +398,7 @@ class SelectionPlan:
 
     @property
     def efficiency(self) -> float:
-        """How many weights' worth a report is (:mod:`~flower_ldp.mechanisms.worth`)."""
+        """How many weights' worth a report is (:mod:`~flower_ldp.mechanisms.base`)."""
         square = self.worth**2
         return square / (1.0 - square / self.dimension)
 
@@ -417,11 +417,6 @@ class SelectionPlan:
             return 0.0
         gained = reports * self.worth**2 / self.dimension
         return math.sqrt(gained / (1.0 + gained / self._along))
-
-    @property
-    def lean(self) -> float:
-        """0: nothing that rounds and changing updates would not average out."""
-        return 0.0
 
     @property
     def pure_noise(self) -> PureNoise:

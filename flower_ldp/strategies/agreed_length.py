@@ -13,7 +13,7 @@ nothing to do with each other has the standard deviation :math:`1 / \sqrt d`, so
 counts standard deviations of chance, g being the round's direction and v the running one. If the
 model had not moved, z would be about :math:`\sqrt d\, c_g c_v`, where :math:`c^2 = x / (1 + x)` are
 shares of signal: x is what the squares of sums of reports have beyond noise
-(:class:`~flower_ldp.mechanisms.worth.PureNoise`), the agreement *within* rounds. The share of it
+(:class:`~flower_ldp.mechanisms.base.PureNoise`), the agreement *within* rounds. The share of it
 that steps shall leave is half at first and falls to nothing, as steps come to their end too.
 
 A round counts in v by its reports: one report has as long a noise as the mean of many has short a

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.subset import uniform_subset
+from flower_ldp.mechanisms.sampling.exact import uniform_subset
 
 Rows = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -7,7 +7,7 @@ before: a strategy's wait for them is its own.
 
 **Whether steps are noise** is told by the reports alone: post-processing, free of cost. Reports
 that say nothing are uniform (or zeros with noise), and the square length of the sum of N of them
-has a known mean and variance (:class:`~flower_ldp.mechanisms.worth.PureNoise`). What it has beyond,
+has a known mean and variance (:class:`~flower_ldp.mechanisms.base.PureNoise`). What it has beyond,
 relative to it, estimates the signal x of what clients have in common, so also of those that
 disagree. All reports since the run's begin are added up: in the first quarter of a run directions
 turn little, and no optimizer's momentum has to be known. The sum is looked at **once**, since many
@@ -39,9 +39,9 @@ from numpy.typing import NDArray
 
 from flower_ldp.advice.outlook import Outlook
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.codeword_plan import CodewordPlan
+from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, UpdatePlan, Verdict, signal_of
+from flower_ldp.mechanisms.codeword import CodewordPlan
 from flower_ldp.mechanisms.signds import SelectionPlan
-from flower_ldp.mechanisms.worth import GOOD_COSINE, POOR_COSINE, Verdict, Worth, signal_of
 from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound
 from flower_ldp.wire.layout import ArraySpec, ModelLayout
@@ -241,7 +241,7 @@ class Forecast(RoundCallback[TrainingRound]):
         events = self._strategy.proposal(self.entries).events()
         return total_line(events, self._answers, self._rounds, self._before)
 
-    def lines(self, plan: Callable[[int], Worth]) -> Iterator[str]:
+    def lines(self, plan: Callable[[int], UpdatePlan]) -> Iterator[str]:
         """Yield what the run does and what it can learn, as far as it is known."""
         answers = self._answers
         often = "1 in every round that it is sampled for" if answers is None else f"{answers:,}"
@@ -263,7 +263,7 @@ class Forecast(RoundCallback[TrainingRound]):
                 yield f"{fact.label[0].upper()}{fact.label[1:]}: {fact}"
 
 
-def _sizes(plan: Worth) -> Iterator[str]:
+def _sizes(plan: UpdatePlan) -> Iterator[str]:
     if isinstance(plan, CodewordPlan):
         yield f"Sizes: K = {plan.favoured:,} of {plan.codewords:,} codewords"
     elif isinstance(plan, SelectionPlan):

@@ -33,7 +33,7 @@ from flwr.serverapp.strategy.strategy_utils import sample_nodes
 from flower_ldp.errors import ConfigError, quoted
 from flower_ldp.files import replacing
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.subset import uniform_subset
+from flower_ldp.mechanisms.sampling.exact import uniform_subset
 
 _KIND = "flower-ldp clients asked, 1"
 # A server holds the lock for as long as it takes to read and write a file.

@@ -26,9 +26,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.base import UpdateMechanism
+from flower_ldp.mechanisms.base import UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.subspace import Subspace
-from flower_ldp.mechanisms.worth import Worth
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.deadlines import PatientStrategy
 from flower_ldp.strategies.forecast import Forecast, tell_of_statistics
@@ -219,7 +218,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         optimizer = self.server_optimizer
         return "the mean" if optimizer is None else optimizer.describe()
 
-    def plan(self) -> Callable[[int], Worth] | None:
+    def plan(self) -> Callable[[int], UpdatePlan] | None:
         """Return what tells of a number of weights what reports are worth, if anything does."""
         return getattr(self.mechanism, "plan", None)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flower_ldp.clients.rows import MOST_ROWS, Data, by_group
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.subset import uniform_subset
+from flower_ldp.mechanisms.sampling.exact import uniform_subset
 from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")

@@ -15,7 +15,7 @@ import pytest
 from flower_ldp.advice import Verdict, advise
 from flower_ldp.advice.outlook import Kind
 from flower_ldp.mechanisms import Codeword, RandomSource, Selection, SignDS
-from flower_ldp.mechanisms.codeword_plan import NamedCodeword
+from flower_ldp.mechanisms.codeword import NamedCodeword
 from flower_ldp.mechanisms.signds import sum_of_signs
 from flower_ldp.strategies import FixedLength
 

@@ -36,7 +36,6 @@ from flower_ldp.mechanisms.sampling import (
     integer_noise,
     topk,
 )
-from flower_ldp.mechanisms.sampling import subset as drawn_subset
 from flower_ldp.mechanisms.sampling.exact import INDEX_BITS, WEIGHT_BITS, ExactLookup
 from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import as_fraction
@@ -107,13 +106,13 @@ def test_blocks_are_the_vector(dtype: type[np.floating[Any]]) -> None:
 def test_a_subset_of_many_is_the_first_distinct_of_its_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drawn_subset, "_LARGEST_BATCH", 1 << 14)
+    monkeypatch.setattr(exact, "_LARGEST_BATCH", 1 << 14)
     high, count = 34_375, 15_625
     rng = Recorder(1)
-    found = drawn_subset.uniform_subset(rng, high, count)
+    found = exact.uniform_subset(rng, high, count)
     batches = rng.taken("integers")
     assert len(batches) > 1
-    assert len(batches[0]) == drawn_subset._LARGEST_BATCH
+    assert len(batches[0]) == exact._LARGEST_BATCH
     stream = np.concatenate(batches)
     first = np.full(high, len(stream))
     first[stream[::-1]] = np.arange(len(stream))[::-1]  # of equal places the last one stays
@@ -124,12 +123,12 @@ def test_a_subset_of_many_is_the_first_distinct_of_its_stream(
 def test_rare_members_are_the_first_of_a_stream_in_largest_batches() -> None:
     high, side = 40_000_000, 100
     rng = Recorder(2)
-    found, others = drawn_subset.first_distinct(
+    found, others = exact.first_distinct(
         rng, high, (6, 4), (side, high - side), lambda indices: indices < side
     )
     batches = rng.taken("integers")
     assert len(batches) > 1
-    assert len(batches[0]) == drawn_subset._LARGEST_BATCH
+    assert len(batches[0]) == exact._LARGEST_BATCH
     stream = np.concatenate(batches)
     assert found.tolist() == list(dict.fromkeys(stream[stream < side].tolist()))[:6]
     assert others.tolist() == list(dict.fromkeys(stream[stream >= side][:100].tolist()))[:4]

@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.subset import Mask, first_distinct, uniform_subset
+from flower_ldp.mechanisms.sampling.exact import Mask, first_distinct, uniform_subset
 
 # A random trial costs about as much as passing over this many entries.
 _TRIAL_COST = 64

@@ -9,7 +9,7 @@ import pytest
 
 from flower_ldp.advice import POOR_COSINE, Outlook, Remedies, Verdict, advise
 from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
-from flower_ldp.mechanisms.worth import GOOD_COSINE, run_cosine
+from flower_ldp.mechanisms.base import GOOD_COSINE, run_cosine
 
 
 @pytest.mark.parametrize(

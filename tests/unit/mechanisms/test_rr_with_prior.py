@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms import KaryResponse, RRWithPrior
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.randomized_response import KaryResponse, RRWithPrior
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
 

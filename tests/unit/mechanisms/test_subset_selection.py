@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import KaryResponse, RandomSource, SubsetSelection
-from flower_ldp.mechanisms.subset_selection import best_size, mutual_information
+from flower_ldp.mechanisms.labels import best_size, mutual_information
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
 

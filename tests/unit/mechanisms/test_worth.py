@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword, RandomSource, SignDS
-from flower_ldp.mechanisms.worth import (
+from flower_ldp.mechanisms.base import (
     PureNoise,
     cosine_of,
     run_cosine,
