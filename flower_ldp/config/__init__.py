@@ -39,6 +39,7 @@ from flower_ldp.config.encrypt import (
     parse_config,
 )
 from flower_ldp.config.labels import LabelDPConfig, load_label_config, parse_label_config
+from flower_ldp.config.run import ConfiguredRun, from_config
 from flower_ldp.config.split import (
     EmbeddingDPConfig,
     SplitConfig,
@@ -57,6 +58,7 @@ from flower_ldp.yaml_source import Section
 __all__ = [
     "SECTIONS",
     "CodewordConfig",
+    "ConfiguredRun",
     "DPEncryptConfig",
     "DPSGDConfig",
     "DPSGDFile",
@@ -72,6 +74,7 @@ __all__ = [
     "TrainConfig",
     "UnsupervisedConfig",
     "UpdateSection",
+    "from_config",
     "load_config",
     "load_dpsgd_config",
     "load_label_config",

@@ -161,10 +161,26 @@ class EncryptConfig(Section):
 
 
 class TrainConfig(Section):
-    """A configuration file: an ``encrypt`` section, and how evaluation clusters."""
+    """A configuration file: an ``encrypt`` section, and how evaluation clusters.
+
+    Parameters
+    ----------
+    fl_iteration_num : int, optional
+        Rounds of the run.
+    """
 
     encrypt: EncryptConfig
     unsupervised: UnsupervisedConfig = UnsupervisedConfig()
+    fl_iteration_num: Annotated[int, interval("[1, inf)", int)] | None = None
+
+    @model_validator(mode="after")
+    def _rounds_agree(self) -> TrainConfig:
+        section = self.encrypt.training()
+        planned = None if section is None else section.planned_rounds()
+        if None not in (planned, self.fl_iteration_num) and planned != self.fl_iteration_num:
+            wanted = f"must be the optimizer's rounds, {planned}, or be left out"
+            raise misfit(wanted, "fl_iteration_num")
+        return self
 
 
 _FORMAT = YamlFormat(

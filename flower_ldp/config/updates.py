@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from abc import abstractmethod
+from typing import Annotated, Any, TypeAlias, Unpack
 
 from pydantic import BeforeValidator, model_validator
 
@@ -13,8 +14,18 @@ from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.strategies import AgreedLength, FixedStep, LearnedStep, ServerOptimizer
+from flower_ldp.strategies import (
+    AgreedLength,
+    CodewordStrategy,
+    FixedLength,
+    FixedStep,
+    GaussianStrategy,
+    LearnedStep,
+    ServerOptimizer,
+    SignDSStrategy,
+)
 from flower_ldp.strategies.step_size import Scaling
+from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 from flower_ldp.wire.part import patterns_of
 from flower_ldp.yaml_source import Section, interval, misfit
 
@@ -52,8 +63,48 @@ def _patterns(value: object) -> object:
 Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_patterns)]
 
 
-class SignDSConfig(Section):
-    """The ``signds`` section.
+class UpdateSection(Section):
+    """What the sections of training have in common: which part of the model is trained.
+
+    Parameters
+    ----------
+    trainable : str or list of str, optional
+        Names or patterns of the arrays that are trained; all by default.
+    subspace : mapping, optional
+        ``dimension`` and ``seed`` of the public subspace that the run moves in.
+    """
+
+    trainable: Patterns | None = None
+    subspace: SubspaceConfig | None = None
+
+    @abstractmethod
+    def mechanism(self) -> SignDS | Codeword | Gaussian:
+        """Return the mechanism; ValueError if a value is outside its intervals."""
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return what a report costs one client in a round."""
+        return self.mechanism().events()
+
+    def server_optimizer(self) -> ServerOptimizer | None:
+        """Return the server optimizer with fresh state, if there is one."""
+        return None
+
+    def planned_rounds(self) -> int | None:
+        """Return the rounds that the server optimizer plans, if it plans any."""
+        optimizer = self.server_optimizer()
+        return optimizer.rounds if isinstance(optimizer, FixedLength) else None
+
+    def public_subspace(self) -> Subspace | None:
+        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
+        return None if self.subspace is None else self.subspace.build()
+
+    @abstractmethod
+    def strategy(self, **options: Unpack[TrainingOptions]) -> TrainingStrategy[Any]:
+        """Return the strategy of this section with its mechanism, optimizer and step."""
+
+
+class SignDSConfig(UpdateSection):
+    """The ``signds`` section; further fields as in :class:`UpdateSection`.
 
     Parameters
     ----------
@@ -78,10 +129,6 @@ class SignDSConfig(Section):
     sign_server_optimizer : mapping, optional
         ``kind`` is ``momentum``, ``fixed_length``, ``agreed_length``, ``adam``, ``yogi`` or
         ``adagrad``; and the fields of that kind.
-    trainable : str or list of str, optional
-        Names or patterns of the arrays that are trained; all by default.
-    subspace : mapping, optional
-        ``dimension`` and ``seed`` of the public subspace that the run moves in.
     """
 
     sign_k: Annotated[float, interval("(0, 0.25]")] | None = 0.01
@@ -96,8 +143,6 @@ class SignDSConfig(Section):
     sign_min_participation: Annotated[float, interval("[0, 1]")] = 0.05
     sign_scaling: Scaling = "published"
     sign_server_optimizer: OptimizerConfig | None = None
-    trainable: Patterns | None = None
-    subspace: SubspaceConfig | None = None
 
     @model_validator(mode="after")
     def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
@@ -139,12 +184,18 @@ class SignDSConfig(Section):
         chosen = self.sign_server_optimizer
         return None if chosen is None else chosen.build()
 
-    def public_subspace(self) -> Subspace | None:
-        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
-        return None if self.subspace is None else self.subspace.build()
+    def strategy(self, **options: Unpack[TrainingOptions]) -> SignDSStrategy:
+        """Return the strategy of this section with its mechanism, optimizer and step."""
+        return SignDSStrategy(
+            self.mechanism(),
+            self.step(),
+            scaling=self.sign_scaling,
+            server_optimizer=self.server_optimizer(),
+            **options,
+        )
 
 
-class CodewordConfig(Section):
+class CodewordConfig(UpdateSection):
     """The ``codeword`` section; used if ``encrypt_train_type`` is ``CODEWORD``.
 
     Parameters
@@ -160,10 +211,6 @@ class CodewordConfig(Section):
     codeword_server_optimizer : mapping, optional
         ``kind`` is ``momentum``, ``fixed_length``, ``agreed_length`` (the default), ``adam``,
         ``yogi`` or ``adagrad``; and the fields of that kind.
-    trainable : str or list of str, optional
-        Names or patterns of the arrays that are trained; all by default.
-    subspace : mapping, optional
-        ``dimension`` and ``seed`` of the public subspace that the run moves in.
     """
 
     codeword_eps: Annotated[float, interval("[1e-12, 100]")]
@@ -171,8 +218,6 @@ class CodewordConfig(Section):
     codeword_rotations: Annotated[int, interval("[1, 4096]", int)] = 64
     codeword_blocks: Annotated[int, interval("[1, 65536]", int)] = 1
     codeword_server_optimizer: OptimizerConfig | None = None
-    trainable: Patterns | None = None
-    subspace: SubspaceConfig | None = None
 
     def mechanism(self) -> Codeword:
         """Return the mechanism, for :class:`~flower_ldp.strategies.CodewordStrategy`."""
@@ -183,21 +228,17 @@ class CodewordConfig(Section):
             blocks=self.codeword_blocks,
         )
 
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return epsilon of the report."""
-        return self.mechanism().events()
-
     def server_optimizer(self) -> ServerOptimizer:
         """Return the server optimizer with fresh state."""
         chosen = self.codeword_server_optimizer
         return AgreedLength() if chosen is None else chosen.build()
 
-    def public_subspace(self) -> Subspace | None:
-        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
-        return None if self.subspace is None else self.subspace.build()
+    def strategy(self, **options: Unpack[TrainingOptions]) -> CodewordStrategy:
+        """Return the strategy of this section with its mechanism and optimizer."""
+        return CodewordStrategy(self.mechanism(), self.server_optimizer(), **options)
 
 
-class DPEncryptConfig(Section):
+class DPEncryptConfig(UpdateSection):
     """The published ``dp_encrypt`` section; used if ``encrypt_train_type`` is ``DP_ENCRYPT``.
 
     Parameters
@@ -206,17 +247,11 @@ class DPEncryptConfig(Section):
         Of a round, per client. For ``DP_ENCRYPT`` in [0.001, 100] and [1e-18, 0.5].
     dp_norm_clip : float
         Length to which longer updates are scaled. For ``DP_ENCRYPT`` in [1e-30, 1e30].
-    trainable : str or list of str, optional
-        Names or patterns of the arrays that are trained; all by default.
-    subspace : mapping, optional
-        ``dimension`` and ``seed`` of the public subspace that the run moves in.
     """
 
     dp_eps: Annotated[float, interval("(0, inf)")] = 50.0
     dp_delta: Annotated[float, interval("(0, 1)")] = 0.01
     dp_norm_clip: Annotated[float, interval("(0, inf)")] = 1.0
-    trainable: Patterns | None = None
-    subspace: SubspaceConfig | None = None
 
     def mechanism(self) -> Gaussian:
         """Return the mechanism, for :class:`~flower_ldp.strategies.GaussianStrategy`.
@@ -228,14 +263,6 @@ class DPEncryptConfig(Section):
         """
         return Gaussian(self.dp_eps, self.dp_delta, self.dp_norm_clip)
 
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return epsilon and delta of the report."""
-        return self.mechanism().events()
-
-    def public_subspace(self) -> Subspace | None:
-        """Return the subspace, for a strategy's ``subspace=``; None if there is none."""
-        return None if self.subspace is None else self.subspace.build()
-
-
-#: Sections that say how updates are protected; each states its ``events``.
-UpdateSection: TypeAlias = SignDSConfig | DPEncryptConfig | CodewordConfig
+    def strategy(self, **options: Unpack[TrainingOptions]) -> GaussianStrategy:
+        """Return the strategy of this section with its mechanism."""
+        return GaussianStrategy(self.mechanism(), **options)

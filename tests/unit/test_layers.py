@@ -111,6 +111,7 @@ FOREIGN: dict[str, frozenset[str]] = {
 EXCEPTIONS = {
     f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
     f"{PACKAGE}.clients.keys": frozenset({"filelock"}),
+    f"{PACKAGE}.config.run": frozenset({"flwr"}),
     f"{PACKAGE}.strategies.sampling": frozenset({"filelock"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd_release": frozenset({"torch"}),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flower_ldp.config import load_config
+from flower_ldp.config import from_config
 from flower_ldp.strategies import SignDSStrategy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,14 +59,11 @@ def test_linked_files_exist() -> None:
 
 
 def test_the_configuration_snippet_loads_the_sample() -> None:
-    signds = load_config(ROOT / "configs" / "signds.yaml").encrypt.signds
-    strategy = SignDSStrategy(
-        signds.mechanism(),
-        signds.step(),
-        scaling=signds.sign_scaling,
-        server_optimizer=signds.server_optimizer(),
-    )
-    assert strategy.mechanism.epsilon == signds.sign_eps
+    run = from_config(ROOT / "configs" / "signds.yaml")
+    strategy = run.strategy(fraction_train=0.5)
+    assert isinstance(strategy, SignDSStrategy)
+    assert strategy.mechanism.epsilon == run.config.encrypt.signds.sign_eps
+    assert len(run.client_mods()) == 1
 
 
 def test_accuracies_are_those_of_the_result_file() -> None:

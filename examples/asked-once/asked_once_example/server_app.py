@@ -7,8 +7,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from asked_once_example import data, head, report
-from flower_ldp.config import load_config
-from flower_ldp.strategies import BestModel, CodewordStrategy, patient_grid
+from flower_ldp.config import from_config
+from flower_ldp.strategies import BestModel, patient_grid
 
 app = ServerApp()
 
@@ -27,15 +27,7 @@ def make_strategy(context: Context) -> Strategy:
         raise ValueError(f"strategy must be 'codeword' or 'fedavg', got {config['strategy']!r}")
     # A relative path is looked up beside this file, an absolute one is taken as it is.
     source = Path(__file__).parent / str(config["codeword-config"])
-    codeword = load_config(source).encrypt.codeword
-    if codeword is None:
-        raise ValueError(f"{source} has no section codeword")
-    return CodewordStrategy(
-        codeword.mechanism(),
-        codeword.server_optimizer(),
-        answers_per_client=answers,
-        fraction_train=share,
-    )
+    return from_config(source).strategy(answers_per_client=answers, fraction_train=share)
 
 
 @app.main()

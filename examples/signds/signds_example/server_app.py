@@ -7,9 +7,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from flower_ldp.config import load_config
+from flower_ldp.config import from_config
 from flower_ldp.errors import ConfigError
-from flower_ldp.strategies import BestModel, GaussianStrategy, SignDSStrategy, patient_grid
+from flower_ldp.strategies import BestModel, patient_grid
 from signds_example import data, model, report
 
 app = ServerApp()
@@ -27,25 +27,11 @@ def make_strategy(context: Context) -> Strategy:
         )
     # A relative path is looked up beside this file, an absolute one is taken as it is.
     source = Path(__file__).parent / str(config[f"{config['strategy']}-config"])
-    encrypt = load_config(source).encrypt
-    if config["strategy"] == "dp-encrypt" and encrypt.encrypt_train_type == "DP_ENCRYPT":
-        return GaussianStrategy(
-            encrypt.dp_encrypt.mechanism(), health=encrypt.health(), fraction_train=fraction
-        )
-    if config["strategy"] != "signds" or encrypt.encrypt_train_type != "SIGNDS":
-        raise ConfigError(
-            f"{source}: encrypt_train_type is {encrypt.encrypt_train_type}, "
-            f"strategy is {config['strategy']}"
-        )
-    signds = encrypt.signds
-    return SignDSStrategy(
-        signds.mechanism(),
-        signds.step(),
-        scaling=signds.sign_scaling,
-        server_optimizer=signds.server_optimizer(),
-        health=encrypt.health(),
-        fraction_train=fraction,
-    )
+    run = from_config(source)
+    wanted = {"signds": "SIGNDS", "dp-encrypt": "DP_ENCRYPT"}[str(config["strategy"])]
+    if run.config.encrypt.encrypt_train_type != wanted:
+        raise ConfigError(f"{source}: encrypt_train_type must be {wanted}")
+    return run.strategy(fraction_train=fraction)
 
 
 @app.main()

@@ -6,13 +6,12 @@ from pathlib import Path
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from flower_ldp.config import load_config
+from flower_ldp.config import from_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.strategies import (
     ClientPool,
     ProtectedEvalStrategy,
     ProxyCodebook,
-    SignDSStrategy,
 )
 from unsupervised_example import data, model, report
 
@@ -26,8 +25,8 @@ def make_strategy(
     run = context.run_config
     # A relative path is looked up beside this file, an absolute one is taken as it is.
     source = Path(__file__).parent / str(run["private-config"])
-    config = load_config(source)
-    signds, evaluation = config.encrypt.signds, config.encrypt.laplace_eval
+    from_file = from_config(source)
+    config, evaluation = from_file.config, from_file.config.encrypt.laplace_eval
     if config.encrypt.encrypt_train_type != "SIGNDS":
         raise ConfigError(f"{source}: encrypt_train_type must be SIGNDS, got NOT_ENCRYPT")
 
@@ -51,15 +50,7 @@ def make_strategy(
     share = (1 + 1e-9) / (2 * int(run["num-server-rounds"]))
     at_a_time = min(config.unsupervised.cluster_client_num, int(run["evaluated-each-round"]))
     return ProtectedEvalStrategy(
-        SignDSStrategy(
-            signds.mechanism(),
-            signds.step(),
-            scaling=signds.sign_scaling,
-            server_optimizer=signds.server_optimizer(),
-            health=config.encrypt.health(),
-            answers_per_client=pool,
-            fraction_train=share,
-        ),
+        from_file.training(answers_per_client=pool, fraction_train=share),
         mechanism,
         health=config.encrypt.health(),
         score=config.unsupervised.eval_type,

@@ -12,6 +12,7 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from functools import cache
+from inspect import isabstract
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -36,8 +37,9 @@ def models() -> list[type[Section]]:
     return sorted(
         (
             kind
-            for kind in Section.__subclasses__()
-            if kind.__module__.startswith("flower_ldp.config")
+            for direct in Section.__subclasses__()
+            if direct.__module__.startswith("flower_ldp.config")
+            for kind in (direct.__subclasses__() if isabstract(direct) else [direct])
         ),
         key=lambda kind: kind.__name__,
     )
