@@ -36,8 +36,8 @@ from flower_ldp.mechanisms.signds_round import (
     encode_report,
     report_length,
 )
-from flower_ldp.strategies.health import HealthMonitor
 from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.rounds import HealthMonitor
 from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
 from flower_ldp.wire.proposal import UpdateProposal
 

@@ -57,6 +57,26 @@ def check_fields(record: Any) -> None:
             bounded.check(name, value, int if int in kinds else float)
 
 
+def must_be(name: str, value: object, kind: type[Any] | tuple[type[Any], ...], write: str) -> None:
+    """Raise TypeError unless an argument is of its type.
+
+    Parameters
+    ----------
+    name : str
+        The argument's.
+    value : object
+        What was given.
+    kind : type or tuple of type
+        What it must be an instance of.
+    write : str
+        An example of what to write.
+    """
+    if isinstance(value, kind):
+        return
+    given = f"the class {value.__name__}" if isinstance(value, type) else repr(value)[:100]
+    raise TypeError(f"{name} must be {write}, got {given}")
+
+
 @cache
 def _bounded_fields(kind: type[Any]) -> tuple[tuple[str, Bounded, tuple[Any, ...]], ...]:
     """Return name, interval and types of each field that has an interval."""

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.advice.present import NormalNoise, central_wrapper, local_dp_mod, mindspore_dp
 from flower_ldp.cli.output import Report, command, group, real, whole, wrong
 from flower_ldp.cli.plan_costs import Rounds
 from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
@@ -24,7 +23,13 @@ from flower_ldp.mechanisms.gaussian import (
 )
 from flower_ldp.mechanisms.laplace import NoProtectionWarning
 from flower_ldp.privacy import PrivacySpent, Unit, at_least, meaning
-from flower_ldp.strategies.flowers_accountant import flowers_epsilon
+from flower_ldp.strategies.others_noise import (
+    NormalNoise,
+    central_wrapper,
+    flowers_epsilon,
+    local_dp_mod,
+    mindspore_dp,
+)
 
 _LOCAL = "flower-ldp explain localdp --clipping-norm 1 --sensitivity 1e-4 --epsilon 10 --delta 1e-5"
 _CENTRAL = (

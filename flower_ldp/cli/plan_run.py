@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
-from flower_ldp.advice import advise
-from flower_ldp.advice.outlook import Kind
+from flower_ldp.advice import Kind, advise
 from flower_ldp.cli.output import Report, real, usage, whole, wrong
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.codeword import Codeword

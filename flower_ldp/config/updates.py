@@ -24,7 +24,7 @@ from flower_ldp.strategies import (
     ServerOptimizer,
     SignDSStrategy,
 )
-from flower_ldp.strategies.step_size import Scaling
+from flower_ldp.strategies.named import Scaling
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 from flower_ldp.wire.part import patterns_of
 from flower_ldp.yaml_source import Section, interval, misfit

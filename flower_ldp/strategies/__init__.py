@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flower_ldp.strategies.agreed_length import AgreedLength
 from flower_ldp.strategies.best_model import BestModel
 from flower_ldp.strategies.deadlines import NodesGone, patient_grid
 from flower_ldp.strategies.dpsgd import DPSGDStrategy
 from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
 from flower_ldp.strategies.evaluation_codebooks import (
+    ProxyCodebook,
     ProxySupport,
     ScoreTrust,
     UntrustedScoreWarning,
@@ -16,27 +16,30 @@ from flower_ldp.strategies.evaluation_codebooks import (
     score_trust,
     warn_if_near_uniform,
 )
-from flower_ldp.strategies.evaluation_rows import ProxyCodebook
 from flower_ldp.strategies.evaluation_scores import (
     CALINSKI_HARABASZ_SCORE,
     SILHOUETTE_SCORE,
     ClusterScore,
 )
-from flower_ldp.strategies.health import Health
 from flower_ldp.strategies.named import (
     CodewordStrategy,
     ExtensionStrategy,
+    FixedStep,
     GaussianStrategy,
+    LearnedStep,
     SignDSStrategy,
 )
 from flower_ldp.strategies.optimizers import (
     Adagrad,
     Adam,
+    AgreedLength,
     FixedLength,
     Momentum,
     ServerOptimizer,
     Yogi,
 )
+from flower_ldp.strategies.replies import RunStopped
+from flower_ldp.strategies.rounds import Health
 from flower_ldp.strategies.sampling import ClientPool
 from flower_ldp.strategies.split import SplitResult, SplitStrategy
 from flower_ldp.strategies.split_exchange import (
@@ -48,8 +51,6 @@ from flower_ldp.strategies.split_exchange import (
     ToldLabels,
 )
 from flower_ldp.strategies.split_tops import CodeTop
-from flower_ldp.strategies.step_size import FixedStep, LearnedStep
-from flower_ldp.strategies.stopping import RunStopped
 
 __all__ = [
     "CALINSKI_HARABASZ_SCORE",

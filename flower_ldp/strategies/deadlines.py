@@ -32,7 +32,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flower_ldp.errors import WireError
-from flower_ldp.strategies.stopping import check_result
+from flower_ldp.strategies.replies import check_result
 from flower_ldp.wire.objects import check_size, named
 
 __all__ = ["send_and_receive"]

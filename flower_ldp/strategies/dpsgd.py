@@ -13,12 +13,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, QFedAvg, Strategy
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import must_be
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.guards import must_be
-from flower_ldp.strategies.replies import Complaints, ReplyFilter
+from flower_ldp.strategies.replies import Complaints, ReplyFilter, stop_if_in_vain
 from flower_ldp.strategies.rounds import Metrics, reply_metrics
-from flower_ldp.strategies.stopping import stop_if_in_vain
 
 _log = logging.getLogger("flwr")
 #: Bytes that an array's form takes beside its entries.
@@ -116,7 +115,7 @@ class DPSGDStrategy(PatientStrategy):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
+            If going on would be in vain (:mod:`flower_ldp.strategies.replies`).
         """
         good, counts = self._good(server_round, replies, self._trained)
         arrays, found = self.strategy.aggregate_train(server_round, good) if good else (None, None)

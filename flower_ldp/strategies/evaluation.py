@@ -19,16 +19,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import must_be
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.evaluation_rows import ProxyCodebook, RoundRows, rows_for
+from flower_ldp.strategies.evaluation_codebooks import ProxyCodebook, RoundRows, rows_for
 from flower_ldp.strategies.evaluation_scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
-from flower_ldp.strategies.guards import must_be
-from flower_ldp.strategies.health import Health, HealthMonitor
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import (
+    Health,
+    HealthMonitor,
     Metrics,
     Round,
     SpendingLog,
@@ -225,7 +226,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
+            If going on would be in vain (:mod:`flower_ldp.strategies.replies`).
         """
         asked, self._asked = self._asked, None
         if asked is None or asked.server_round != server_round:

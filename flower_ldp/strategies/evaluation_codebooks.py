@@ -1,8 +1,8 @@
-r"""Codebooks from public proxy rows, and whether a score that they help to make is trusted.
+r"""Private reports of class probabilities as a score: rows with noise, or codes of a codebook.
 
-Proxy rows are the model's own outputs on inputs that are public: open data, generated data, or
-records that were released. They are no part of the guarantee, and they need not be distributed as
-the clients' rows are: the reports say how often each code occurs.
+The codes come from public proxy rows. These are the model's own outputs on inputs that are public:
+open data, generated data, or records that were released. They are no part of the guarantee, and
+they need not be distributed as the clients' rows are: the reports say how often each code occurs.
 
 A codebook by **confidence**: for every class, the proxy rows of that class are cut into
 levels of equal size by their largest entry, and each level's mean is a code. Scores of clusters
@@ -31,18 +31,21 @@ report says anything; docs/codebook.md gives what it cost in experiments.
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from flwr.app import ArrayRecord
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.laplace import check_simplex_rows
+from flower_ldp.mechanisms.laplace import Laplace, check_simplex_rows, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies.evaluation_scores import ClusterScore
 
 Rows = NDArray[np.float64]
@@ -348,3 +351,113 @@ def _draw(shares: Shares, total: int, rng: RandomSource) -> NDArray[np.int64]:
     uniform = rng.words(total) / 2.0**64
     ends = np.cumsum(shares)
     return np.minimum(np.searchsorted(ends / ends[-1], uniform, side="right"), len(shares) - 1)
+
+
+_log = logging.getLogger("flower_ldp")
+
+Values: TypeAlias = dict[str, float]
+
+
+@dataclass(frozen=True)
+class NoisyRows:
+    """Rows with Laplace noise, projected onto the simplex and scored as they are."""
+
+    mechanism: Laplace
+
+    def scored(self, reports: NDArray[np.int64], score: ClusterScore) -> Values:
+        """Return ``score``."""
+        return {"score": score.of_rows(project_to_simplex(self.mechanism.estimate(reports)))}
+
+
+@dataclass(frozen=True)
+class ProxyCodebook:
+    """Rows told by numbers of codes, with a codebook from the round's model and public inputs.
+
+    The server runs the model on inputs that are public; the outputs make the codebook, and
+    stand for the clients' rows when the shares of the codes are scored. See
+    :mod:`flower_ldp.strategies.evaluation_codebooks`.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per row and per client, for any change of the row; in (0, 100].
+    proxy : callable
+        From the arrays of a model to its rows of class probabilities on the public inputs,
+        shape (any number, classes).
+    rows : int
+        Rows that a client releases at a time.
+    levels : int
+        Codes per class.
+    trust_repeats : int
+        Simulated experiments that tell how far the score follows clients
+        (:func:`~flower_ldp.strategies.evaluation_codebooks`), at least 2, or 0 for none. Each
+        costs one scoring; none touches private data.
+
+    Raises
+    ------
+    ValueError
+        If ``trust_repeats`` is negative or 1, or another parameter is outside its interval.
+    """
+
+    epsilon: float
+    proxy: Callable[[ArrayRecord], NDArray[np.floating[Any]]]
+    rows: int = 1
+    levels: int = DEFAULT_LEVELS
+    trust_repeats: int = 20
+
+    def __post_init__(self) -> None:
+        CodebookResponse(np.eye(2), self.epsilon, self.rows)  # their domains
+        if self.levels < 1:
+            raise ValueError(f"levels must be at least 1, got {self.levels}")
+        if self.trust_repeats < 0 or self.trust_repeats == 1:
+            raise ValueError(f"trust_repeats must be 0 or at least 2, got {self.trust_repeats}")
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon for each row, per client."""
+        return CodebookResponse(np.eye(2), self.epsilon, self.rows).events()
+
+    def for_model(self, arrays: ArrayRecord) -> CodebookRows:
+        """Return the codebook that a model makes, and the rows that stand for its codes."""
+        proxy = np.asarray(self.proxy(arrays))
+        codebook = confidence_codebook(proxy, self.levels)
+        mechanism = CodebookResponse(codebook, self.epsilon, self.rows)
+        return CodebookRows(mechanism, ProxySupport.of(mechanism, proxy), self.trust_repeats)
+
+
+@dataclass(frozen=True, eq=False)
+class CodebookRows:
+    """Codes of one round: their shares are estimated, and spread over the proxy's rows."""
+
+    mechanism: CodebookResponse
+    support: ProxySupport
+    trust_repeats: int
+
+    def scored(self, reports: NDArray[np.int64], score: ClusterScore) -> Values:
+        """Return ``score``, and ``score-recovery`` and ``score-error`` if they are asked for."""
+        shares = self.support.spread(self.mechanism.estimate(reports))
+        warn_if_near_uniform(self.support.rows, shares)
+        values = {"score": score.of_law(self.support.rows, shares, len(reports))}
+        if self.trust_repeats and len(reports) > 1:
+            trust = score_trust(
+                self.mechanism,
+                self.support,
+                score,
+                len(reports),
+                RandomSource.from_os(),
+                repeats=self.trust_repeats,
+            )
+            values |= {"score-recovery": trust.recovery, "score-error": trust.error}
+            if trust.complaint:
+                _log.warning("%s", trust.complaint)
+        return values
+
+
+#: What one round asks for, and how its reports are read.
+RoundRows: TypeAlias = NoisyRows | CodebookRows
+
+
+def rows_for(mechanism: Laplace | ProxyCodebook, arrays: ArrayRecord) -> RoundRows:
+    """Return what a round with this model asks for."""
+    if isinstance(mechanism, Laplace):
+        return NoisyRows(mechanism)
+    return mechanism.for_model(arrays)

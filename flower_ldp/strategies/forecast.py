@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.advice.outlook import Outlook
+from flower_ldp.advice import Outlook
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, UpdatePlan, Verdict, signal_of
 from flower_ldp.mechanisms.codeword import CodewordPlan

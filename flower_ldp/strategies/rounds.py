@@ -1,22 +1,40 @@
-"""A round of training or evaluation, and the parts of a strategy that follow it."""
+"""A round of training or evaluation, and the parts of a strategy that follow it.
+
+**The health bit.** A client whose app fails answers with a neutral report, which looks like any
+other and costs the same. So a bug would use up every client's budget in silence. With
+:class:`Health` a strategy asks each client for one more private bit, whether its report is neutral.
+From these bits it estimates the share that is, and stops the run where that is surely too large.
+
+With N bits of which C are ones, and P the keeping probability, the share is estimated by
+(C / N - (1 - P)) / (2P - 1), without bias, with a standard error of sqrt(P (1 - P) / N) / (2P - 1)
+whatever the true bits. The run stops where so many ones would be a chance of one in 741 (three
+deviations of a normal variable) or less if the share were what is allowed: the chance is exact for
+up to 2,000 bits, and beyond that by the normal law. The rule looks at the round alone and at all
+rounds so far: a few clients say together what one round cannot.
+
+A client that lies weighs 1 / (2P - 1) times as much as an honest one: with a small epsilon a
+small share of liars can stop a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
+import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from flower_ldp.strategies.replies import Complaints, ReplyFilter
+from flower_ldp.strategies.replies import Complaints, ReplyFilter, RunStopped, stop_if_in_vain
 from flower_ldp.strategies.sampling import Turn
 from flower_ldp.strategies.spending import Proposals
-from flower_ldp.strategies.stopping import stop_if_in_vain
 from flower_ldp.wire.fields import PROPOSAL_KEY, Field
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import HEALTH, UpdateProposal, split_health
 
 #: What a record of metrics is made from.
 Metrics: TypeAlias = dict[str, int | float]
@@ -150,7 +168,7 @@ class StopRule(RoundCallback[Round]):
         self.complaints = Complaints()
 
     def after_replies(self, current: Round, replies: ReplyFilter) -> None:
-        """Stop the run as :func:`~flower_ldp.strategies.stopping.stop_if_in_vain` says."""
+        """Stop the run as :func:`~flower_ldp.strategies.replies.stop_if_in_vain` says."""
         stop_if_in_vain(replies, current.server_round)
 
 
@@ -174,3 +192,170 @@ def reply_metrics(replies: ReplyFilter) -> Metrics:
     for reason, count in sorted(replies.rejected.items()):
         values[f"rejected-{reason}"] = count
     return values
+
+
+ReportT = TypeVar("ReportT")
+_SMALLEST_EPSILON = 0.01
+_MOST_EXACT = 2_000
+
+
+@dataclass(frozen=True)
+class Health:
+    """Asks clients whether their reports are neutral, and says when a run stops.
+
+    Parameters
+    ----------
+    epsilon : float
+        Of one bit, per report and client, added to the report's own; in [0.01, 100]. The
+        clients' policies must allow the mechanism ``health``.
+    stop_above : float
+        The share of neutral reports that a run may have; in [0, 1).
+    significance : float
+        How sure it must be that the share is larger, in standard deviations of a normal variable;
+        in [0, inf). By default a false stop has a chance of at most 0.13 % each time that the rule
+        looks, and that only where the share is at its limit.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> from flower_ldp.mechanisms import SignDS
+    >>> from flower_ldp.strategies import FixedStep, SignDSStrategy
+    >>> strategy = SignDSStrategy(SignDS(epsilon=7.5), FixedStep(0.1), health=Health(epsilon=0.5))
+    """
+
+    epsilon: float
+    stop_above: float = 0.5
+    significance: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not _SMALLEST_EPSILON <= self.epsilon <= 100:
+            raise ValueError(f"epsilon must be in [{_SMALLEST_EPSILON:g}, 100], got {self.epsilon}")
+        if not 0 <= self.stop_above < 1:
+            raise ValueError(f"stop_above must be in [0, 1), got {self.stop_above}")
+        if not 0 <= self.significance < math.inf:
+            raise ValueError(f"significance must be in [0, inf), got {self.significance}")
+
+    @property
+    def response(self) -> BinaryResponse:
+        """What the bit goes through."""
+        return BinaryResponse(self.epsilon, name=HEALTH)
+
+
+class HealthMonitor(RoundCallback[Round]):
+    """The bits of one strategy's rounds.
+
+    Parameters
+    ----------
+    health : Health or None
+        What is asked for; None for nothing, and then nothing is ever said.
+    """
+
+    def __init__(self, health: Health | None) -> None:
+        self._health = health
+        self._ones = self._reports = 0
+        self._all_ones = self._all_reports = 0
+
+    @property
+    def epsilon(self) -> float | None:
+        """Of the bit, for proposals; None if it is not asked for."""
+        return None if self._health is None else self._health.epsilon
+
+    def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
+        """Begin a run: bits of another, of an app that was wrong by then, say nothing of this."""
+        self._all_ones = self._all_reports = 0
+
+    def before_ask(self, current: Round) -> None:
+        """Begin a round."""
+        self._ones = self._reports = 0
+
+    def decoder(self, decode: Callable[[bytes], ReportT]) -> Callable[[bytes], ReportT]:
+        """Return a decoder of whole reports, which counts the bits of those that are well-formed.
+
+        Parameters
+        ----------
+        decode : callable
+            Decodes what is before the bit.
+        """
+
+        def whole(payload: bytes) -> ReportT:
+            report, bit = split_health(payload, asked=self._health is not None)
+            found = decode(report)
+            if bit is not None:
+                self._ones += bit
+                self._all_ones += bit
+                self._reports += 1
+                self._all_reports += 1
+            return found
+
+        return whole
+
+    def metrics(self, current: Round) -> Metrics:
+        """Return ``failing-share`` and ``failing-share-error`` of the round, if there is one."""
+        if self._health is None or self._reports == 0:
+            return {}
+        share, error = self._estimate(self._health, self._ones, self._reports)
+        return {"failing-share": share, "failing-share-error": error}
+
+    def after_replies(self, current: Round, replies: ReplyFilter) -> None:
+        """Stop the run if too many of its reports are surely neutral.
+
+        Raises
+        ------
+        RunStopped
+            If the share is surely above :attr:`Health.stop_above`, in the round or in all rounds
+            so far.
+        """
+        if self._health is None:
+            return
+        counts = ((self._ones, self._reports), (self._all_ones, self._all_reports))
+        for ones, reports in counts:
+            if reports and _is_too_large(self._health, ones, reports):
+                share, error = self._estimate(self._health, ones, reports)
+                raise RunStopped(
+                    f"round {current.server_round}: by the clients' health bits the app fails in "
+                    f"{share:.0%} ± {error:.0%} of {reports:,} reports (± is one standard error; "
+                    f"at most {self._health.stop_above:.0%} may). The reports of an app that fails "
+                    "are neutral and teach nothing, and cost what any report costs. What failed is "
+                    "in the clients' logs; to see it here, rehearse the app on public sample data: "
+                    "LdpMod(..., rehearsal=Rehearsal(...))"
+                )
+
+    @staticmethod
+    def _estimate(health: Health, ones: int, reports: int) -> tuple[float, float]:
+        """Return the share of neutral reports, unbiased, and its standard error."""
+        response = health.response
+        return (
+            response.estimate(ones, reports) / reports,
+            response.standard_deviation(reports) / reports,
+        )
+
+
+def _is_too_large(health: Health, ones: int, reports: int) -> bool:
+    """Return whether so many ones are no chance, if the share is what is allowed."""
+    response, allowed = health.response, math.floor(health.stop_above * reports)
+    if reports > _MOST_EXACT:
+        excess = response.estimate(ones, reports) - health.stop_above * reports
+        return excess > health.significance * response.standard_deviation(reports)
+    if response.estimate(ones, reports) <= allowed:
+        return False
+    keep = response.keep_probability
+    law = np.convolve(_binomial(allowed, keep), _binomial(reports - allowed, 1.0 - keep))
+    return float(law[ones:].sum()) <= math.erfc(health.significance / math.sqrt(2.0)) / 2.0
+
+
+def _binomial(count: int, chance: float) -> NDArray[np.float64]:
+    """Return the chance of each number of ones, from 0 to ``count``."""
+    if chance in (0.0, 1.0):  # of a bit that never flips, in doubles
+        sure = np.zeros(count + 1)
+        sure[count if chance else 0] = 1.0
+        return sure
+    ways = [math.lgamma(count + 1) - math.lgamma(i + 1) - math.lgamma(count - i + 1)
+            for i in range(count + 1)]  # fmt: skip
+    ones = np.arange(count + 1)
+    logs = np.array(ways) + ones * math.log(chance) + (count - ones) * math.log1p(-chance)
+    found: NDArray[np.float64] = np.exp(logs)
+    return found

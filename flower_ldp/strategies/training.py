@@ -8,6 +8,7 @@ the sum of its reports says.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
@@ -23,19 +24,27 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+)
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import must_be
+from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.deadlines import PatientStrategy
 from flower_ldp.strategies.forecast import Forecast, tell_of_statistics
-from flower_ldp.strategies.guards import lost_step, must_be, refuse_central_wrapper
-from flower_ldp.strategies.health import Health, HealthMonitor
 from flower_ldp.strategies.optimizers import ServerOptimizer
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import (
+    Health,
+    HealthMonitor,
     Metrics,
     RoundCallback,
     SpendingLog,
@@ -52,6 +61,14 @@ from flower_ldp.wire.proposal import UpdateProposal
 
 _log = logging.getLogger("flwr")
 MechanismT = TypeVar("MechanismT")
+_CENTRAL = (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+)
+#: A step of which less than this share of the length arrives is lost.
+_SHARE = 0.5
 
 
 class FedAvgOptions(TypedDict, total=False):
@@ -305,7 +322,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.stopping`).
+            If going on would be in vain (:mod:`flower_ldp.strategies.replies`).
         """
         current = self._round
         if current is None and (self.pool is not None or self.fraction_train == 0.0):
@@ -409,3 +426,68 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         summed = np.asarray(total, dtype=np.float64)
         noise = plan(current.layout.entries).pure_noise
         return noise.beyond(float(summed @ summed), reports)
+
+
+def refuse_central_wrapper(name: str) -> None:
+    """Raise TypeError if a central wrapper is among the callers.
+
+    Such a wrapper clips the models in replies. Reports hold none, so it would clip nothing, and add
+    noise to a sum that is private already. It tells what it wraps nothing of itself, so only the
+    calls that lead here show it.
+
+    Parameters
+    ----------
+    name : str
+        Of the strategy that is wrapped.
+
+    Raises
+    ------
+    TypeError
+        With what to write instead.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, _CENTRAL):
+            raise TypeError(
+                f"{type(owner).__name__} around {name} clips nothing, since reports hold no "
+                f"models, and its noise adds to a sum that is private already: run {name} "
+                "without it"
+            )
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def lost_step(
+    layout: ModelLayout,
+    before: Mapping[str, NDArray[Any]],
+    after: Mapping[str, NDArray[Any]],
+    step: NDArray[np.floating[Any]],
+) -> str | None:
+    """Return words for the log if most of a step was lost in arrays of half precision.
+
+    Parameters
+    ----------
+    layout : ModelLayout
+        Of the model.
+    before, after : mapping of str to ndarray
+        The model, and what ``layout.add`` made of it.
+    step : ndarray of floats, shape (d,)
+        That was added.
+    """
+    meant = moved = 0.0
+    names, start = [], 0
+    for spec in layout.updated:
+        if spec.size and spec.dtype.itemsize == 2:
+            piece = step[start : start + spec.size].astype(np.float64)
+            found = after[spec.name].astype(np.float64) - before[spec.name].astype(np.float64)
+            meant += float(piece @ piece)
+            moved += float(np.square(found).sum())
+            names.append(spec.name)
+        start += spec.size
+    if moved >= _SHARE**2 * meant:
+        return None
+    more = ", ..." if len(names) > 1 else ""
+    return (
+        f"most of the step is lost: of the float16 arrays ({quoted(names[0])}{more}) it is less "
+        "than half of the last digit. Keep the model in float32 on the server"
+    )

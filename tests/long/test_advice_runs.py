@@ -12,8 +12,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from flower_ldp.advice import Verdict, advise
-from flower_ldp.advice.outlook import Kind
+from flower_ldp.advice import Kind, Verdict, advise
 from flower_ldp.mechanisms import Codeword, RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.codeword import NamedCodeword
 from flower_ldp.mechanisms.signds import sum_of_signs

@@ -58,8 +58,8 @@ from flower_ldp.strategies import (
     RunStopped,
     SignDSStrategy,
 )
-from flower_ldp.strategies.health import HealthMonitor
 from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.rounds import HealthMonitor
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health

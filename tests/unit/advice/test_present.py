@@ -20,9 +20,13 @@ from flwr.serverapp.strategy import (
 )
 from flwr.supercore.differential_privacy import compute_stdv
 
-from flower_ldp.advice.present import central_wrapper, local_dp_mod, mindspore_dp
 from flower_ldp.mechanisms.gaussian import gaussian_delta
-from flower_ldp.strategies.flowers_accountant import flowers_epsilon
+from flower_ldp.strategies.others_noise import (
+    central_wrapper,
+    flowers_epsilon,
+    local_dp_mod,
+    mindspore_dp,
+)
 from tests.messages import context, message, record
 
 

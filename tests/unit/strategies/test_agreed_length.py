@@ -220,7 +220,7 @@ def test_a_new_run_knows_nothing_of_the_last() -> None:
 def test_without_a_run_there_is_no_plan() -> None:
     with pytest.raises(RuntimeError, match="by the strategy's start"):
         AgreedLength().step(AHEAD, 1)
-    with pytest.raises(ValueError, match="rounds must be at least 1"):
+    with pytest.raises(ValueError, match="rounds must be an integer in"):
         AgreedLength().on_run_start(0, TRAINED)
     with pytest.raises(ValueError, match="momentum"):
         AgreedLength(1.0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import Codeword, RandomSource
 from flower_ldp.strategies import CodewordStrategy, FixedLength
-from flower_ldp.strategies.guards import lost_step
+from flower_ldp.strategies.training import lost_step
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.layout import ModelLayout
 from tests.messages import message, record

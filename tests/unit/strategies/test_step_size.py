@@ -10,7 +10,7 @@ import pytest
 from flower_ldp.mechanisms import MagRR, SelectionPlan, SignDS, StepEstimate
 from flower_ldp.mechanisms.magrr import Phase
 from flower_ldp.mechanisms.signds import Selection
-from flower_ldp.strategies.step_size import (
+from flower_ldp.strategies.named import (
     SCALINGS,
     FixedStep,
     LearnedStep,

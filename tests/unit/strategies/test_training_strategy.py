@@ -21,10 +21,9 @@ from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.strategies import ClientPool, FixedStep, Health, Momentum, RunStopped
-from flower_ldp.strategies.named import LoadedReport
+from flower_ldp.strategies.named import LoadedReport, StepSize
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import TrainingRound
-from flower_ldp.strategies.step_size import StepSize
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import error_reply, message, record
