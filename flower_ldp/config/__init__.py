@@ -27,7 +27,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from flower_ldp.config.dpsgd import DPSGDConfig, DPSGDFile, load_dpsgd_config
 from flower_ldp.config.encrypt import (
     EncryptConfig,
     LaplaceEvalConfig,
@@ -38,14 +37,19 @@ from flower_ldp.config.encrypt import (
     load_config,
     parse_config,
 )
-from flower_ldp.config.labels import LabelDPConfig, load_label_config, parse_label_config
-from flower_ldp.config.run import ConfiguredRun, from_config
-from flower_ldp.config.split import (
+from flower_ldp.config.labels import (
+    DPSGDConfig,
+    DPSGDFile,
     EmbeddingDPConfig,
+    LabelDPConfig,
     SplitConfig,
+    load_dpsgd_config,
+    load_label_config,
     load_split_config,
+    parse_label_config,
     parse_split_config,
 )
+from flower_ldp.config.run import ConfiguredRun, from_config
 from flower_ldp.config.updates import (
     CodewordConfig,
     DPEncryptConfig,

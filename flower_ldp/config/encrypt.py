@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, model_validator
 
-from flower_ldp.config.server_optimizer import KINDS
 from flower_ldp.config.updates import (
+    KINDS,
     CodewordConfig,
     DPEncryptConfig,
     SignDSConfig,

@@ -1,13 +1,30 @@
-"""The sections ``signds``, ``codeword`` and ``dp_encrypt``: how updates are protected."""
+"""The sections ``signds``, ``codeword`` and ``dp_encrypt``: how updates are protected.
+
+A section of a server optimizer has the fields of the optimizer's dataclass, with their types and
+defaults, and is told by its ``kind``.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, Any, TypeAlias, Unpack
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from functools import reduce
+from operator import or_
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeAlias,
+    Unpack,
+    get_type_hints,
+)
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, create_model, model_validator
 
-from flower_ldp.config.server_optimizer import OptimizerConfig
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.magrr import MagRR
@@ -15,19 +32,80 @@ from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import (
+    Adagrad,
+    Adam,
     AgreedLength,
     CodewordStrategy,
     FixedLength,
     FixedStep,
     GaussianStrategy,
     LearnedStep,
+    Momentum,
     ServerOptimizer,
     SignDSStrategy,
+    Yogi,
 )
 from flower_ldp.strategies.named import Scaling
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 from flower_ldp.wire.part import patterns_of
 from flower_ldp.yaml_source import Section, interval, misfit
+
+_OPTIMIZERS: Mapping[str, type[Any]] = MappingProxyType(
+    {
+        "momentum": Momentum,
+        "fixed_length": FixedLength,
+        "agreed_length": AgreedLength,
+        "adam": Adam,
+        "yogi": Yogi,
+        "adagrad": Adagrad,
+    }
+)
+_ENDS = {
+    **dict.fromkeys(("momentum", "beta_1", "beta_2"), "[0, 1)"),
+    **dict.fromkeys(("learning_rate", "length", "eta", "tau"), "(0, inf)"),
+    "rounds": "[1, inf)",
+    "final_fraction": "[0, 1]",
+}
+
+
+class OptimizerSection(Section):
+    """A server optimizer, by its ``kind``."""
+
+    optimizer: ClassVar[type[Any]]
+
+    @property
+    def uses_magnitude(self) -> bool:
+        """Whether the length of a step depends on what clients tell of it."""
+        return self.optimizer not in (FixedLength, AgreedLength)
+
+    def build(self) -> ServerOptimizer:
+        """Return the optimizer, with fresh state."""
+        built: ServerOptimizer = self.optimizer(**self.model_dump(exclude={"kind"}))
+        return built
+
+
+def _section(kind: str, optimizer: type[Any]) -> type[OptimizerSection]:
+    types, own = get_type_hints(optimizer), {}
+    for one in fields(optimizer):
+        if not one.name.startswith("_"):
+            check = interval(_ENDS[one.name], types[one.name])
+            default = ... if one.default is MISSING else one.default
+            own[one.name] = (Annotated[types[one.name], check], default)
+    named: Any = {"kind": (Literal[kind], ...), **own}
+    section = create_model(optimizer.__name__, __base__=OptimizerSection, **named)
+    section.optimizer = optimizer
+    return section
+
+
+#: The section of each optimizer, by its kind.
+KINDS: Mapping[str, type[OptimizerSection]] = MappingProxyType(
+    {kind: _section(kind, optimizer) for kind, optimizer in _OPTIMIZERS.items()}
+)
+if TYPE_CHECKING:
+    OptimizerConfig: TypeAlias = OptimizerSection
+else:
+    #: Any of them, told apart by its ``kind``.
+    OptimizerConfig = Annotated[reduce(or_, KINDS.values()), Field(discriminator="kind")]
 
 
 class SubspaceConfig(Section):

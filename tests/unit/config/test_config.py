@@ -13,7 +13,7 @@ from flower_ldp.config import (
     load_config,
     parse_config,
 )
-from flower_ldp.config.server_optimizer import KINDS
+from flower_ldp.config.updates import KINDS
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.strategies import FixedLength, FixedStep, Health, LearnedStep

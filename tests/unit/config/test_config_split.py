@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.config.split import load_split_config, parse_split_config
+from flower_ldp.config import load_split_config, parse_split_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, UnaryEncoding
 from flower_ldp.privacy import Unit
