@@ -38,8 +38,7 @@ from flower_ldp.mechanisms.signds_round import (
 )
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import HealthMonitor
-from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, UpdateProposal
 
 ItemT = TypeVar("ItemT")
 _CHUNK = 2_000

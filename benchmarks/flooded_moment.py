@@ -50,8 +50,7 @@ from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Channel, object_ids, pack
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.marks import MarkedAdmission
-from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 RUN, NODE = 3, 7
 FAB = sha256(b"content").hexdigest()

@@ -45,8 +45,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.policy import load_policy
-from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 GOAL = 1.1
 ROOT = Path(__file__).resolve().parents[1]

@@ -37,8 +37,7 @@ from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.node.channel import Channel, object_ids
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.starting import named_gate
-from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 #: LeNet-5, as in the example.
 SHAPES = ((6, 1, 5, 5), (6,), (16, 6, 5, 5), (16,), (120, 400), (120,), (84, 120), (84,), (10, 84))

@@ -21,7 +21,7 @@ from flwr.app import (
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import SignDS
-from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY
 from tests.proposals import signds_proposal
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -29,8 +29,7 @@ from flower_ldp.mechanisms import MagRR, Selection, SignDS
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.strategies.replies import payload_of
-from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 #: Examples in rows; the app trains to their mean.
 DataSet = NDArray[np.float32]

@@ -55,8 +55,13 @@ from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.model import decode_model, encode_model, model_digest
-from flower_ldp.wire.training_plan import read_plan, read_proximal
+from flower_ldp.wire.training_plan import (
+    decode_model,
+    encode_model,
+    model_digest,
+    read_plan,
+    read_proximal,
+)
 
 _log = logging.getLogger("flower_ldp")
 

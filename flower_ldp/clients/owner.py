@@ -49,7 +49,7 @@ from flower_ldp.policy import Policy, policy_path
 from flower_ldp.policy.listed import ExtensionEntry
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
 from flower_ldp.refusals import REFUSED_POLICY
-from flower_ldp.wire.extension import ExtensionReport
+from flower_ldp.wire.proposal import ExtensionReport
 
 _log = logging.getLogger("flower_ldp")
 

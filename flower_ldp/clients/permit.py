@@ -25,7 +25,7 @@ from flower_ldp.extensions.contract import ExtensionMechanism
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.extension import ExtensionReport
+from flower_ldp.wire.proposal import ExtensionReport
 
 
 def canonical(fields: Mapping[str, object]) -> str:

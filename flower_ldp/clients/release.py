@@ -49,7 +49,7 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import FAILED, NO_PROPOSAL, REFUSED_MESSAGE, REFUSED_PROPOSAL
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 

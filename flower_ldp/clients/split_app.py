@@ -77,7 +77,7 @@ from flower_ldp.wire.embedding import (
     STEP_KEY,
     TableTerms,
 )
-from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 _log = logging.getLogger("flower_ldp")
 

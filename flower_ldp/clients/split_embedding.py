@@ -43,7 +43,7 @@ from flower_ldp.wire.embedding import (
     embeddings_length,
     encode_embeddings,
 )
-from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
 
 _log = logging.getLogger("flower_ldp")

@@ -1,7 +1,7 @@
 """Releases of training updates: the trained model goes in, one mechanism's report comes out.
 
 The update is the trained model minus the model that the server sent, over all floating-point
-arrays in the record's order, or over those that the proposal names (:mod:`flower_ldp.wire.part`).
+arrays in the record's order, or over those that the proposal names (:mod:`flower_ldp.wire.layout`).
 What else the app replies (metrics, number of examples, configuration, other arrays) is dropped.
 Where the proposal states a subspace, the update's projection takes its place. The mechanism that
 the proposal names makes the report of it.
@@ -43,10 +43,8 @@ from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.extension import ExtensionReport
-from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.part import Trainable, named_by, patterns_of, without_part
-from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
+from flower_ldp.wire.layout import ModelLayout, Trainable, named_by, patterns_of, without_part
+from flower_ldp.wire.proposal import ExtensionReport, UpdateProposal, append_health, split_health
 
 MechanismT = TypeVar("MechanismT", bound=UpdateMechanism)
 #: How many arrays a complaint names.

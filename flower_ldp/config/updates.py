@@ -47,7 +47,7 @@ from flower_ldp.strategies import (
 )
 from flower_ldp.strategies.named import Scaling
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
-from flower_ldp.wire.part import patterns_of
+from flower_ldp.wire.layout import patterns_of
 from flower_ldp.yaml_source import Section, interval, misfit
 
 _OPTIMIZERS: Mapping[str, type[Any]] = MappingProxyType(

@@ -45,7 +45,7 @@ from flower_ldp.wire.embedding import (
     embeddings_length,
     encode_embeddings,
 )
-from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 _log = logging.getLogger("flower_ldp")
 

@@ -32,7 +32,7 @@ from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.held import failure
 from flower_ldp.refusals import REFUSED_REPEAT
-from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 

@@ -23,7 +23,7 @@ from flower_ldp.clients import AccuracyRelease, DPSGDRelease, Release
 from flower_ldp.errors import RefusalError
 from flower_ldp.policy import Policy
 from flower_ldp.refusals import REFUSED_POLICY
-from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 #: By type of message, the mechanism that a claim about its answer has.
 _MECHANISMS = {MessageType.TRAIN: "dpsgd", MessageType.EVALUATE: "example_mean"}

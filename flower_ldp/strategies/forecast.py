@@ -44,8 +44,7 @@ from flower_ldp.mechanisms.codeword import CodewordPlan
 from flower_ldp.mechanisms.signds import SelectionPlan
 from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound
-from flower_ldp.wire.layout import ArraySpec, ModelLayout
-from flower_ldp.wire.part import perhaps_statistics, running_statistics
+from flower_ldp.wire.layout import ArraySpec, ModelLayout, perhaps_statistics, running_statistics
 
 if TYPE_CHECKING:
     from flower_ldp.strategies.training import TrainingStrategy

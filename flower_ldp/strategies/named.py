@@ -32,7 +32,7 @@ from flower_ldp.strategies.optimizers import AgreedLength, ServerOptimizer
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, RoundCallback, TrainingRound
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
-from flower_ldp.wire.extension import ExtensionReport
+from flower_ldp.wire.proposal import ExtensionReport
 
 Scaling = Literal["published", "unbiased"]
 SCALINGS: tuple[Scaling, ...] = ("published", "unbiased")

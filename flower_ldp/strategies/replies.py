@@ -29,7 +29,7 @@ from flower_ldp.refusals import (
     REFUSED_REHEARSAL,
     is_code,
 )
-from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 _flwr_log = logging.getLogger("flwr")

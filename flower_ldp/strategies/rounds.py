@@ -32,9 +32,8 @@ from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.replies import Complaints, ReplyFilter, RunStopped, stop_if_in_vain
 from flower_ldp.strategies.sampling import Turn
 from flower_ldp.strategies.spending import Proposals
-from flower_ldp.wire.fields import PROPOSAL_KEY, Field
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import HEALTH, UpdateProposal, split_health
+from flower_ldp.wire.proposal import HEALTH, PROPOSAL_KEY, Field, UpdateProposal, split_health
 
 #: What a record of metrics is made from.
 Metrics: TypeAlias = dict[str, int | float]

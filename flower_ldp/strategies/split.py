@@ -45,7 +45,7 @@ from flower_ldp.wire.embedding import (
     TableTerms,
     decode_embeddings,
 )
-from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
 
 _log = logging.getLogger("flwr")

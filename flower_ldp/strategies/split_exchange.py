@@ -39,7 +39,7 @@ from flower_ldp.refusals import MEANINGS, REFUSED_MESSAGE
 from flower_ldp.strategies.deadlines import patient_grid
 from flower_ldp.strategies.replies import RunStopped, is_raw, payload_of
 from flower_ldp.wire.embedding import ALIGN, CHANNEL_KEY, LABELS_KEY, PREPARE, TableTerms
-from flower_ldp.wire.fields import PROPOSAL_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.records import Records
 
 

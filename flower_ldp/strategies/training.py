@@ -55,8 +55,14 @@ from flower_ldp.strategies.rounds import (
 )
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
 from flower_ldp.strategies.spending import Proposals, SpendingReport
-from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.part import Part, Trainable, named_by, patterns_of, running_statistics
+from flower_ldp.wire.layout import (
+    ModelLayout,
+    Part,
+    Trainable,
+    named_by,
+    patterns_of,
+    running_statistics,
+)
 from flower_ldp.wire.proposal import UpdateProposal
 
 _log = logging.getLogger("flwr")

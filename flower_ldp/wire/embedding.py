@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.base import row_of, typed
 from flower_ldp.mechanisms.embeddings import CodebookEmbedding, UnaryEncoding
-from flower_ldp.wire.fields import check_version, in_domain
+from flower_ldp.wire.proposal import check_version, in_domain
 
 #: Keys of a message's records: where in the training it is (``after``, the last step that the
 #: bottom must have made, and ``step``, the one to make), and its gradient.
@@ -41,8 +41,8 @@ ALIGN, REWIND, PREPARE, FORWARD, BACKWARD, EVALUATE = (
 )
 
 _VERSION = 1
-_TABLE = {"table": str, "ids": str, "records": int, "block-size": int}
-_FIELDS = {
+_TABLE: dict[str, type[Any]] = {"table": str, "ids": str, "records": int, "block-size": int}
+_FIELDS: dict[str, type[Any]] = {
     "version": int,
     "mechanism": str,
     "epsilon": float,
@@ -55,35 +55,15 @@ _FIELDS = {
 
 #: Randomizers of embeddings.
 EmbeddingMechanism: TypeAlias = UnaryEncoding | CodebookEmbedding
-EmbeddingT = TypeVar("EmbeddingT")
-
-
-class EmbeddingCodec(Protocol[EmbeddingT]):
-    """What is special about one randomizer of embeddings on the wire."""
-
-    mechanism: ClassVar[str]
-    """Its name in a proposal."""
-
-    def is_one_hot(self, mechanism: EmbeddingT) -> bool:
-        """Return the field ``one-hot``."""
-
-    def read(self, epsilon: float, width: int, one_hot: bool) -> EmbeddingT | None:
-        """Return the mechanism that a proposal names, None if there is no such; may raise."""
-
-    def record_bytes(self, mechanism: EmbeddingT) -> int:
-        """Return the number of bytes of a record."""
-
-    def encode(self, mechanism: EmbeddingT, reports: NDArray[np.integer]) -> bytes:
-        """Return the bytes of a block's reports."""
-
-    def decode(self, mechanism: EmbeddingT, body: bytes, records: int) -> NDArray[np.float32]:
-        """Return rows of zeros and ones; raise WireError if no client can have sent the bytes."""
 
 
 class UnaryBits:
-    """Bits: each record is padded with zeros to a whole byte."""
+    """Bits: each record is padded with zeros to a whole byte.
 
-    mechanism: ClassVar[str] = "embedding_dp"
+    ``mechanism`` is the name in a proposal.
+    """
+
+    mechanism = "embedding_dp"
 
     def is_one_hot(self, mechanism: UnaryEncoding) -> bool:
         """Return whether each embedding has exactly one positive entry."""
@@ -114,7 +94,7 @@ class UnaryBits:
 class Codes:
     """One code a record: an unsigned integer of 1 or 2 bytes, least significant byte first."""
 
-    mechanism: ClassVar[str] = "codebook_embedding"
+    mechanism = "codebook_embedding"
 
     def is_one_hot(self, mechanism: CodebookEmbedding) -> bool:
         """Return False: a code needs no such promise."""
@@ -148,17 +128,17 @@ def _code_type(mechanism: CodebookEmbedding) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u1" if mechanism.codes <= 256 else "<u2")
 
 
-_BY_CLASS: Mapping[type, EmbeddingCodec[Any]] = MappingProxyType(
+_BY_CLASS: Mapping[type, Any] = MappingProxyType(
     {UnaryEncoding: UnaryBits(), CodebookEmbedding: Codes()}
 )
 #: Every codec by its mechanism's name in a proposal.
-EMBEDDINGS: Mapping[str, EmbeddingCodec[Any]] = MappingProxyType(
+EMBEDDINGS: Mapping[str, Any] = MappingProxyType(
     {codec.mechanism: codec for codec in _BY_CLASS.values()}
 )
 
 
-def codec_of(mechanism: EmbeddingMechanism) -> EmbeddingCodec[Any]:
-    """Return how a mechanism's embeddings travel."""
+def codec_of(mechanism: EmbeddingMechanism) -> Any:
+    """Return how a mechanism's embeddings travel: the codec of its class."""
     return row_of(_BY_CLASS, mechanism)
 
 
@@ -262,12 +242,14 @@ def _read(fields: Mapping[str, object], wanted: Mapping[str, type[Any]]) -> list
 
 def embeddings_length(mechanism: EmbeddingMechanism, records: int) -> int:
     """Return the number of bytes of every report about so many records."""
-    return 1 + records * codec_of(mechanism).record_bytes(mechanism)
+    record: int = codec_of(mechanism).record_bytes(mechanism)
+    return 1 + records * record
 
 
 def encode_embeddings(reports: NDArray[np.integer], mechanism: EmbeddingMechanism) -> bytes:
     """Return the payload of a block's randomized embeddings."""
-    return bytes([_VERSION]) + codec_of(mechanism).encode(mechanism, reports)
+    body: bytes = codec_of(mechanism).encode(mechanism, reports)
+    return bytes([_VERSION]) + body
 
 
 def decode_embeddings(
@@ -291,4 +273,5 @@ def decode_embeddings(
     size = codec.record_bytes(mechanism)
     if len(body) != records * size:
         raise WireError("length", f"{len(body)} bytes for {records} records of {size}")
-    return codec.decode(mechanism, body, records)
+    rows: NDArray[np.float32] = codec.decode(mechanism, body, records)
+    return rows

@@ -32,19 +32,28 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.base import row_of, typed
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.fields import Field, check_version, in_domain, many
-from flower_ldp.wire.proposal import AsksHealth, health_events, health_fields, without_health
+from flower_ldp.wire.proposal import (
+    AsksHealth,
+    Field,
+    check_version,
+    health_events,
+    health_fields,
+    in_domain,
+    many,
+    without_health,
+)
 
 _VERSION = 1
 _COMMON = {"version", "mechanism", "epsilon", "classes", "rows"}
@@ -58,7 +67,6 @@ _METRICS: dict[str, type[Any]] = {
 }
 _MOST_METRICS = 64
 _MOST_NAME = 200
-_MOST_ROWS = 1 << 20
 #: Of all rows together: a client holds them several times over, as doubles.
 _MOST_ENTRIES = 1 << 26
 
@@ -69,38 +77,18 @@ _METRIC_BYTES = 8
 
 #: Mechanisms for rows of class probabilities.
 RowMechanism: TypeAlias = Laplace | CodebookResponse
-RowT = TypeVar("RowT")
-
-
-class RowCodec(Protocol[RowT]):
-    """What is special about one mechanism of rows on the wire."""
-
-    mechanism: ClassVar[str]
-    """Its name in a proposal."""
-    field: ClassVar[str]
-    """The field of a proposal that it has beyond those of all."""
-    number: ClassVar[int]
-    """The second byte of its reports."""
-
-    def own_field(self, mechanism: RowT) -> Field:
-        """Return the value of its own field."""
-
-    def read(self, fields: Mapping[str, object], epsilon: float, classes: int, rows: int) -> RowT:
-        """Return the mechanism that a proposal names; raise WireError or ValueError."""
-
-    def shape(self, mechanism: RowT) -> tuple[int, ...]:
-        """Return the shape of a report's entries."""
-
-    def limits(self, mechanism: RowT) -> tuple[int, int]:
-        """Return the least and the largest entry; the largest has the largest magnitude."""
 
 
 class LaplaceRows:
-    """Noisy rows: steps of a grid, and noise."""
+    """Noisy rows: steps of a grid, and noise.
 
-    mechanism: ClassVar[str] = "laplace"
-    field: ClassVar[str] = "grid-bits"
-    number: ClassVar[int] = 1
+    ``mechanism`` is the name in a proposal, ``field`` the one that it has beyond those of all, and
+    ``number`` the second byte of reports. The largest limit has the largest magnitude.
+    """
+
+    mechanism = "laplace"
+    field = "grid-bits"
+    number = 1
 
     def own_field(self, mechanism: Laplace) -> int:
         """Return how fine the grid is, default or not."""
@@ -122,11 +110,11 @@ class LaplaceRows:
 
 
 class CodebookRows:
-    """Numbers of codes, of a codebook that travels with the proposal."""
+    """Numbers of codes, of a codebook that travels with the proposal; as :class:`LaplaceRows`."""
 
-    mechanism: ClassVar[str] = "codebook"
-    field: ClassVar[str] = "codebook"
-    number: ClassVar[int] = 2
+    mechanism = "codebook"
+    field = "codebook"
+    number = 2
 
     def own_field(self, mechanism: CodebookResponse) -> bytes:
         """Return the codebook: doubles, code by code, lowest byte first."""
@@ -151,17 +139,15 @@ class CodebookRows:
         return 0, mechanism.codes - 1
 
 
-_BY_CLASS: Mapping[type, RowCodec[Any]] = MappingProxyType(
+_BY_CLASS: Mapping[type, Any] = MappingProxyType(
     {Laplace: LaplaceRows(), CodebookResponse: CodebookRows()}
 )
 #: Every codec by its mechanism's name in a proposal.
-ROWS: Mapping[str, RowCodec[Any]] = MappingProxyType(
-    {codec.mechanism: codec for codec in _BY_CLASS.values()}
-)
+ROWS: Mapping[str, Any] = MappingProxyType({codec.mechanism: codec for codec in _BY_CLASS.values()})
 
 
-def rows_of(mechanism: RowMechanism) -> RowCodec[Any]:
-    """Return how a mechanism's rows travel."""
+def rows_of(mechanism: RowMechanism) -> Any:
+    """Return how a mechanism's rows travel: the codec of its class."""
     return row_of(_BY_CLASS, mechanism)
 
 
@@ -185,8 +171,7 @@ class EvalProposal(AsksHealth):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mechanism.rows > _MOST_ROWS:
-            raise ValueError(f"rows must be in [1, 2^20], got {self.mechanism.rows}")
+        check_in("[1, 2^20]", "rows", self.mechanism.rows, int)
         if self.mechanism.rows * self.mechanism.classes > _MOST_ENTRIES:
             raise ValueError(
                 f"rows times classes must be at most 2^26, got {self.mechanism.rows} rows of "
@@ -264,14 +249,15 @@ def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
 
 def entry_bytes(mechanism: RowMechanism) -> int:
     """Return w, the bytes of an entry of the rows' report."""
-    _, largest = rows_of(mechanism).limits(mechanism)
-    return largest.bit_length() // 8 + 1
+    limits: tuple[int, int] = rows_of(mechanism).limits(mechanism)
+    return limits[1].bit_length() // 8 + 1
 
 
 def eval_report_length(proposal: EvalProposal) -> int:
     """Return the number of bytes of every report that answers ``proposal``."""
     mechanism = proposal.mechanism
-    entries = math.prod(rows_of(mechanism).shape(mechanism)) * entry_bytes(mechanism)
+    shape: tuple[int, ...] = rows_of(mechanism).shape(mechanism)
+    entries = math.prod(shape) * entry_bytes(mechanism)
     return _HEADER_BYTES + entries + _METRIC_BYTES * len(proposal.metrics)
 
 

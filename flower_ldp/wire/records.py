@@ -23,9 +23,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import quoted
-
-MAX_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,7 @@ class RecordTables:
     block_size: int
 
     def __post_init__(self) -> None:
-        size = self.block_size
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_BLOCK:
-            raise ValueError(
-                f"block_size must be an integer in [1, {MAX_BLOCK}], got {quoted(size)}"
-            )
+        check_in("[1, 2^20]", "block_size", self.block_size, int)
         if not self.tables:
             raise ValueError("tables must be at least one")
         for name in self.tables:

@@ -24,7 +24,7 @@ from flower_ldp.clients import LaplaceEvalRelease, LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, Laplace, SignDS
 from flower_ldp.privacy import PrivacySpent, Unit
 from flower_ldp.strategies import FixedStep, LaplaceEvalStrategy, ProxyCodebook, SignDSStrategy
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.extras import extra
 from tests.messages import context, error_reply, message, record
 

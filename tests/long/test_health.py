@@ -61,8 +61,14 @@ from flower_ldp.strategies import (
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import HealthMonitor
 from flower_ldp.wire.evaluation import EvalProposal
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
+from flower_ldp.wire.proposal import (
+    PAYLOAD_KEY,
+    PROPOSAL_KEY,
+    REPORT_KEY,
+    UpdateProposal,
+    append_health,
+    split_health,
+)
 from tests.extras import extra
 from tests.messages import context, message, record
 from tests.proposals import parsed, signds_proposal

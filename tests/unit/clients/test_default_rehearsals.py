@@ -15,8 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms import Codeword, SignDS
 from flower_ldp.simulation import load_folder
-from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 from tests.cli import flower_ldp
 from tests.messages import message
 from tests.proposals import signds_proposal

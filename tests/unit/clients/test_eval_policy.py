@@ -12,8 +12,7 @@ from flower_ldp.clients import LaplaceEvalRelease, LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.wire.evaluation import EvalProposal
-from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 from tests.messages import message, record
 from tests.proposals import signds_proposal
 

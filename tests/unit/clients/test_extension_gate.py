@@ -24,9 +24,13 @@ from flower_ldp.mechanisms import Gaussian, RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_PROPOSAL
 from flower_ldp.strategies import ExtensionStrategy, Health
-from flower_ldp.wire.extension import ExtensionReport
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import (
+    PAYLOAD_KEY,
+    PROPOSAL_KEY,
+    REPORT_KEY,
+    ExtensionReport,
+    UpdateProposal,
+)
 from tests.extension_world import NAME, Installed, policy_text
 from tests.messages import context, message, record
 

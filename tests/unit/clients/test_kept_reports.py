@@ -18,7 +18,7 @@ from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.strategies import PartyError, SplitStrategy
 from flower_ldp.wire.embedding import FORWARD, STEP_KEY, EmbeddingProposal, TableTerms
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.long.test_split import top
 from tests.split_world import Side, labels, local, tables
 

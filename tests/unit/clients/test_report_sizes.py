@@ -23,8 +23,7 @@ from flower_ldp.mechanisms import BottomClaim, Gaussian, Laplace, UnaryEncoding
 from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
 from flower_ldp.wire.evaluation import EvalProposal
-from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 from flower_ldp.wire.records import Records, RecordTables
 from tests.extras import extra
 from tests.messages import UnrecordedPermit, context, message

@@ -13,8 +13,7 @@ from flower_ldp.clients import RELEASES, CodewordRelease, GaussianRelease, SignD
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS
 from flower_ldp.mechanisms.inputs import noted
-from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 from tests.messages import record
 from tests.proposals import signds_proposal
 

@@ -25,7 +25,7 @@ from flower_ldp.node.guard import Guard
 from flower_ldp.node.held import HeldMessage
 from flower_ldp.node.reports import PaidReports
 from flower_ldp.refusals import NO_PROPOSAL
-from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, proposal, record, wait_for_counts
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}

@@ -32,8 +32,7 @@ from flower_ldp.node.guard import Guard
 from flower_ldp.node.pinned import PinnedGate, listed_apps
 from flower_ldp.node.received import ReceivedApps
 from flower_ldp.node.starting import named_gate
-from flower_ldp.wire.model import encode_model
-from flower_ldp.wire.training_plan import plan_fields
+from flower_ldp.wire.training_plan import encode_model, plan_fields
 from tests.messages import message, record, wait_for_counts
 from tests.unit.node.test_guard import reply
 from tests.unit.node.test_pinned_apps import APP, DIGEST, OTHER, Far, refusal

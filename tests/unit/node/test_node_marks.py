@@ -19,7 +19,7 @@ from flower_ldp.mechanisms import SignDS
 from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission, mark_key, marked, unmarked
 from flower_ldp.node.reports import WellFormed
 from flower_ldp.node.starting import named_gate
-from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, proposal, record
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}

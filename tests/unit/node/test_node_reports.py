@@ -35,8 +35,7 @@ from flower_ldp.wire.embedding import (
     TableTerms,
 )
 from flower_ldp.wire.evaluation import EvalProposal
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 from tests.messages import message, record
 from tests.proposals import signds_proposal
 

@@ -37,7 +37,7 @@ from flower_ldp.wire.embedding import (
     TableTerms,
     embeddings_length,
 )
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.bundles import FILES, packed
 from tests.messages import message, record
 from tests.unit.node.test_guard import LENGTH, TRAINED, Link, ask, entries, payload, reply

@@ -25,8 +25,7 @@ from flower_ldp.node import command
 from flower_ldp.node.app import GATE, PRIVATIZES, says_that_it_privatizes
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.starting import Start, named_gate
-from flower_ldp.wire.fields import PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 from tests.messages import message, record
 
 SENT = {"w": np.zeros((20, 30), dtype=np.float32)}

@@ -33,7 +33,7 @@ from flower_ldp.wire.embedding import (
     EmbeddingProposal,
     TableTerms,
 )
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import UnrecordedPermit, wait_for_counts
 from tests.split_world import Side, tables
 

@@ -19,8 +19,7 @@ from flower_ldp.clients import CodewordRelease, LdpMod
 from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword
 from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import CodewordStrategy, FixedLength, Health, Momentum
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 from tests.messages import error_reply, message, record
 from tests.proposals import parsed
 

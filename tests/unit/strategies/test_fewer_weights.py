@@ -24,8 +24,7 @@ from flower_ldp.strategies import (
 )
 from flower_ldp.strategies.forecast import fewer_weights
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.part import Part
+from flower_ldp.wire.layout import ModelLayout, Part
 from tests.messages import record
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from flower_ldp.mechanisms import Codeword, RandomSource
 from flower_ldp.strategies import CodewordStrategy, FixedLength
 from flower_ldp.strategies.training import lost_step
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import message, record
 from tests.proposals import parsed
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run

@@ -25,7 +25,7 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.forecast import NoiseWatch
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import message, record
 from tests.proposals import parsed
 from tests.unit.strategies.fake_grid import make_messages_outside_a_run

@@ -21,7 +21,7 @@ from flower_ldp.strategies import (
     SignDSStrategy,
     Yogi,
 )
-from flower_ldp.wire.fields import PAYLOAD_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, record
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 

@@ -35,10 +35,8 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.fields import PROPOSAL_KEY
-from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.part import Part
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.layout import ModelLayout, Part
+from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 from tests.messages import UnrecordedPermit, context, message, record
 from tests.proposals import signds_proposal
 

@@ -25,7 +25,7 @@ from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import Unit
 from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, SignDSStrategy
 from flower_ldp.strategies import training as strategy_module
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import context, error_reply, message, record
 from tests.proposals import parsed
 

@@ -25,7 +25,7 @@ from flower_ldp.strategies.named import LoadedReport, StepSize
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import TrainingRound
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.fields import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import error_reply, message, record
 from tests.proposals import signds_proposal
 

@@ -9,8 +9,7 @@ import pytest
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Subspace
-from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.part import WHOLE, Part, named_by, patterns_of, without_part
+from flower_ldp.wire.layout import WHOLE, ModelLayout, Part, named_by, patterns_of, without_part
 
 MODEL: dict[str, np.ndarray] = {
     "trunk.weight": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -19,11 +19,10 @@ from flower_ldp.mechanisms.sampling.nearest import signs
 from flower_ldp.mechanisms.signds_round import SignDSRound, decode_report, encode_report
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.wire import embedding, evaluation, model, training_plan
+from flower_ldp.wire import embedding, evaluation, training_plan
 from flower_ldp.wire.embedding import EMBEDDINGS
-from flower_ldp.wire.extension import ExtensionReport
-from flower_ldp.wire.part import without_part
-from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
+from flower_ldp.wire.layout import without_part
+from flower_ldp.wire.proposal import ExtensionReport, UpdateProposal, append_health, split_health
 from flower_ldp.wire.records import Records
 from tests.vectors.make import FOLDER, made, text
 
@@ -230,11 +229,11 @@ def test_a_model_that_is_kept() -> None:
 
     for case in vectors("model")["accepted"]:
         data, sent = bytes.fromhex(case["bytes"]), arrays(case)
-        assert model.encode_model(sent, sent, case["weight"]) == data
-        back, weight = model.decode_model(data, sent)
+        assert training_plan.encode_model(sent, sent, case["weight"]) == data
+        back, weight = training_plan.decode_model(data, sent)
         assert weight == case["weight"]
         assert all((back[name] == sent[name]).all() for name in sent)
-    check_refused("model", lambda case, data: model.decode_model(data, arrays(case)))
+    check_refused("model", lambda case, data: training_plan.decode_model(data, arrays(case)))
 
 
 def test_signs_and_subspaces() -> None:

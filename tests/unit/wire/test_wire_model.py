@@ -9,8 +9,14 @@ import pytest
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import TrainingPlan
-from flower_ldp.wire.model import decode_model, encode_model, model_digest
-from flower_ldp.wire.training_plan import plan_fields, read_plan, read_proximal
+from flower_ldp.wire.training_plan import (
+    decode_model,
+    encode_model,
+    model_digest,
+    plan_fields,
+    read_plan,
+    read_proximal,
+)
 
 PLAN = TrainingPlan(20, 5, 0.05, 3.74, 1.0, 1.0, 1e-5)
 SENT: dict[str, Any] = {
