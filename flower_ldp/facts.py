@@ -42,6 +42,11 @@ def note(label: str, text: str) -> Fact:
     return Fact("", None, label, text=text)
 
 
+def keyed(of: str, **values: Any) -> list[Fact]:
+    """Return what programs alone are told, under keys in the object ``of``."""
+    return [Fact(f"{of}.{name}", value) for name, value in values.items()]
+
+
 def beneath(facts: Iterable[Fact]) -> str:
     """Return the facts that people are told, the values one beneath the other."""
     told = [one for one in facts if one.label and (one.value is not None or one.text)]
@@ -58,6 +63,8 @@ def shown(value: object) -> str:
     """Return a value for reading, no digit of it left out."""
     if isinstance(value, list | tuple):
         return ", ".join(map(shown, value)) or "-"
+    if isinstance(value, dict):
+        return shown([f"{name} {shown(one)}" for name, one in value.items()])
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
     if isinstance(value, int):

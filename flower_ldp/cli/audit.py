@@ -13,7 +13,8 @@ from rich.progress import Progress
 
 from flower_ldp.audit import BUILDERS, AuditResult, Case, Settings, audit_case
 from flower_ldp.audit_paths import PATHS, NoSuchClaimError
-from flower_ldp.cli.output import Report, command, real, single, wrong
+from flower_ldp.bounds import Bounded
+from flower_ldp.cli.output import Report, command, single, wrong
 
 #: What every answer says, since a green line is easily read as a proof.
 CAVEAT = (
@@ -28,27 +29,14 @@ app = single()
 @command(app, "audit", "flower-ldp audit signds --epsilon 4")
 def audit(
     report: Report,
-    mechanism: Annotated[str, typer.Argument(help="A name of the list above, or all.")],
-    epsilon: Annotated[
-        float, typer.Option(help="Claimed epsilon per release, above 0 and at most 100.")
-    ] = 1.0,
-    draws: Annotated[
-        int | None,
-        typer.Option(
-            min=100, help="Draws under each input; left out, some seconds' worth of each mechanism."
-        ),
-    ] = None,
-    params: Annotated[int, typer.Option(min=8, help="signds: entries of the update.")] = 1_000,
-    k: Annotated[float, typer.Option(help="signds: fraction that counts as largest.")] = 0.2,
-    dim_out: Annotated[
-        int, typer.Option(min=0, help="signds: reported dimensions; 0 to choose.")
-    ] = 0,
-    delta: Annotated[
-        float, typer.Option(help="gaussian: claimed delta per release, in [1e-18, 0.5].")
-    ] = 0.01,
-    confidence: Annotated[
-        float, real("With which all printed bounds hold together.", "(0, 1)")
-    ] = 0.999,
+    mechanism: Annotated[str, typer.Argument()],
+    epsilon: float = 1.0,
+    draws: Annotated[int | None, Bounded("[100, inf)")] = None,
+    params: Annotated[int, Bounded("[8, inf)")] = 1_000,
+    k: float = 0.2,
+    dim_out: Annotated[int, Bounded("[0, inf)")] = 0,
+    delta: float = 0.01,
+    confidence: Annotated[float, Bounded("(0, 1)")] = 0.999,
 ) -> None:
     """Draw from a shipped sampler and bound its epsilon from below, beside the claim.
 
@@ -72,6 +60,25 @@ def audit(
     fresh operating-system entropy, are checked for repeated noise.
 
     A refuted claim is what ends it with exit code 1. A package that is missing is wrong usage.
+
+    Parameters
+    ----------
+    mechanism
+        A name of the list above, or all.
+    epsilon
+        Claimed epsilon per release, above 0 and at most 100.
+    draws
+        Draws under each input; left out, some seconds' worth of each mechanism.
+    params
+        signds: entries of the update.
+    k
+        signds: fraction that counts as largest.
+    dim_out
+        signds: reported dimensions; 0 to choose.
+    delta
+        gaussian: claimed delta per release, in [1e-18, 0.5].
+    confidence
+        With which all printed bounds hold together.
     """  # noqa: D301  # the help's layout wants the character itself
     builders = {**BUILDERS, **PATHS}
     if mechanism not in (*builders, ALL):

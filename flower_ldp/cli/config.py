@@ -3,52 +3,120 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
 
-import typer
-
-from flower_ldp.cli.config_encrypt import encrypt
-from flower_ldp.cli.output import Report, command, group
-from flower_ldp.cli.plan_costs import caveat_of
-from flower_ldp.config import SECTIONS, load_dpsgd_config, load_label_config, load_split_config
+from flower_ldp.advice import plan_of
+from flower_ldp.cli.output import File, Report, command, group
+from flower_ldp.cli.plan_costs import laplace_noise, named, price
+from flower_ldp.config import (
+    SECTIONS,
+    CodewordConfig,
+    DPEncryptConfig,
+    EncryptConfig,
+    SignDSConfig,
+    UnsupervisedConfig,
+    UpdateSection,
+    load_config,
+    load_dpsgd_config,
+    load_label_config,
+    load_split_config,
+)
 from flower_ldp.errors import ConfigError
 from flower_ldp.facts import Fact, note, shown
 from flower_ldp.mechanisms.labels import reports_are_labels
-from flower_ldp.mechanisms.laplace import NoProtectionWarning
-from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
-from flower_ldp.yaml_source import section_names
+from flower_ldp.mechanisms.laplace import LaplacePlan, NoProtectionWarning
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose
+from flower_ldp.wire.proposal import health_events
+from flower_ldp.yaml_source import Section, section_names
 
 _EXAMPLES = ("flower-ldp config check signds.yaml", "flower-ldp config check label_dp.yaml --json")
-_LOSSES = {
-    "plain": "as if the labels were true",
-    "forward": "forward-corrected cross-entropy",
-    "soft": "posterior soft targets",
-}
+#: How often noise is below the bound that is printed.
+_OFTEN = 0.9
+_NOT_WEIGHTS = "about the subspace's public dimensions, not about weights"
+#: Models for which it is said what a report is: a head, and a small network.
+_SIZES = (2_000, 60_000)
 
 app = group("Check a configuration.", *_EXAMPLES)
+
+
+def _parameters(section: Section, key: str = "parameters") -> list[Fact]:
+    """Return the fields of a section, as they are in the file or by default."""
+    fields = section.model_dump()
+    return [Fact(key, fields), *(note(name, shown(value)) for name, value in fields.items())]
+
+
+def encrypt(file: Path, report: Report) -> None:
+    """Answer for training by private updates, and for protected evaluation."""
+    config = load_config(file)
+    chosen, section = config.encrypt, config.encrypt.training()
+    kind, evaluation = chosen.encrypt_train_type, chosen.privacy_eval_type
+    report.facts.update(encrypt_train_type=kind, privacy_eval_type=evaluation, mechanism=None)
+    report.line(f"{file}: {kind}")
+    if section is not None:
+        events = (*section.events(), *health_events(chosen.health_eps))
+        parts = " + ".join(map(named, events))
+        report.tell(
+            Fact("mechanism", events[0].mechanism),
+            *_parameters(section),
+            *([note("reports", _NOT_WEIGHTS)] if section.subspace else []),
+            *_reports(section),
+            *price(compose(events)[Unit.CLIENT], "round", "epsilon a round", f" ({parts})"),
+            note("   of rounds", "they add up, and so do deltas"),
+        )
+    if kind == "NOT_ENCRYPT":
+        report.warn(
+            "encrypt_train_type is NOT_ENCRYPT: the file asks for no protection in training"
+        )
+    if evaluation == "LAPLACE":
+        _evaluation(chosen, config.unsupervised, report)
+
+
+def _reports(section: UpdateSection) -> list[Fact]:
+    """Say what a report is for models of some sizes, and what the server does with them."""
+    if isinstance(section, DPEncryptConfig):
+        return [section.mechanism().describe()]
+    found = []
+    if isinstance(section, SignDSConfig):
+        found.append(Fact("step", "fixed" if section.magnitude() is None else "learned", "step"))
+    if isinstance(section, SignDSConfig | CodewordConfig):
+        optimizer = section.server_optimizer()
+        found.append(Fact("server_optimizer", optimizer and optimizer.describe(), "optimizer"))
+        for size in _SIZES if section.subspace is None else (section.subspace.dimension,):
+            with suppress(ValueError):  # no such reports of a model that is so small
+                found += plan_of(section.mechanism(), size).describe(f"reports.{size}")
+    return found
+
+
+def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report) -> None:
+    laplace = chosen.laplace_eval
+    metrics = laplace.metric_mechanisms()
+    rows = PrivacyEvent("laplace", laplace.epsilon, count=laplace.rows)
+    scalars = (event for metric in metrics.values() for event in metric.events())
+    events = (rows, *scalars, *health_events(chosen.health_eps))
+    parts = f" ({' + '.join(map(named, events))}); evaluations add up"
+    spent = compose(events)[Unit.CLIENT]
+    report.tell(
+        note("evaluation", "LAPLACE"),
+        *_parameters(laplace, "evaluation.parameters"),
+        Fact("evaluation.eval_type", asked.eval_type, "score"),
+        Fact("evaluation.cluster_client_num", asked.cluster_client_num, "   of clients, at most"),
+        *laplace_noise(LaplacePlan(laplace.epsilon), _OFTEN, "evaluation."),
+        *price(spent, "round", "epsilon an evaluation", parts, of="evaluation."),
+    )
 
 
 def dpsgd(file: Path, report: Report) -> None:
     """Answer for DP-SGD on a client's own data."""
     chosen = load_dpsgd_config(file)
     spent = PrivacySpent(Unit.EXAMPLE, chosen.epsilon, chosen.delta)
-    epochs = f"{chosen.epochs:,} epochs, batches of {chosen.batch_size:,} on average"
-    clip = f"clipped to length {chosen.max_grad_norm:.15g}, for each example"
-    cost = f"{spent.epsilon:.15g}, delta {spent.delta:g}, for one example; each training adds it"
     report.line(f"{file}: DP-SGD on a client's own data")
     report.tell(
         Fact("mechanism", "dpsgd"),
-        Fact("parameters", chosen.model_dump()),
-        note("training", epochs),
-        note("gradients", clip),
+        *_parameters(chosen),
         note("noise", "as much as epsilon needs: known when the number of examples is"),
-        Fact("epsilon.unit", "example"),
-        Fact("epsilon.training", spent.epsilon, "epsilon in all", text=cost),
-        Fact("epsilon.delta", spent.delta),
-        Fact("meaning.training", meaning(spent), "one training"),
-        *caveat_of(spent),
+        *price(spent, "training", "epsilon of a training", "; each training adds it"),
         note("not protected", "a client's data as a whole"),
     )
 
@@ -57,32 +125,24 @@ def label_dp(file: Path, report: Report) -> None:
     """Answer for label privacy."""
     chosen = load_label_config(file)
     stages = chosen.stages()
-    spent = compose(stages.events())[Unit.LABEL]
     first, keep = stages.mechanisms[0], stages.mechanisms[0].keep_probability
     single = reports_are_labels(first)
     how = " + ".join(type(mechanism).__name__ for mechanism in stages.mechanisms)
     if len(stages.shares) > 1:
         shares = " + ".join(map(str, stages.shares))
         how = f"{how}, on {shares} of every {sum(stages.shares)} examples"
-    priors = "none" if chosen.local_prior is None else "found from the randomized labels"
-    if first.needs_prior:
-        priors = "public, from the app"
     with_prior = any(mechanism.needs_prior for mechanism in stages.mechanisms)
     kept = "chance that a label stays true" if single else "chance that a set holds the label"
-    once = f"{spent.epsilon:.15g} per label, pure, once: training adds nothing"
     more = " without a prior, more with a good one" if with_prior else ""
+    spent = compose(stages.events())[Unit.LABEL]
     report.line(f"{file}: label privacy, {chosen.response}")
     report.tell(
         Fact("mechanism", chosen.response),
-        Fact("parameters", chosen.model_dump()),
-        note("labels", f"{chosen.categories:,} different ones, randomized by {how}"),
+        *_parameters(chosen),
+        note("randomized by", how),
         Fact("response.keep_probability", keep, kept, more),
         *([Fact("response.flip_rate", 1.0 - keep)] if single else []),
-        note("priors", priors),
-        note("trained on", _LOSSES[chosen.loss]),
-        Fact("epsilon.unit", "label"),
-        Fact("epsilon.once", spent.epsilon, "epsilon", text=once),
-        Fact("meaning.label", meaning(spent), "one label"),
+        *price(spent, "once", "epsilon", ", once: training adds nothing", meant="label"),
         note("not protected", "features"),
     )
 
@@ -92,28 +152,20 @@ def embedding_dp(file: Path, report: Report) -> None:
     chosen = load_split_config(file).embedding_dp
     mechanism = chosen.mechanism()
     release = PrivacySpent(Unit.EXAMPLE, float(mechanism.record_epsilon))
-    in_all = PrivacySpent(Unit.EXAMPLE, chosen.epochs * release.epsilon)
-    once = f"{shown(release.epsilon)} per record and party, pure"
-    trained = (
-        f"{shown(in_all.epsilon)} per record and party where the bottom is trained through the "
-        f"top, in {chosen.epochs:,} epochs; {shown(release.epsilon)} where it is frozen"
-    )
+    training = PrivacySpent(Unit.EXAMPLE, chosen.epochs * release.epsilon)
+    held = ", for a party, its bottom held fixed: docs/embedding.md"
+    trained = f", for a party, in {chosen.epochs:,} epochs through the top; one release if frozen"
     labels = "true: no promise"
     if chosen.label_eps is not None:
         labels = f"randomized: epsilon {chosen.label_eps:.15g} per label, pure, once"
     report.line(f"{file}: split learning, {chosen.randomizer}, {chosen.parties:,} parties")
     report.tell(
         Fact("mechanism", mechanism.name),
-        Fact("parameters", chosen.model_dump()),
+        *_parameters(chosen),
         note("an embedding", f"{chosen.width:,} {mechanism.entries}"),
-        note("published label", f"{chosen.eps:.15g}"),
-        Fact("epsilon.unit", "example"),
-        Fact("epsilon.release", release.epsilon, "epsilon a release", text=once),
-        Fact("epsilon.training", in_all.epsilon, "epsilon of a training", text=trained),
-        note("labels", f"{chosen.classes:,} different ones, {labels}"),
-        Fact("meaning.release", meaning(release), "one release"),
-        note("   that is", "for one record, the bottom held fixed: docs/embedding.md"),
-        Fact("meaning.training", meaning(in_all)),
+        note("labels", labels),
+        *price(release, "release", "epsilon a release", held),
+        *price(training, "training", "epsilon of a training", trained),
         note("not protected", "a party's data as a whole"),
     )
     if release.epsilon == 0:
@@ -129,13 +181,16 @@ ANSWERS: Mapping[str, Callable[[Path, Report], None]] = MappingProxyType(
 
 
 @command(app, "check", *_EXAMPLES)
-def check(
-    report: Report, file: Annotated[Path, typer.Argument(metavar="FILE", help="The configuration.")]
-) -> None:
+def check(report: Report, file: File) -> None:
     """Say what a configuration means and what it costs.
 
     Its kind is known by its section: encrypt (training and evaluation), dpsgd, label_dp or
     embedding_dp (split learning). A data owner's policy is checked by policy check.
+
+    Parameters
+    ----------
+    file
+        The configuration.
     """
     report.facts["file"] = str(file)
     names = section_names(file)

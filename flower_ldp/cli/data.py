@@ -14,17 +14,16 @@ import csv
 import hmac
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from flower_ldp.cli.output import Report, command, group, whole, wrong
+from flower_ldp.bounds import Bounded
+from flower_ldp.cli.output import File, Report, command, group, wrong
 from flower_ldp.clients.keys import own_key
 from flower_ldp.errors import ConfigError
-from flower_ldp.facts import Fact
+from flower_ldp.facts import Fact, keyed, shown
 from flower_ldp.files import replacing
 from flower_ldp.policy import load_policy
 from flower_ldp.yaml_source import error_text
@@ -62,26 +61,31 @@ class Table:
 @command(app, "check", _CHECK)
 def check(
     report: Report,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table of rows, CSV with a head.")],
-    group: Annotated[str, typer.Option(help="Column that says whose a row is.")],
-    row: Annotated[
-        str | None,
-        typer.Option(help="Column that tells rows apart; without it all columns but the group."),
-    ] = None,
-    max_rows: Annotated[
-        int | None, whole("Rows of a patient that count in a step.", "[1, 1000]")
-    ] = None,
-    policy: Annotated[
-        Path | None, typer.Option(help="The policy, whose number of patients is compared.")
-    ] = None,
-    remember: Annotated[
-        Path | None,
-        typer.Option(help="File that remembers the groups, to see if they are cut otherwise."),
-    ] = None,
+    file: File,
+    group: str,
+    row: str | None = None,
+    max_rows: Annotated[int | None, Bounded("[1, 1000]")] = None,
+    policy: Path | None = None,
+    remember: Path | None = None,
 ) -> None:
     """Say which rows have no patient, how many patients there are, and how many rows they have.
 
     What it prints is about private data and has no noise: it is for the owner alone.
+
+    Parameters
+    ----------
+    file
+        A table of rows, CSV with a head.
+    group
+        Column that says whose a row is.
+    row
+        Column that tells rows apart; without it all columns but the group.
+    max_rows
+        Rows of a patient that count in a step.
+    policy
+        The policy, whose number of patients is compared.
+    remember
+        File that remembers the groups, to see if they are cut otherwise.
     """
     report.facts["file"] = str(file)
     table = _table(file, group, row)
@@ -89,10 +93,11 @@ def check(
     total = sum(counts) + len(table.without)
     above = None if max_rows is None else sum(count > max_rows for count in counts)
     mean = f", {sum(counts) / len(counts):.3g} on average" if counts else ""
+    first = table.without[:_SHOWN]
     report.tell(
         Fact("rows", total, "rows"),
         Fact("without_group", len(table.without)),
-        Fact("lines", table.without[:_SHOWN]),
+        Fact("lines", first),
         Fact("patients", len(counts), "patients"),
         Fact("rows_of_a_patient.least", min(counts, default=0), "rows of a patient, least"),
         Fact("rows_of_a_patient.most", max(counts, default=0), "   most", mean),
@@ -101,10 +106,10 @@ def check(
     if not total:
         report.problem("the table has no rows")
     if table.without:
-        lines = ", ".join(map(str, table.without[:_SHOWN]))
         more = ", ..." if len(table.without) > _SHOWN else ""
         report.problem(
-            f"{len(table.without):,} rows have no group and count as zero: lines {lines}{more}"
+            f"{len(table.without):,} rows have no group and count as zero: lines {shown(first)}"
+            f"{more}"
         )
     if table.twice:
         report.warn(f"{table.twice:,} rows are there twice, by what tells rows apart")
@@ -116,32 +121,26 @@ def check(
 
 def _table(file: Path, group_column: str, row_column: str | None) -> Table:
     table = Table()
-    for line, whose, row in _rows(file, group_column, row_column):
-        if not whose.strip():
-            table.without.append(line)
-            continue
-        table.groups[whose] += 1
-        table.twice += row in table.rows
-        table.rows[row] = whose
-    return table
-
-
-def _rows(file: Path, group_column: str, row_column: str | None) -> Iterator[tuple[int, str, str]]:
-    """Yield the line, the group and what tells each row from others."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream, strict=True)  # a quote left open would swallow rows
             head = next(reader, [])
             at = _column(head, "--group", group_column)
             name = None if row_column is None else _column(head, "--row", row_column)
-            for row in reader:
-                if row:
-                    others = [*row[:at], *row[at + 1 :]]
-                    own = others if name is None else row[name : name + 1]
-                    yield reader.line_num, "".join(row[at : at + 1]), json.dumps(own)
+            for row in filter(None, reader):
+                whose = "".join(row[at : at + 1])
+                if not whose.strip():
+                    table.without.append(reader.line_num)
+                    continue
+                others = [*row[:at], *row[at + 1 :]]
+                own = json.dumps(others if name is None else row[name : name + 1])
+                table.groups[whose] += 1
+                table.twice += own in table.rows
+                table.rows[own] = whose
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         told = error_text(error) if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{file}: cannot be read: {told}") from error
+    return table
 
 
 def _column(head: Sequence[str], option: str, name: str) -> int:
@@ -181,11 +180,13 @@ def _remembered(file: Path, table: Table, report: Report) -> None:
 
 def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> bool:
     """Say what changed; return whether the new table may take the place of the old one."""
-    known = [(before[row], now[row]) for row in now.keys() & before.keys()]
-    cut = _several((old, new) for old, new in known)
-    joined = _several((new, old) for old, new in known)
-    facts = {"compared": len(known), "cut": cut, "joined": joined, "changed": bool(cut or joined)}
-    report.facts["groups"] = facts
+    known = {(before[row], now[row]) for row in now.keys() & before.keys()}
+    compared = len(now.keys() & before.keys())
+    cut, joined = (
+        sum(count > 1 for count in Counter(pair[at] for pair in known).values()) for at in (0, 1)
+    )
+    changed = bool(cut or joined)
+    report.tell(*keyed("groups", compared=compared, cut=cut, joined=joined, changed=changed))
     if before and not known:
         report.problem(
             f"no row was there the last time, so nothing is compared: correct it, or {_AFRESH}"
@@ -198,17 +199,9 @@ def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> boo
         )
     if joined:
         report.problem(f"{joined:,} patients have rows that were of several the last time")
-    if not (cut or joined):
-        report.line(f"{len(known):,} rows were there the last time, in the same groups.")
-    return not (cut or joined)
-
-
-def _several(pairs: Iterator[tuple[str, str]]) -> int:
-    """Return how many of the first are paired with several of the second."""
-    found: dict[str, set[str]] = {}
-    for one, other in pairs:
-        found.setdefault(one, set()).add(other)
-    return sum(len(others) > 1 for others in found.values())
+    if not changed:
+        report.line(f"{compared:,} rows were there the last time, in the same groups.")
+    return not changed
 
 
 def _read(path: Path) -> dict[str, str] | None:

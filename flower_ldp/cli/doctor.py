@@ -15,9 +15,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
 
-import typer
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
@@ -43,18 +41,17 @@ EXTRAS = MappingProxyType(
 
 
 @command(app, "doctor", "flower-ldp doctor", "flower-ldp doctor --policy client_policy.yaml --json")
-def doctor(
-    report: Report,
-    policy: Annotated[
-        Path | None,
-        typer.Option(help="The clients' policy, in place of the variable FLOWER_LDP_POLICY."),
-    ] = None,
-) -> None:
+def doctor(report: Report, policy: Path | None = None) -> None:
     """Say what is installed, what is missing for what, and if policy and ledger can be used.
 
     Run it as the user, and in the environment, of the client. Nothing is changed, but what a crash
     left half written in the ledger is undone. No extra is imported. What is missing for a part that
     is not used is no error.
+
+    Parameters
+    ----------
+    policy
+        The clients' policy, in place of the variable FLOWER_LDP_POLICY.
     """
     system = f"{platform.system()} {platform.machine()}"
     python = platform.python_version()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
-import typer
-
-from flower_ldp.cli.output import Report, command, group, real, whole, wrong
-from flower_ldp.cli.plan_costs import Rounds
+from flower_ldp.bounds import Bounded
+from flower_ldp.cli.output import File, Report, command, group, wrong
+from flower_ldp.cli.plan_costs import Count, Rounds, price
 from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
-from flower_ldp.facts import Fact, note, number
+from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms.gaussian import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
@@ -59,11 +57,23 @@ _MINDSPORE_RAW = (
     "the number of examples, which leaves as it is, and an update of zeros, at which the client "
     "sends no model"
 )
+_RENYI = " (Renyi; as zeros for one)"
+_CENTRAL_COVERED = (
+    "the models that the server hands out, if it adds its noise as it says, if the wrapper is "
+    "around FedAvg (others make a step or a median of the updates, which one client can move "
+    "further), and if all {} clients of a round answer: where fewer do, each weighs more"
+)
+_ADAPTIVE = (
+    "adaptive clipping: the noise is made for the clip after its update, and a clip that shrank in "
+    "the round had more; the true epsilon is larger by what it shrinks. For zeros in place of one "
+    "it is larger still: whether a client was clipped counts as 0 or 1, and its noise is made for "
+    "half of that"
+)
 #: Where an epsilon is read off (Balle and Wang 2018, Theorem 8).
 _CURVE = note("curve", "delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)")
-#: Of sizes that are asked for: what is made of them is neither infinite nor zero then.
-_SIZES = "[1e-30, 1e30]"
-_DELTAS = "[1e-18, 1)"
+#: A size of which what is made is neither infinite nor zero.
+Size: TypeAlias = Annotated[float, Bounded("[1e-30, 1e30]")]
+Delta: TypeAlias = Annotated[float, Bounded("[1e-18, 1)")]
 
 
 def _bound(epsilon: float) -> str:
@@ -80,22 +90,7 @@ def _worth(epsilon: float, delta: float) -> str | None:
     return meaning(PrivacySpent(Unit.CLIENT, epsilon, delta)) if math.isfinite(epsilon) else None
 
 
-def _coverage(covered: str, not_covered: str) -> list[Fact]:
-    return [note("covers", covered), Fact("not_covered", not_covered, "not covered")]
-
-
-def _per_client(stated: float, text: str = "") -> list[Fact]:
-    """Return whose the epsilons are, and the one that was stated."""
-    return [
-        Fact("epsilon.unit", Unit.CLIENT.value),
-        Fact("epsilon.relation", Unit.CLIENT.relation),
-        Fact("epsilon.stated", stated, "stated" if text else "", text=text),
-    ]
-
-
-def _noise(
-    noise: NormalNoise, epsilon: float, delta: float, rounds: int, made: str
-) -> tuple[list[Fact], Fact]:
+def _noise(noise: NormalNoise, epsilon: float, delta: float, rounds: int, made: str) -> list[Fact]:
     """Return what noise gives beside what was stated, what would keep that, and what it is worth.
 
     Parameters
@@ -115,23 +110,6 @@ def _noise(
     opposite = ": clipped updates may point in opposite directions"
     several = f"   of {rounds:,} messages" if rounds > 1 else ""
     once = f"{_bound(one)} at delta {delta:g}, per client and message"
-    facts = [
-        *_per_client(epsilon, f"epsilon {epsilon:g}, delta {delta:g}"),
-        Fact("noise.deviation", noise.deviation, "deviation of the noise", f", {made}"),
-        Fact("noise.distance", noise.distance, "distance", opposite),
-        Fact("noise.shift", _finite(noise.shift), "shift", text=of),
-        _CURVE,
-        Fact("epsilon.round", _finite(one), "true epsilon", text=once),
-        Fact("epsilon.total", _finite(total), several, text=f"{_bound(total)} for all together"),
-        Fact("epsilon.delta", delta),
-        *_as_stated(noise, epsilon, delta),
-        Fact("meaning", worth),
-    ]
-    return facts, note("in all", worth["total"] or "Without noise nothing is protected.")
-
-
-def _as_stated(noise: NormalNoise, epsilon: float, delta: float) -> list[Fact]:
-    """Return the delta that noise has at an epsilon, and the noise that would keep both."""
     true = needed = None
     if SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         true = gaussian_delta(epsilon, noise.shift) if noise.deviation else 1.0
@@ -140,8 +118,18 @@ def _as_stated(noise: NormalNoise, epsilon: float, delta: float) -> list[Fact]:
     told = "" if true is None else f"{at_least(true, 7)}, of one message"
     keeps = "" if needed is None else f"deviation {at_least(needed, 7)} would keep what is stated"
     return [
+        *keyed("epsilon", unit=Unit.CLIENT.value, relation=Unit.CLIENT.relation, delta=delta),
+        Fact("epsilon.stated", epsilon, "stated", f", delta {delta:g}"),
+        Fact("noise.deviation", noise.deviation, "deviation of the noise", f", {made}"),
+        Fact("noise.distance", noise.distance, "distance", opposite),
+        Fact("noise.shift", _finite(noise.shift), "shift", text=of),
+        _CURVE,
+        Fact("epsilon.round", _finite(one), "true epsilon", text=once),
+        Fact("epsilon.total", _finite(total), several, text=f"{_bound(total)} for all together"),
         Fact("epsilon.delta_at_stated", true, f"delta of epsilon {epsilon:g}", text=told),
         Fact("noise.needed_deviation", needed, "needed", text=keeps),
+        Fact("meaning", worth),
+        note("in all", worth["total"] or "Without noise nothing is protected."),
     ]
 
 
@@ -152,21 +140,34 @@ class LocalDp:
 
     LocalDpMod makes its noise from the sensitivity that it is told, which does not follow from the
     clip. Two clipped updates may be 2 clipping norms apart.
+
+    Parameters
+    ----------
+    clipping_norm
+        As to LocalDpMod.
+    sensitivity
+        As to LocalDpMod: 0, or in [1e-30, 1e30].
+    epsilon
+        As to LocalDpMod.
+    delta
+        As to LocalDpMod.
+    rounds
+        Rounds, each of which asks the client.
     """
 
-    clipping_norm: Annotated[float, real("As to LocalDpMod.", _SIZES)]
-    sensitivity: Annotated[float, typer.Option(help="As to LocalDpMod: 0, or in [1e-30, 1e30].")]
-    epsilon: Annotated[float, real("As to LocalDpMod.", _SIZES)]
-    delta: Annotated[float, real("As to LocalDpMod.", _DELTAS)]
+    clipping_norm: Size
+    sensitivity: float
+    epsilon: Size
+    delta: Delta
     rounds: Rounds = 1
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
         if self.sensitivity != 0 and not 1e-30 <= self.sensitivity <= 1e30:
-            raise wrong("--sensitivity", f"must be 0 or in {_SIZES}, got {self.sensitivity}")
+            got = f"got {self.sensitivity}"
+            raise wrong("--sensitivity", f"must be 0 or in [1e-30, 1e30], {got}")
         noise = local_dp_mod(self.clipping_norm, self.sensitivity, self.epsilon, self.delta)
         made = "sensitivity x sqrt(2 ln(1.25 / delta)) / epsilon"
-        facts, worth = _noise(noise, self.epsilon, self.delta, self.rounds, made)
         least = 2.0 * self.clipping_norm
         if 0 < self.sensitivity < least:
             report.warn(
@@ -174,9 +175,13 @@ class LocalDp:
                 f"has one of {number(least)}"
             )
         report.line("Flower's LocalDpMod: clipped, and normal noise added at the client")
-        report.tell(Fact("software", "LocalDpMod"), Fact("parameters", asdict(self)), *facts)
-        covered = "the arrays of one reply, all of a client's data replaced by any other"
-        report.tell(worth, *_coverage(covered, _LOCAL_RAW))
+        report.tell(
+            Fact("software", "LocalDpMod"),
+            Fact("parameters", asdict(self)),
+            *_noise(noise, self.epsilon, self.delta, self.rounds, made),
+            note("covers", "the arrays of one reply, all of a client's data replaced by any other"),
+            Fact("not_covered", _LOCAL_RAW, "not covered"),
+        )
 
 
 @command(app, "central", _CENTRAL)
@@ -186,25 +191,33 @@ class Central:
 
     They protect the model that is handed out, not what a client sends: the server sees each update.
     Sampling amplifies nothing here, since the server sees who takes part.
+
+    Parameters
+    ----------
+    noise_multiplier
+        As to the wrapper.
+    sampled_clients
+        num_sampled_clients of the wrapper.
+    delta
+        Of all rounds together.
+    rounds
+        Rounds, each of which asks the client.
+    clients
+        Clients that there are; without it those of a round.
+    largest_share
+        Share of a round's examples that the largest client has, in (0, 1]; without it all have
+        as many. FedAvg weighs by examples.
+    adaptive
+        The wrapper is one with adaptive clipping.
     """
 
-    noise_multiplier: Annotated[float, real("As to the wrapper.", _SIZES)]
-    sampled_clients: Annotated[int, whole("num_sampled_clients of the wrapper.", "[1, 4294967295]")]
-    delta: Annotated[float, real("Of all rounds together.", _DELTAS)]
+    noise_multiplier: Size
+    sampled_clients: Count
+    delta: Delta
     rounds: Rounds = 1
-    clients: Annotated[
-        int | None, typer.Option(help="Clients that there are; without it those of a round.")
-    ] = None
-    largest_share: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of a round's examples that the largest client has, in (0, 1]; without it "
-            "all have as many. FedAvg weighs by examples."
-        ),
-    ] = None
-    adaptive: Annotated[
-        bool, typer.Option("--adaptive", help="The wrapper is one with adaptive clipping.")
-    ] = False
+    clients: int | None = None
+    largest_share: float | None = None
+    adaptive: bool = False
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
@@ -222,12 +235,15 @@ class Central:
         theirs = flowers_epsilon(
             self.noise_multiplier / weight, self.rounds, delta, sampled, self.clients or sampled
         )
-        every = f"at delta {delta:g} after {self.rounds:,} rounds"
+        if theirs is None:
+            report.warn("Flower's own accountant is not installed: pip install 'flwr[dp]'")
+        if self.adaptive:
+            report.warn(_ADAPTIVE)
+        of, every = f" x clip / {sampled}", f"at delta {delta:g} after {self.rounds:,} rounds"
         replaced = f"{_bound(total)} {every}, one replaced or left out"
         left = f"{_bound(total_zeros)} {every}: the mean divides as before"
-        renyi = " (Renyi; as zeros for one)"
-        of = f" x clip / {sampled}"
         shift = f"mu = {_bound(one.shift)} if one is replaced: twice the weight over the noise"
+        worth = meaning(PrivacySpent(Unit.CLIENT, total, delta))
         report.line(
             "Flower's central wrappers: clipped, averaged, and normal noise added by the server"
         )
@@ -239,51 +255,37 @@ class Central:
             note("shift", shift),
             note("   of all rounds", f"times the root of {self.rounds:,}"),
             _CURVE,
-            Fact("epsilon.unit", Unit.CLIENT.value),
-            Fact("epsilon.delta", delta),
-            Fact("epsilon.round_replace_one", one.epsilon(delta)),
-            Fact("epsilon.round_zero_one", zeros.epsilon(delta)),
+            *keyed("epsilon", unit=Unit.CLIENT.value, delta=delta),
+            *keyed("epsilon", round_replace_one=one.epsilon(delta)),
+            *keyed("epsilon", round_zero_one=zeros.epsilon(delta)),
             Fact("epsilon.total_replace_one", total, "epsilon", text=replaced),
             Fact("epsilon.total_zero_one", total_zeros, "   zeros for one", text=left),
-            Fact("epsilon.total_flower", theirs, "   by Flower's accountant", renyi),
+            Fact("epsilon.total_flower", theirs, "   by Flower's accountant", _RENYI),
+            Fact("meaning.total", worth, "in all"),
+            note("covers", _CENTRAL_COVERED.format(f"{sampled:,}")),
+            Fact("not_covered", _CENTRAL_RAW, "not covered"),
         )
-        if theirs is None:
-            report.warn("Flower's own accountant is not installed: pip install 'flwr[dp]'")
-        if self.adaptive:
-            report.warn(
-                "adaptive clipping: the noise is made for the clip after its update, and a clip "
-                "that shrank in the round had more; the true epsilon is larger by what it shrinks. "
-                "For zeros in place of one it is larger still: whether a client was clipped counts "
-                "as 0 or 1, and its noise is made for half of that"
-            )
-        covered = (
-            "the models that the server hands out, if it adds its noise as it says, if the wrapper "
-            "is around FedAvg (others make a step or a median of the updates, which one client can "
-            f"move further), and if all {sampled:,} clients of a round answer: where fewer do, "
-            "each weighs more"
-        )
-        worth = meaning(PrivacySpent(Unit.CLIENT, total, delta))
-        report.tell(Fact("meaning.total", worth, "in all"), *_coverage(covered, _CENTRAL_RAW))
 
 
 @command(app, "mindspore", _MINDSPORE)
-def mindspore(
-    report: Report,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="YAML file with the encrypt section.")
-    ],
-    rounds: Rounds = 1,
-) -> None:
+def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
     """Say what an encrypt section gives when MindSpore Federated runs it.
 
     What this package makes of the same file is told by config check.
+
+    Parameters
+    ----------
+    file
+        YAML file with the encrypt section.
+    rounds
+        Rounds, each of which asks the client.
     """
-    report.facts["file"] = str(file)
     with warnings.catch_warnings():  # what protects nothing is said below
         warnings.simplefilter("ignore", NoProtectionWarning)
         chosen = load_config(file).encrypt
     kind, section = chosen.encrypt_train_type, chosen.training()
     report.facts.update(
+        file=str(file),
         software="MindSpore Federated",
         encrypt_train_type=kind,
         privacy_eval_type=chosen.privacy_eval_type,
@@ -291,13 +293,21 @@ def mindspore(
     )
     report.line(f"{file}: {kind}, as MindSpore Federated runs it")
     if kind == "NOT_ENCRYPT":
-        report.tell(
-            Fact("epsilon", None), note("training", "the models leave as they are, at no epsilon")
-        )
+        report.facts["epsilon"] = None
+        report.line("Training: the models leave as they are, at no epsilon.")
     elif isinstance(section, SignDSConfig):
         _signds(section, rounds, report)
     elif isinstance(section, DPEncryptConfig):
-        _dp_encrypt(section, rounds, report)
+        epsilon, delta = section.dp_eps, section.dp_delta
+        noise = mindspore_dp(section.dp_norm_clip, epsilon, delta)
+        made = "exact for updates one clip apart"
+        given = section.model_dump(include={"dp_eps", "dp_delta", "dp_norm_clip"})
+        report.tell(
+            Fact("parameters", given),
+            *_noise(noise, epsilon, delta, rounds, made),
+            note("covers", "the weights of one message"),
+            Fact("not_covered", _MINDSPORE_RAW, "not covered"),
+        )
     else:
         report.problem(
             f"{kind} is this package's own, and no setting of MindSpore's: see config check"
@@ -306,37 +316,26 @@ def mindspore(
         _evaluation(chosen.laplace_eval, rounds, report)
 
 
-def _dp_encrypt(dp: DPEncryptConfig, rounds: int, report: Report) -> None:
-    noise = mindspore_dp(dp.dp_norm_clip, dp.dp_eps, dp.dp_delta)
-    made = "exact for updates one clip apart"
-    facts, worth = _noise(noise, dp.dp_eps, dp.dp_delta, rounds, made)
-    given = dp.model_dump(include={"dp_eps", "dp_delta", "dp_norm_clip"})
-    report.tell(Fact("parameters", given), *facts)
-    report.tell(worth, *_coverage("the weights of one message", _MINDSPORE_RAW))
-
-
 def _signds(signds: SignDSConfig, rounds: int, report: Report) -> None:
     epsilon = signds.sign_eps
-    total = PrivacySpent(Unit.CLIENT, epsilon * rounds)
-    of = " per client, pure, of the selection: as stated"
+    one, total = (PrivacySpent(Unit.CLIENT, epsilon * times) for times in (1, rounds))
     report.warn(
         "the magnitude bit (MagRR) leaves in the same report, and the file does not name its "
         f"epsilon: if it is {epsilon:g} too, a round costs twice as much"
     )
     report.tell(
         Fact("parameters", {"sign_eps": epsilon}),
-        *_per_client(epsilon),
-        Fact("epsilon.round", epsilon, "epsilon a round", of),
-        Fact("epsilon.total", total.epsilon, "   in all", f" after {rounds:,} rounds, a sum"),
-        Fact("meaning.total", meaning(total), "in all"),
+        Fact("epsilon.stated", epsilon),
+        *price(one, "round", "epsilon a round", ", of the selection: as stated"),
+        *price(total, "total", "   in all", f", after {rounds:,} rounds, a sum"),
     )
 
 
 def _evaluation(laplace: LaplaceEvalConfig, rounds: int, report: Report) -> None:
     stated, true, rows = laplace.laplace_eval_eps, laplace.epsilon, laplace.rows
     total = PrivacySpent(Unit.CLIENT, true * rows * rounds)
-    twice = " per row and client, pure: twice what is stated"
     in_all = f" for {rows:,} rows in {rounds:,} evaluations"
+    twice = " per row and client, pure: twice what is stated"
     report.tell(
         note("evaluation", "LAPLACE"),
         Fact("evaluation.stated", stated, "stated epsilon", " = 1 / the noise's scale"),
@@ -344,5 +343,5 @@ def _evaluation(laplace: LaplaceEvalConfig, rounds: int, report: Report) -> None
         Fact("evaluation.row", true, "true epsilon", twice),
         Fact("evaluation.round", true * rows),
         Fact("evaluation.total", total.epsilon, "   in all", in_all),
-        Fact("evaluation.meaning", meaning(total), "in all"),
+        Fact("evaluation.meaning", meaning(total), "   that is"),
     )

@@ -18,8 +18,8 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger.anchor import Anchor, anchor_of
 from flower_ldp.accounting.ledger.time import DAY, MOST_JUMP
 from flower_ldp.cli import ledger_export as exports
-from flower_ldp.cli.ledger_show import LedgerFile, look_into, show
-from flower_ldp.cli.output import Report, command, group, usage, working
+from flower_ldp.cli.ledger_show import look_into, show
+from flower_ldp.cli.output import File, Report, command, group, usage, working
 from flower_ldp.errors import ConfigError, LedgerError, quoted
 from flower_ldp.facts import Fact, note
 
@@ -30,11 +30,16 @@ app = group(
 
 
 @command(app, "create", "flower-ldp ledger create privacy-ledger.sqlite")
-def create(report: Report, file: LedgerFile) -> None:
+def create(report: Report, file: File) -> None:
     """Make a new ledger; refuse if there is a file of that name.
 
     Do this once for data that was never released from. A ledger that got lost is restored
     from a backup: a new one would have forgotten what was spent.
+
+    Parameters
+    ----------
+    file
+        The ledger.
     """
     if file.exists() or file.is_symlink():
         raise LedgerError(f"{file} exists: a ledger is made once, and never on top of a file")
@@ -66,19 +71,21 @@ class Format(str, Enum):
 )
 def export(
     report: Report,
-    file: LedgerFile,
-    format: Annotated[
-        Format, typer.Option(help="jsonl, one JSON object a line, or csv.")
-    ] = Format.JSONL,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write to this file, whole or not at all, with mode 0600; else to stdout.",
-        ),
-    ] = None,
+    file: File,
+    format: Format = Format.JSONL,
+    output: Path | None = None,
 ) -> None:
-    """Write every charge, one row for each mechanism; amounts are exact decimals."""
+    """Write every charge, one row for each mechanism; amounts are exact decimals.
+
+    Parameters
+    ----------
+    file
+        The ledger.
+    format
+        jsonl, one JSON object a line, or csv.
+    output
+        Write to this file, whole or not at all, with mode 0600; else to stdout.
+    """
     if output is None:
         if report.as_json:
             raise typer.BadParameter("--json needs --output: the rows themselves go to stdout")
@@ -100,22 +107,23 @@ def export(
 )
 def verify(
     report: Report,
-    file: LedgerFile,
-    anchor: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Compare with the rollback anchor in this file."),
-    ] = None,
-    anchor_command: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="Compare with the rollback anchor that this program keeps."
-        ),
-    ] = None,
+    file: File,
+    anchor: Path | None = None,
+    anchor_command: str | None = None,
 ) -> None:
     """Check the whole ledger: each entry, sum and report; charges wait meanwhile.
 
     It takes time in proportion to the file. Keep the end of the chain that it prints elsewhere,
     or have an anchor keep it: it shows later whether a file was set back.
+
+    Parameters
+    ----------
+    file
+        The ledger.
+    anchor
+        Compare with the rollback anchor in this file.
+    anchor_command
+        Compare with the rollback anchor that this program keeps.
     """
     kept = _anchor_named("--anchor / --anchor-command", anchor, anchor_command)
     report.facts["file"] = str(file)
@@ -143,32 +151,27 @@ def verify(
 )
 def make_anchor(
     report: Report,
-    file: LedgerFile,
-    target: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="FILE", help="Keep it in this file, on another disk."),
-    ] = None,
-    command: Annotated[
-        str | None,
-        typer.Option(
-            "--command",
-            metavar="TEXT",
-            help="Keep it by this program, with arguments as in a shell but without one.",
-        ),
-    ] = None,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Give up what it holds. After a restored backup, and only once what was "
-            "released since has been taken off the budget.",
-        ),
-    ] = False,
+    file: File,
+    target: Annotated[Path | None, typer.Option("--file")] = None,
+    command: str | None = None,
+    replace: bool = False,
 ) -> None:
     """Make a rollback anchor from a ledger that you trust to be the newest there is.
 
     Name it in the policy then. Every opening compares it with the ledger and every charge moves
     it; a ledger that was set back behind it is refused. Nothing else ever makes one.
+
+    Parameters
+    ----------
+    file
+        The ledger.
+    target
+        Keep it in this file, on another disk.
+    command
+        Keep it by this program, with arguments as in a shell but without one.
+    replace
+        Give up what it holds. After a restored backup, and only once what was released since has
+        been taken off the budget.
     """
     anchor = _anchor_named("--file / --command", target, command)
     if anchor is None:
@@ -182,16 +185,16 @@ def make_anchor(
 
 
 @command(app, "forget", "flower-ldp ledger forget simulation_policy.yaml")
-def forget(
-    report: Report,
-    policy: Annotated[
-        Path, typer.Argument(metavar="POLICY", help="A policy with mode: simulation.")
-    ],
-) -> None:
+def forget(report: Report, policy: File) -> None:
     """Remove a simulation's ledger and what is kept beside it, so that the next run begins anew.
 
     Every account in it must be a simulated client's of the policy's data: what was spent of real
     data is never forgotten.
+
+    Parameters
+    ----------
+    policy
+        A policy with mode: simulation.
     """
     # These load what no other command of the group needs.
     from flower_ldp.clients.dpsgd_models import ENDED_SUFFIX, FOLDER_SUFFIX, KEY_SUFFIX
@@ -223,18 +226,19 @@ def forget(
 
 
 @command(app, "clock", "flower-ldp ledger clock privacy-ledger.sqlite --accept")
-def clock(
-    report: Report,
-    file: LedgerFile,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="The clock is right: let the ledger's time go on.")
-    ] = False,
-) -> None:
+def clock(report: Report, file: File, accept: bool = False) -> None:
     """Compare the clock with the ledger's time, and say that the clock is right.
 
     A charge more than 400 days past the latest entry is refused. --accept allows it once, for a
     pause that was real; and where the ledger is ahead, because it was charged with a wrong
     clock, has its time go on from its latest entry. Budgets per window are freed no earlier.
+
+    Parameters
+    ----------
+    file
+        The ledger.
+    accept
+        The clock is right: let the ledger's time go on.
     """
     if accept:
         with Ledger.open(file) as ledger:

@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.books import Place
 from flower_ldp.accounting.composition import Totals
@@ -21,13 +19,12 @@ from flower_ldp.accounting.ledger.charges import NO_RUN, check_run
 from flower_ldp.accounting.ledger.file import undo
 from flower_ldp.accounting.ledger.spending import UnitSpending, releases_by_account
 from flower_ldp.accounting.ledger.types import Kind
-from flower_ldp.cli.output import Report, real, usage, whole, working
+from flower_ldp.bounds import Bounded
+from flower_ldp.cli.output import File, Report, usage, working
 from flower_ldp.cli.policy import accounts_of, left_of, over
 from flower_ldp.errors import LedgerError
 from flower_ldp.policy import Policy, load_policy
 from flower_ldp.privacy import Unit, at_least, meaning
-
-LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger.")]
 
 NO_PROMISE = "no promise"
 # The newest run of an account is looked for in so many entries.
@@ -70,25 +67,27 @@ def look_into(file: Path, anchor: Anchor | None = None) -> Ledger:
 
 def show(
     report: Report,
-    file: LedgerFile,
-    policy: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Policy: say what is left of each of its budgets."),
-    ] = None,
-    run: Annotated[
-        int | None,
-        typer.Option(help="The run of which budgets per run speak; else the data's newest one."),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        real(
-            "Add the bound by privacy loss distributions at this delta, which reads all entries.",
-            "(0, 1)",
-        ),
-    ] = None,
-    last: Annotated[int, whole("Entries to show, the newest.", "[0, inf)")] = 10,
+    file: File,
+    policy: Path | None = None,
+    run: int | None = None,
+    delta: Annotated[float | None, Bounded("(0, 1)")] = None,
+    last: Annotated[int, Bounded("[0, inf)")] = 10,
 ) -> None:
-    """Show what was spent, per data and unit, and the last entries; change nothing."""
+    """Show what was spent, per data and unit, and the last entries; change nothing.
+
+    Parameters
+    ----------
+    file
+        The ledger.
+    policy
+        Policy: say what is left of each of its budgets.
+    run
+        The run of which budgets per run speak; else the data's newest one.
+    delta
+        Add the bound by privacy loss distributions at this delta, which reads all entries.
+    last
+        Entries to show, the newest.
+    """
     if run is not None:
         with usage("--run"):
             check_run(run)

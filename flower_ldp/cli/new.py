@@ -64,27 +64,26 @@ class Kind(StrEnum):
 )
 def new(
     report: Report,
-    folder: Annotated[
-        Path, typer.Argument(metavar="APP", help="The app's folder, whose name is the app's.")
-    ],
-    kind: Annotated[
-        Kind,
-        typer.Option(
-            help="codeword: each client is asked once. signds: a private report in every round. "
-            "labels: only labels are protected. split: parties with other features of the same "
-            "records; needs torch. mechanism: no app, but a distribution with a mechanism of your "
-            "own, and its tests."
-        ),
-    ] = Kind.CODEWORD,
-    publisher: Annotated[
-        str, typer.Option(help="Who publishes the app, as Flower's pyproject.toml has it.")
-    ] = "your-name",
+    folder: Annotated[Path, typer.Argument(metavar="APP")],
+    kind: Kind = Kind.CODEWORD,
+    publisher: str = "your-name",
 ) -> None:
     """Write an app that trains on made-up data, with a policy for simulations.
 
     It runs in flower-ldp simulate, in flwr run and, with data of your own, on your machines,
     unchanged. --kind mechanism writes a distribution with a mechanism of your own, and no app.
     No file is replaced: the folder must not be there yet.
+
+    Parameters
+    ----------
+    folder
+        The app's folder, whose name is the app's.
+    kind
+        codeword: each client is asked once. signds: a private report in every round. labels: only
+        labels are protected. split: parties with other features of the same records; needs torch.
+        mechanism: no app, but a distribution with a mechanism of your own, and its tests.
+    publisher
+        Who publishes the app, as Flower's pyproject.toml has it.
     """
     found = texts(folder.absolute().name, kind, publisher)
     folder.mkdir(parents=True)

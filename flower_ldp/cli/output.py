@@ -10,16 +10,29 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
+from copy import copy
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import click
 import typer
 from typer.core import TyperCommand
 
+from flower_ldp.bounds import Bounded
 from flower_ldp.errors import LdpError
 from flower_ldp.facts import Fact, beneath, shown
 
@@ -34,6 +47,8 @@ EXIT_CODES = (
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout (docs/cli.md has its keys).")
 ]
+#: A file that a command is about.
+File: TypeAlias = Annotated[Path, typer.Argument()]
 #: A row of a table in JSON; a column of the table: a key, or what stands above with key or text.
 Row: TypeAlias = dict[str, Any]
 Column: TypeAlias = str | tuple[str, str | Callable[[Row], str]]
@@ -88,13 +103,15 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering]
     """Make a command of a function or class; its parameters are the options, beside ``--json``.
 
     A function gets the :class:`Report` as ``report``. A class is one of options, whose method
-    ``answer`` gets it.
+    ``answer`` gets it. The help of an option is what the docstring says of the parameter, and the
+    interval that it is declared with (:class:`~flower_ldp.bounds.Bounded`), which is checked.
     """
 
     def register(answering: Answering) -> Answering:
+        about, told = _described(answering)
         hints = get_type_hints(answering, include_extras=True)
         options = [
-            one.replace(annotation=hints[one.name])
+            one.replace(annotation=_option(one.name, hints[one.name], told.get(one.name, "")))
             for one in inspect.signature(answering).parameters.values()
             if one.name != "report"
         ]
@@ -110,11 +127,32 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering]
                     answering(report=report, **given)
 
         run.__signature__ = inspect.Signature([*options, as_json])  # type: ignore[attr-defined]
-        run.__doc__ = answering.__doc__
+        run.__doc__ = about
         app.command(name, cls=Command, epilog=epilog(*examples))(run)
         return answering
 
     return register
+
+
+def _described(answering: object) -> tuple[str, dict[str, str]]:
+    """Return what a docstring says of all, and of each parameter in its section of them."""
+    about, _, section = (inspect.getdoc(answering) or "").partition("Parameters\n----------\n")
+    names = (entry.partition("\n") for entry in re.split(r"\n(?=\S)", section))
+    return about, {name: " ".join(text.split()) for name, _, text in names}
+
+
+def _option(name: str, hint: Any, told: str) -> Any:
+    """Return a parameter's type for typer, as that of an option if it is declared as no other."""
+    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    info = typer.Option(*([f"--{name}"] if kind is bool else []))
+    for mark in marks:
+        if isinstance(mark, Bounded):
+            info.click_type = _Within(mark, int if kind in (int, int | None) else float)
+            told = f"{told} In {mark.interval}."
+        else:
+            info = copy(mark)
+    info.help = told
+    return Annotated[kind, info]
 
 
 def wrong(option: str, what: str) -> typer.BadParameter:
@@ -138,30 +176,21 @@ def usage(option: str = "", **renamed: str) -> Iterator[None]:
 
 
 class _Within(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases alone
-    """A number in an interval, such as ``(0, 1]``."""
+    """A number in an interval."""
 
-    def __init__(self, interval: str, kind: Any) -> None:
-        self.name, self._interval, self._kind = kind.name, interval, kind
+    def __init__(self, bounded: Bounded, kind: type[int] | type[float]) -> None:
+        self._bounded, self._kind = bounded, kind
+        self._type = click.INT if kind is int else click.FLOAT
+        self.name = self._type.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number; wrong usage if it is outside."""
-        found = self._kind.convert(value, param, ctx)
-        low, high = (float(end) for end in self._interval[1:-1].split(","))
-        above = low <= found if self._interval[0] == "[" else low < found
-        below = found <= high if self._interval[-1] == "]" else found < high
-        if not (above and below):
-            self.fail(f"must be in {self._interval}, got {found}", param, ctx)
+        found = self._type.convert(value, param, ctx)
+        try:
+            self._bounded.check("it", found, self._kind)
+        except ValueError as error:
+            self.fail(str(error).removeprefix("it "), param, ctx)
         return found
-
-
-def whole(help: str, interval: str) -> Any:
-    """Return an option for a whole number in an interval, which its help tells."""
-    return typer.Option(help=f"{help} In {interval}.", click_type=_Within(interval, click.INT))
-
-
-def real(help: str, interval: str) -> Any:
-    """Return an option for a number in an interval, which its help tells."""
-    return typer.Option(help=f"{help} In {interval}.", click_type=_Within(interval, click.FLOAT))
 
 
 class Report:

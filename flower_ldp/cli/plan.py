@@ -34,35 +34,17 @@ class _ByOptions(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-#: What each command is made of, and its examples.
-_COMMANDS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
-    "advice": (AdviceAsked, ("flower-ldp plan --clients 1000 --params 2010 --total-epsilon 8",)),
-    "signds": (
-        SignDSRun,
-        (
-            "flower-ldp plan --params 61706 --epsilon 8 --rounds 80 --clients 100",
-            "flower-ldp plan --params 61706 --total-epsilon 8 --rounds 3 --clients 100",
-        ),
-    ),
-    "codeword": (CodewordRun, ("flower-ldp plan codeword --epsilon 8 --params 2010 --clients 25",)),
-    "laplace": (
-        LaplaceNoise,
-        (
-            "flower-ldp plan laplace --noise-below 1e-5 --probability 0.9",
-            "flower-ldp plan laplace --epsilon 4 --classes 10 --rounds 5 --clients 1000",
-        ),
-    ),
-    "labels": (
-        RandomizedLabels,
-        ("flower-ldp plan labels --epsilon 1 --classes 10 --labels 60000",),
-    ),
-    "gaussian": (GaussianRun, ("flower-ldp plan gaussian --epsilon 1 --delta 1e-6 --rounds 50",)),
+#: What each command is made of, and an example.
+_COMMANDS: dict[str, tuple[type[Any], str]] = {
+    "advice": (AdviceAsked, "--clients 1000 --params 2010 --total-epsilon 8"),
+    "signds": (SignDSRun, "--params 61706 --epsilon 8 --rounds 80 --clients 100"),
+    "codeword": (CodewordRun, "codeword --epsilon 8 --params 2010 --clients 25"),
+    "laplace": (LaplaceNoise, "laplace --noise-below 1e-5 --probability 0.9"),
+    "labels": (RandomizedLabels, "labels --epsilon 1 --classes 10 --labels 60000"),
+    "gaussian": (GaussianRun, "gaussian --epsilon 1 --delta 1e-6 --rounds 50"),
     "dpsgd": (
         PrivateTraining,
-        (
-            "flower-ldp plan dpsgd --epsilon 1 --delta 1e-5 --rounds 20 --steps 5 --rate 0.05 "
-            "--examples 1200",
-        ),
+        "dpsgd --epsilon 1 --delta 1e-5 --rounds 20 --steps 5 --rate 0.05 --examples 1200",
     ),
 }
 
@@ -71,8 +53,8 @@ app = group(
     "and --total-epsilon alone it says how to train: see 'flower-ldp plan advice --help'. "
     "Otherwise, without a mechanism's name, the mechanism is signds: see 'flower-ldp plan signds "
     "--help'.",
-    *(example for _, examples in _COMMANDS.values() for example in examples),
+    *(f"flower-ldp plan {example}" for _, example in _COMMANDS.values()),
     cls=_ByOptions,
 )
-for name, (options, examples) in _COMMANDS.items():
-    command(app, name, *examples)(options)
+for name, (options, example) in _COMMANDS.items():
+    command(app, name, f"flower-ldp plan {example}")(options)

@@ -1,22 +1,24 @@
-"""Options and facts that every mechanism's plan has: rounds, clients, bytes, and what it costs."""
+"""Options and facts that plans and checks share: sizes, noise, and what releases cost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from flower_ldp.accounting.composition import totals
-from flower_ldp.cli.output import Report, real, whole
-from flower_ldp.facts import Fact, note, number
+from flower_ldp.bounds import Bounded
+from flower_ldp.cli.output import Report
+from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms.laplace import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 
-WEIGHTS = "Number of weights that are trained, d; in a subspace, its dimensions."
-Rounds = Annotated[int, whole("Rounds, each of which asks the client.", "[1, 1000000]")]
-Clients = Annotated[int | None, whole("Clients of a round.", "[1, 4294967295]")]
-Delta = Annotated[float, real("Of the bound by privacy loss distributions.", "(0, 1)")]
+Count: TypeAlias = Annotated[int, Bounded("[1, 4294967295]")]
+PerhapsCount: TypeAlias = Annotated[int | None, Bounded("[1, 4294967295]")]
+Rounds: TypeAlias = Annotated[int, Bounded("[1, 1000000]")]
+Share: TypeAlias = Annotated[float, Bounded("(0, 1)")]
+Epsilon: TypeAlias = Annotated[float | None, Bounded("(0, 100]")]
 
 #: What is about a client counts towards its examples and labels, and none of it is about these.
 FINER_UNITS = Fact(
@@ -29,35 +31,18 @@ FINER_UNITS = Fact(
 
 def bytes_up(size: int, rounds: int, weights: int | None = None) -> list[Fact]:
     """Return what a client sends, beside what so many weights are as they are."""
-    dense = []
-    if weights is not None:
-        dense = [Fact("bytes_up.dense_float32_per_round", 4 * weights, "   as dense float32")]
+    dense = None if weights is None else 4 * weights
     return [
         Fact("bytes_up.per_round", size, "bytes up a client and round"),
-        *dense,
+        *([Fact("bytes_up.dense_float32_per_round", dense, "   as dense float32")] * bool(dense)),
         Fact("bytes_up.total", size * rounds, "bytes up a client in all"),
     ]
 
 
-def warn_of_delta(delta: float, count: int | None, what: str, report: Report) -> None:
-    """Warn of a delta at which one of so many may lose all protection."""
-    if count is not None and delta >= 1 / count:
-        report.warn(f"delta {delta:g} is not below 1 / {what}: choose it far below")
-
-
-def tell_worth(total: PrivacySpent, one: PrivacySpent, report: Report) -> None:
-    """Say in words what the sums are worth."""
-    report.tell(
-        Fact("meaning.total", meaning(total), "in all"),
-        Fact("meaning.round", meaning(one), "one round"),
-        *caveat_of(total),
-    )
-
-
-def caveat_of(total: PrivacySpent) -> list[Fact]:
-    """Return what has to be known of a delta."""
-    told = f"with a probability of up to {total.delta:g} not even that holds"
-    return [note("delta", told)] if total.delta else []
+def warn_of_delta(delta: float, clients: int | None, report: Report) -> None:
+    """Warn of a delta at which one of so many clients may lose all protection."""
+    if clients is not None and delta >= 1 / clients:
+        report.warn(f"delta {delta:g} is not below 1 / clients: choose it far below")
 
 
 def mean_of(deviation: float, reports: int | None, what: str) -> list[Fact]:
@@ -86,8 +71,42 @@ def laplace_noise(plan: LaplacePlan, probability: float, of: str = "") -> list[F
     ]
 
 
-def tell_cost(events: Sequence[PrivacyEvent], rounds: int, delta: float, report: Report) -> None:
-    """Say what rounds cost, and what that is worth.
+def price(
+    spent: PrivacySpent, key: str, label: str, more: str = "", *, of: str = "", meant: str = ""
+) -> list[Fact]:
+    """Return an epsilon, whose it is, and what it is worth.
+
+    Parameters
+    ----------
+    spent : PrivacySpent
+        The epsilon, with a delta if it has one.
+    key : str
+        Of the epsilon in ``epsilon``, and of its meaning in ``meaning``.
+    label, more : str
+        What stands before the epsilon, and after its unit.
+    of : str
+        What all keys begin with.
+    meant : str
+        Key of the meaning, if it is another.
+    """
+    delta = f"delta {spent.delta:g}, per" if spent.delta else "per"
+    pure = "" if spent.delta else ", pure"
+    text = f"{spent.epsilon:.15g}{', ' if spent.delta else ' '}{delta} {spent.unit.value}{pure}"
+    facts = [
+        *keyed(f"{of}epsilon", unit=spent.unit.value, relation=spent.unit.relation),
+        Fact(f"{of}epsilon.{key}", spent.epsilon, label, text=text + more),
+        Fact(f"{of}meaning.{meant or key}", meaning(spent), "   that is"),
+    ]
+    if spent.delta:
+        told = f"with a probability of up to {spent.delta:g} not even that holds"
+        facts += [Fact(f"{of}epsilon.delta", spent.delta), note("   delta", told)]
+    return facts
+
+
+def composed(
+    events: Sequence[PrivacyEvent], rounds: int, delta: float, report: Report
+) -> list[Fact]:
+    """Return what rounds cost, and what that is worth.
 
     Parameters
     ----------
@@ -98,44 +117,36 @@ def tell_cost(events: Sequence[PrivacyEvent], rounds: int, delta: float, report:
     delta : float
         Of the bound by loss distributions; where it cannot be computed, that is a warning.
     report : Report
-        Gets the keys ``epsilon`` and ``meaning``.
+        Gets the warning.
     """
     planned = [replace(event, count=event.count * rounds) for event in events]
     one, pure = compose(events)[Unit.CLIENT], compose(planned)[Unit.CLIENT]
-    by_loss, smaller = None, pure
+    by_loss, smaller, told = None, pure, ""
     try:
         found = totals(planned, delta=delta)[Unit.CLIENT]
         by_loss, smaller = found.approximate, found.smaller
     except ModuleNotFoundError as error:
         report.warn(str(error))
-    told = ""
     if by_loss is not None:
         gain = "" if by_loss.epsilon < pure.epsilon else "no less: "
-        told = f"{gain}{number(by_loss.epsilon)}, {_at(by_loss)}"
-    chosen = f"{smaller.epsilon:.15g}, the pure sum"
-    if smaller.delta > 0:
-        chosen = f"{number(smaller.epsilon)}, {_at(smaller)}"
-    once = f"{one.epsilon:.15g} per client, pure ({' + '.join(map(named, events))})"
-    in_all = f"{pure.epsilon:.15g} per client after {rounds:,} rounds"
-    bound = by_loss and by_loss.epsilon
-    report.tell(
-        Fact("epsilon.unit", "client"),
-        Fact("epsilon.relation", Unit.CLIENT.relation),
-        Fact("epsilon.total_pure", pure.epsilon, "epsilon in all, pure", text=in_all),
+        told = (
+            f"{gain}{number(by_loss.epsilon)}, delta {delta:g} (if the rounds and epsilons are "
+            "fixed beforehand)"
+        )
+    chosen = "by loss distributions" if smaller is by_loss else "the pure sum"
+    return [
+        *price(one, "round", "epsilon a round", f" ({' + '.join(map(named, events))})"),
+        *price(pure, "total_pure", "in all", f", after {rounds:,} rounds", meant="total"),
         FINER_UNITS,
-        Fact("epsilon.total_pld", bound, "   by loss distributions", text=told),
-        Fact("epsilon.total_smaller", smaller.epsilon, "   the smaller valid bound", text=chosen),
+        Fact(
+            "epsilon.total_pld", by_loss and by_loss.epsilon, "   by loss distributions", "", told
+        ),
+        Fact("epsilon.total_smaller", smaller.epsilon, "   the smaller bound", text=chosen),
         Fact("epsilon.total_smaller_delta", smaller.delta),
-        Fact("epsilon.round", one.epsilon, "epsilon a round", text=once),
-    )
-    tell_worth(pure, one, report)
+    ]
 
 
 def named(event: PrivacyEvent) -> str:
     """Return a mechanism's name with its epsilon, and how often."""
     times = "" if event.count == 1 else f"{event.count:,} x "
     return f"{event.mechanism} {times}{event.epsilon:.15g}"
-
-
-def _at(spent: PrivacySpent) -> str:
-    return f"delta {spent.delta:g} (if the rounds and epsilons are fixed beforehand)"

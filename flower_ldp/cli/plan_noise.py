@@ -6,19 +6,19 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-import typer
-
-from flower_ldp.cli.output import Report, real, usage, whole, wrong
+from flower_ldp.bounds import Bounded
+from flower_ldp.cli.output import Report, usage, wrong
 from flower_ldp.cli.plan_costs import (
-    Clients,
-    Delta,
+    PerhapsCount,
     Rounds,
+    Share,
     bytes_up,
+    composed,
     laplace_noise,
     mean_of,
-    tell_cost,
+    price,
 )
-from flower_ldp.facts import Fact, note
+from flower_ldp.facts import Fact, keyed, note
 from flower_ldp.mechanisms.labels import (
     MAX_SET_CATEGORIES,
     SubsetSelection,
@@ -26,7 +26,7 @@ from flower_ldp.mechanisms.labels import (
 )
 from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan, NoProtectionWarning
 from flower_ldp.mechanisms.randomized_response import KaryResponse
-from flower_ldp.privacy import Unit, compose, meaning
+from flower_ldp.privacy import Unit, compose
 from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
 
 
@@ -36,57 +36,64 @@ class LaplaceNoise:
 
     A row may change in any way, by up to 2 in the sum of its changes: the true epsilon is
     twice the one that is published for the same noise.
+
+    Parameters
+    ----------
+    epsilon
+        True epsilon, per row and client, in [1e-6, 1e6].
+    noise_below
+        In place of it: bound on the noise, kept with --probability.
+    published_epsilon
+        In place of it: one over the noise's scale, as texts publish it.
+    probability
+        How often noise is below the bound.
+    classes
+        Probabilities in a row; for the bytes.
+    rows
+        Rows that a client sends in a round.
+    rounds
+        Rounds, each of which asks the client.
+    clients
+        Clients of a round.
+    delta
+        Of the bound by privacy loss distributions.
     """
 
-    epsilon: Annotated[
-        float | None, typer.Option(help="True epsilon, per row and client, in [1e-6, 1e6].")
-    ] = None
-    noise_below: Annotated[
-        float | None,
-        typer.Option(help="In place of it: bound on the noise, kept with --probability."),
-    ] = None
-    published_epsilon: Annotated[
-        float | None,
-        typer.Option(help="In place of it: one over the noise's scale, as texts publish it."),
-    ] = None
-    probability: Annotated[float, real("How often noise is below the bound.", "(0, 1)")] = 0.9
-    classes: Annotated[
-        int | None, whole("Probabilities in a row; for the bytes.", "[2, 1048576]")
-    ] = None
-    rows: Annotated[int, whole("Rows that a client sends in a round.", "[1, 1048576]")] = 1
+    epsilon: float | None = None
+    noise_below: float | None = None
+    published_epsilon: float | None = None
+    probability: Share = 0.9
+    classes: Annotated[int | None, Bounded("[2, 1048576]")] = None
+    rows: Annotated[int, Bounded("[1, 1048576]")] = 1
     rounds: Rounds = 1
-    clients: Clients = None
-    delta: Delta = 1e-5
+    clients: PerhapsCount = None
+    delta: Share = 1e-5
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
         plan, mechanism = self._chosen(report)
         reports = None if self.clients is None else self.clients * self.rows
-        sizes = []
+        report.facts.update(mechanism="laplace", parameters=asdict(self))
+        deviation = math.sqrt(2.0) * plan.scale
+        facts = laplace_noise(plan, self.probability)
+        facts += mean_of(deviation, reports, "rows of a round")
         if self.classes is not None:
-            sizes = bytes_up(eval_report_length(EvalProposal(mechanism, {})), self.rounds)
-        report.tell(
-            Fact("mechanism", "laplace"),
-            Fact("parameters", asdict(self)),
-            *laplace_noise(plan, self.probability),
-            *mean_of(math.sqrt(2.0) * plan.scale, reports, "rows of a round"),
-            *sizes,
-        )
-        tell_cost(mechanism.events(), self.rounds, self.delta, report)
+            facts += bytes_up(eval_report_length(EvalProposal(mechanism, {})), self.rounds)
+        report.tell(*facts)
+        report.tell(*composed(mechanism.events(), self.rounds, self.delta, report))
 
     def _chosen(self, report: Report) -> tuple[LaplacePlan, Laplace]:
         """Return the setting that was named in one of three ways, and its mechanism."""
-        given = {
-            "--epsilon": (self.epsilon, LaplacePlan),
-            "--published-epsilon": (self.published_epsilon, LaplacePlan.from_published),
-            "--noise-below": (
+        ways = (
+            ("--epsilon", self.epsilon, LaplacePlan),
+            ("--published-epsilon", self.published_epsilon, LaplacePlan.from_published),
+            (
+                "--noise-below",
                 self.noise_below,
                 lambda bound: LaplacePlan.from_noise(bound, self.probability),
             ),
-        }
-        named = [
-            (option, value, make) for option, (value, make) in given.items() if value is not None
-        ]
+        )
+        named = [(option, value, make) for option, value, make in ways if value is not None]
         if len(named) != 1:
             raise wrong("--epsilon", "give one of --epsilon, --noise-below and --published-epsilon")
         ((option, value, make),) = named
@@ -101,42 +108,40 @@ class RandomizedLabels:
 
     K-ary randomized response, which needs no prior, and what sets of labels would tell at the
     same price. Each label is randomized once, and what it costs does not grow with the training.
+
+    Parameters
+    ----------
+    classes
+        Number of different labels.
+    epsilon
+        Per label, once, in (0, 100].
+    keep_probability
+        In place of it: how often a label stays true.
+    labels
+        Labels of a client, or of all of them.
     """
 
-    classes: Annotated[int, whole("Number of different labels.", "[2, 2147483648]")]
-    epsilon: Annotated[float | None, typer.Option(help="Per label, once, in (0, 100].")] = None
-    keep_probability: Annotated[
-        float | None, typer.Option(help="In place of it: how often a label stays true.")
-    ] = None
-    labels: Annotated[
-        int | None, whole("Labels of a client, or of all of them.", "[1, 1000000000000]")
-    ] = None
+    classes: Annotated[int, Bounded("[2, 2147483648]")]
+    epsilon: float | None = None
+    keep_probability: float | None = None
+    labels: Annotated[int | None, Bounded("[1, 1000000000000]")] = None
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
         mechanism = self._mechanism()
-        spent = compose(mechanism.events())[Unit.LABEL]
-        keep = mechanism.keep_probability
+        keep, spent = mechanism.keep_probability, compose(mechanism.events())[Unit.LABEL]
         other = keep * math.exp(-mechanism.epsilon)
         # Not 1 - keep, which cancels where epsilon is large.
         flip = (mechanism.categories - 1) * other
-        once = f"{spent.epsilon:.15g} per label, pure, once: rounds of training add nothing"
+        report.facts.update(mechanism="kary_response", parameters=asdict(self))
         report.tell(
-            Fact("mechanism", "kary_response"),
-            Fact("parameters", asdict(self)),
             Fact("response.keep_probability", keep, "chance that a label stays true"),
             Fact("response.flip_rate", flip, "   that it is flipped", ", to each other alike"),
             Fact("response.each_other", other),
             *self._all(flip, spent.epsilon),
             *_sets(mechanism),
-            Fact("epsilon.unit", "label"),
-            Fact("epsilon.relation", Unit.LABEL.relation),
-            Fact("epsilon.once", spent.epsilon, "epsilon", text=once),
-            note("   per example and client", "no promise"),
-        )
-        report.tell(
-            Fact("meaning.label", meaning(spent), "one label"),
-            note("not protected", "features, and how many labels there are"),
+            *price(spent, "once", "epsilon", ", once: training adds nothing", meant="label"),
+            note("not protected", "features, how many labels there are, and a client as a whole"),
         )
 
     def _mechanism(self) -> KaryResponse:
@@ -181,7 +186,6 @@ def _sets(mechanism: KaryResponse) -> list[Fact]:
         told = "tells no more: at this epsilon sets of one label are best"
     return [
         Fact("subset_selection.size", sets.size, "subset selection", text=told),
-        Fact("subset_selection.keep_probability", sets.keep_probability),
-        Fact("subset_selection.information", sets.mutual_information),
-        Fact("subset_selection.information_kary", alone),
+        *keyed("subset_selection", keep_probability=sets.keep_probability),
+        *keyed("subset_selection", information=sets.mutual_information, information_kary=alone),
     ]

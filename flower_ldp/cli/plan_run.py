@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Annotated
 
-import typer
-
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
-from flower_ldp.advice import Kind, advise
-from flower_ldp.cli.output import Report, real, usage, whole, wrong
+from flower_ldp.advice import advise
+from flower_ldp.bounds import Bounded
+from flower_ldp.cli.output import Report, usage, wrong
+from flower_ldp.cli.plan_costs import price
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.signds import SignDS
@@ -27,34 +25,39 @@ class Mechanism(str, Enum):
     codeword = "codeword"
 
 
-_KINDS: Mapping[str, Kind] = MappingProxyType({"signds": SignDS, "codeword": Codeword})
-
-
 @dataclass(frozen=True)
 class AdviceAsked:
     """Say how to train with a total for each client, what comes of it, and what would help.
 
     Each client is asked once, or a few times, over the whole run. The verdict is that of clients
     that agree: those that differ learn less.
+
+    Parameters
+    ----------
+    clients
+        Clients that there are.
+    params
+        Number of weights of the model, d.
+    total_epsilon
+        What a client may spend in the whole run, pure.
+    answers_per_client
+        How often a client is asked; without it what is worth most.
+    rounds
+        Rounds; without it 40, or as many as have 5 reports each.
+    mechanism
+        Without it the one whose answers are worth more.
     """
 
-    clients: Annotated[int, typer.Option(help="Clients that there are.")]
-    params: Annotated[int, whole("Number of weights of the model, d.", "[2, 4294967295]")]
-    total_epsilon: Annotated[
-        float, typer.Option(help="What a client may spend in the whole run, pure.")
-    ]
-    answers_per_client: Annotated[
-        int | None, typer.Option(help="How often a client is asked; without it what is worth most.")
-    ] = None
-    rounds: Annotated[
-        int | None, typer.Option(help="Rounds; without it 40, or as many as have 5 reports each.")
-    ] = None
-    mechanism: Annotated[
-        Mechanism | None, typer.Option(help="Without it the one whose answers are worth more.")
-    ] = None
+    clients: int
+    params: Annotated[int, Bounded("[2, 4294967295]")]
+    total_epsilon: float
+    answers_per_client: int | None = None
+    rounds: int | None = None
+    mechanism: Mechanism | None = None
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
+        kinds = {None: None, Mechanism.signds: SignDS, Mechanism.codeword: Codeword}
         with usage(weights="params"):
             advice = advise(
                 clients=self.clients,
@@ -62,15 +65,15 @@ class AdviceAsked:
                 total_epsilon=self.total_epsilon,
                 answers_per_client=self.answers_per_client,
                 rounds=self.rounds,
-                mechanism=None if self.mechanism is None else _KINDS[self.mechanism.value],
+                mechanism=kinds[self.mechanism],
             )
+        total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)
         report.tell(
             Fact("parameters", asdict(self)),
             *advice.facts(),
             Fact("bytes_up.dense_float32_per_round", 4 * self.params),
+            Fact("meaning.total", meaning(total), "in all"),
         )
-        total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)
-        report.tell(Fact("meaning.total", meaning(total), "in all"))
 
 
 @dataclass(frozen=True)
@@ -78,17 +81,32 @@ class PrivateTraining:
     """Plan rounds of private training: the noise, and the policy's line for it.
 
     One example is replaced by any other; all models of all rounds are covered together.
+
+    Parameters
+    ----------
+    epsilon
+        Of the whole plan, per example, in [0.01, 30].
+    delta
+        Of the whole plan, in [1e-10, 0.5]; below 1 / examples.
+    rounds
+        Models that leave a site.
+    steps
+        Noisy steps of a round.
+    rate
+        Probability that an example takes part in a step.
+    examples
+        Rows or patients of a site; public.
+    clip
+        Length to which gradients are clipped.
     """
 
-    epsilon: Annotated[float, typer.Option(help="Of the whole plan, per example: [0.01, 30].")]
-    delta: Annotated[
-        float, typer.Option(help="Of the whole plan, in [1e-10, 0.5]; below 1 / examples.")
-    ]
-    rounds: Annotated[int, whole("Models that leave a site.", f"[1, {MOST_ROUNDS}]")]
-    steps: Annotated[int, whole("Noisy steps of a round.", f"[1, {MOST_STEPS}]")]
-    rate: Annotated[float, real("Probability that an example takes part in a step.", "[1e-9, 1]")]
-    examples: Annotated[int, whole("Rows or patients of a site; public.", "[1, 1000000000000]")]
-    clip: Annotated[float, typer.Option(help="Length to which gradients are clipped.")] = 1.0
+    epsilon: float
+    delta: float
+    rounds: Annotated[int, Bounded(f"[1, {MOST_ROUNDS}]")]
+    steps: Annotated[int, Bounded(f"[1, {MOST_STEPS}]")]
+    rate: Annotated[float, Bounded("[1e-9, 1]")]
+    examples: Annotated[int, Bounded("[1, 1000000000000]")]
+    clip: float = 1.0
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
@@ -100,23 +118,17 @@ class PrivateTraining:
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
         numbers = f"rounds: {plan.rounds}, steps: {plan.steps}, rate: {_yaml(plan.rate)}"
         section = f"{{{numbers}, noise: {_yaml(plan.noise)}, clip: {_yaml(plan.clip)}}}"
-        steps = f"for all {plan.rounds * plan.steps:,} steps together"
-        cost = f"{plan.epsilon:g}, delta {plan.delta:g}, per example, {steps}"
+        steps = f", for all {plan.rounds * plan.steps:,} steps together"
         over = ", the noise over the clipping length"
-        words = meaning(PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta))
+        spent = PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta)
+        report.facts.update(mechanism="dpsgd", parameters=asdict(self))
         report.tell(
-            Fact("mechanism", "dpsgd"),
-            Fact("parameters", asdict(self)),
             Fact("noise_multiplier", plan.noise, "noise multiplier", over),
             Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
             Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
-            Fact("epsilon.unit", "example"),
-            Fact("epsilon.relation", Unit.EXAMPLE.relation),
-            Fact("epsilon.plan", plan.epsilon, "epsilon of the plan", text=cost),
-            Fact("epsilon.delta", plan.delta),
-            Fact("meaning.plan", words, "all rounds"),
+            *price(spent, "plan", "epsilon of the plan", steps),
+            Fact("policy", section, "in the policy", text=f"plan: {section}"),
         )
-        report.tell(Fact("policy", section, "in the policy", text=f"plan: {section}"))
 
     def _plan(self) -> TrainingPlan:
         """Return the plan, with noise rounded up to four digits, which is checked once more."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from importlib.resources import files
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.cli.output import Report, command, group
+from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.facts import shown
 from flower_ldp.policy import Policy, load_own_policy
@@ -29,13 +26,14 @@ app = group("Start and check the data owner's policy.", _SAMPLE, _CHECK)
 
 
 @command(app, "sample", _SAMPLE)
-def sample(
-    report: Report,
-    simulation: Annotated[
-        bool, typer.Option("--simulation", help="For simulated clients, whose data is not real.")
-    ] = False,
-) -> None:
-    """Print a commented policy to start from."""
+def sample(report: Report, simulation: bool = False) -> None:
+    """Print a commented policy to start from.
+
+    Parameters
+    ----------
+    simulation
+        For simulated clients, whose data is not real.
+    """
     name = "simulation_policy.yaml" if simulation else "client_policy.yaml"
     text = files("flower_ldp.cli").joinpath("samples", name).read_text(encoding="utf-8")
     report.facts.update(name=name, text=text)
@@ -43,12 +41,15 @@ def sample(
 
 
 @command(app, "check", _CHECK)
-def check(
-    report: Report, file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy.")]
-) -> None:
+def check(report: Report, file: File) -> None:
     """Say what a policy allows, and whether its ledger can be used.
 
     Run it as the user that the client runs as: rights on files are part of the check.
+
+    Parameters
+    ----------
+    file
+        The policy.
     """
     report.facts["file"] = str(file)
     policy, doubts = load_own_policy(file)

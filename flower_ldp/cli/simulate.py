@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report, command, single
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.policy import load_policy
@@ -60,64 +61,44 @@ class Simulation:
     a breakpoint in the app works, and an exception has its own traceback.
 
     Ctrl-C ends the run at once with exit code 130; what the app has written by then is kept.
+
+    Parameters
+    ----------
+    app_dir
+        With the app's pyproject.toml.
+    superlink
+        Name of the connection that sets the federation, as for flwr run.
+    nodes
+        Simulated nodes; by default as flwr run has it.
+    run_config
+        KEY=VALUE of the app's configuration, the value as in TOML, or a .toml file.
+    federation_config
+        As of flwr run: num-supernodes=N; what is about its engine is not used.
+    node_config
+        KEY=VALUE of every node's configuration.
+    policy
+        The clients' policy, in place of the variable FLOWER_LDP_POLICY.
+    workers
+        Processes for the clients; with 1, all is in this one.
+    strict
+        Whether messages go through Flower's bytes, as over a network.
+    contexts
+        Where a node's state is between two messages.
+    faults
+        What goes wrong, KEY=VALUE: probabilities away, slow, lost and leaving; slow-seconds; seed.
     """
 
-    app_dir: Annotated[
-        Path,
-        typer.Argument(
-            metavar="APP_DIR", exists=True, file_okay=False, help="With the app's pyproject.toml."
-        ),
-    ]
-    superlink: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SUPERLINK]",
-            help="Name of the connection that sets the federation, as for flwr run.",
-        ),
-    ] = None
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Simulated nodes; by default as flwr run has it.")
-    ] = None
-    run_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run-config",
-            "-c",
-            help="KEY=VALUE of the app's configuration, the value as in TOML, or a .toml file.",
-        ),
-    ] = None
-    federation_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="As of flwr run: num-supernodes=N; what is about its engine is not used."
-        ),
-    ] = None
-    node_config: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE of every node's configuration.")
-    ] = None
-    policy: Annotated[
-        Path | None,
-        typer.Option(help="The clients' policy, in place of the variable FLOWER_LDP_POLICY."),
-    ] = None
-    workers: Annotated[
-        int, typer.Option(min=1, help="Processes for the clients; with 1, all is in this one.")
-    ] = 1
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict/--fast", help="Whether messages go through Flower's bytes, as over a network."
-        ),
-    ] = True
-    contexts: Annotated[
-        Contexts, typer.Option(help="Where a node's state is between two messages.")
-    ] = Contexts.MEMORY
-    faults: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What goes wrong, KEY=VALUE: probabilities away, slow, lost and leaving; "
-            "slow-seconds; seed."
-        ),
-    ] = None
+    app_dir: Annotated[Path, typer.Argument(exists=True, file_okay=False)]
+    superlink: Annotated[str | None, typer.Argument()] = None
+    nodes: Annotated[int | None, Bounded("[1, inf)")] = None
+    run_config: Annotated[list[str] | None, typer.Option("--run-config", "-c")] = None
+    federation_config: list[str] | None = None
+    node_config: list[str] | None = None
+    policy: Path | None = None
+    workers: Annotated[int, Bounded("[1, inf)")] = 1
+    strict: Annotated[bool, typer.Option("--strict/--fast")] = True
+    contexts: Contexts = Contexts.MEMORY
+    faults: list[str] | None = None
 
     def answer(self, report: Report) -> None:
         """Run the app that was asked for.

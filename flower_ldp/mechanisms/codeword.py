@@ -97,6 +97,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.errors import WireError
+from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
@@ -169,6 +170,20 @@ class CodewordPlan(UpdatePlan):
     def report_bytes(self) -> int:
         """Number of bytes of every report: a version, and the number of a codeword."""
         return 1 + -(-self.bits // 8)
+
+    def describe(self, of: str) -> list[Fact]:
+        """Return the sizes of a report and its worth, under keys in ``of``."""
+        codes = f" in {self.rotations:,} codes of {self.codewords:,} codewords"
+        blocks = f" of {self.block_size:,} weights"
+        return [
+            Fact(f"{of}.n", self.order, "n, rows of a code", codes),
+            Fact(f"{of}.codewords", self.codewords),
+            Fact(f"{of}.rotations", self.rotations),
+            Fact(f"{of}.blocks", self.blocks, "   in blocks", blocks),
+            Fact(f"{of}.favoured", self.favoured, "K, codewords favoured"),
+            Fact(f"{of}.bits", self.bits, "bits of a report"),
+            Fact(f"{of}.efficiency", self.efficiency, "efficiency of a report"),
+        ]
 
     @property
     def contrast(self) -> float:

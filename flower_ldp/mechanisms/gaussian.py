@@ -58,6 +58,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.errors import WireError
+from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
@@ -130,6 +131,11 @@ class Gaussian(UpdateMechanism):
     def deviation(self) -> float:
         """Standard deviation of an estimated entry's noise, rounding of the report included."""
         return self.step * math.sqrt(16.0 + 1.0 / 12.0)
+
+    def describe(self) -> Fact:
+        """Return the noise of a weight."""
+        of_length = f", for updates of length {self.clip_norm:g}"
+        return Fact("noise.deviation", self.deviation, "deviation of the noise", of_length)
 
     @property
     def step(self) -> float:

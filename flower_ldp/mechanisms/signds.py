@@ -47,6 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import PureNoise, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
@@ -349,6 +350,19 @@ class SelectionPlan(UpdatePlan):
     dim_out: int
     threshold: int
     law: SelectionLaw
+
+    def describe(self, of: str) -> list[Fact]:
+        """Return the sizes of a report and its worth, under keys in ``of``."""
+        expected = self.expected_inside
+        share = f"{expected:.6f} ({expected / self.dim_out:.0%})"
+        return [
+            Fact(f"{of}.h", self.dim_out, "h, weights in a report", f" of {self.dimension:,}"),
+            Fact(f"{of}.top_size", self.top_size, "K, weights in the top set"),
+            Fact(f"{of}.v_th", self.threshold, "v_th, favoured from"),
+            Fact(f"{of}.expected_inside", expected, "E[v], expected of the top set", text=share),
+            Fact(f"{of}.contrast", self.contrast),
+            Fact(f"{of}.worth", self.worth, "worth of a report"),
+        ]
 
     @property
     def expected_inside(self) -> float:

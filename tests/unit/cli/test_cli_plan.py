@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flower_ldp.accounting.amounts import Amount
+from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
 from flower_ldp.accounting.composition import totals
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.accounting.shuffle import shuffled
-from flower_ldp.cli import plan_signds as numbers
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import MagRR, RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_round import encode_report
@@ -177,19 +176,25 @@ def test_a_third_of_eight_fits_three_times_and_not_four(tmp_path: Path) -> None:
     assert "epsilon 2.666666666666 a round" in flower_ldp(*ask[:-1]).out
 
 
-@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(total=st.floats(1e-6, 1e6), rounds=st.integers(1, 10_000), magnitude=st.floats(1e-9, 100.0))
 def test_what_a_round_may_cost_is_the_most_that_fits(
     total: float, rounds: int, magnitude: float
 ) -> None:
-    units = numbers.per_round(total, rounds)
+    ask = ("plan", "--total-epsilon", repr(total), "--rounds", rounds, "--delta", 0.5)
+    found = flower_ldp(*ask, "--magnitude-epsilon", repr(magnitude), "--json").json["affordable"]
     allowed = Amount.allowance(total).epsilon
-    assert units * rounds <= allowed < (units + 1) * rounds
-    left = units - Amount.cost(magnitude).epsilon
-    if 0 < left <= 10**14:
-        epsilon = numbers.as_float(left)
-        assert Amount.cost(epsilon).epsilon == left
-        assert numbers.rounds_that_fit(total, (epsilon, magnitude)) >= rounds
+    units = round(found["epsilon_round"] * EPSILON_UNITS)
+    left = round(found["epsilon_selection"] * EPSILON_UNITS)
+    if units < 2**52:  # as a float it is the number of units
+        assert units * rounds <= allowed < (units + 1) * rounds
+        assert left == max(units - Amount.cost(magnitude).epsilon, 0)
+        assert Amount.cost(found["epsilon_selection"]).epsilon == left
 
 
 def test_a_plan_goes_on_with_the_epsilon_that_fits() -> None:

@@ -94,5 +94,6 @@ def test_config_check_says_which_part(
         assert list(report.facts["reports"]) == ["2000"]  # type: ignore[call-overload]
     check(Report(as_json=False), file)
     said = " ".join(capsys.readouterr().out.split())
-    assert "2,000 public dimensions, seed 3; reports are about these numbers" in said
-    assert "arrays head.*" in said.replace(":", "")
+    assert "subspace dimension 2,000, seed 3" in said
+    assert "trainable head.*" in said
+    assert "not about weights" in said
