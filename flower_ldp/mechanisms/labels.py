@@ -83,7 +83,6 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.inputs import (
     INVALID,
-    fill_labels,
     read_label,
     read_labels,
     read_prior,
@@ -98,10 +97,7 @@ from flower_ldp.mechanisms.randomized_response import (
     truth_weight,
 )
 from flower_ldp.mechanisms.sampling.exact import (
-    BLOCK,
     COIN_BITS,
-    EXP_BITS,
-    exp_lower,
     toss,
     uniform,
 )
@@ -175,29 +171,9 @@ class SubsetSelection(LabelMechanism):
         """What fixes the law beside epsilon and categories: the size."""
         return (self.size,)
 
-    @cached_property
-    def _truth_weight(self) -> int:
-        """The probability t in units of 2^-256, rounded down."""
-        one = 1 << EXP_BITS
-        # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
-        gain = self.size * (exp_lower(self.epsilon) - one)
-        return (gain << COIN_BITS) // (gain + self.categories * one)
-
     @property
-    def _sets(self) -> int:
-        """How many sets there are."""
-        return math.comb(self.categories, self.size)
-
-    @property
-    def keep_probability(self) -> float:
-        """P(the value is in the report), as a double."""
-        return 1.0 / (1.0 + (self.categories / self.size - 1.0) * math.exp(-self.epsilon))
-
-    @property
-    def _truth(self) -> float:
-        """The probability t, without the cancellation that a small epsilon would bring."""
-        gain = -self.size * math.expm1(-self.epsilon)
-        return gain / (gain + self.categories * math.exp(-self.epsilon))
+    def _held(self) -> int:
+        return self.size
 
     @property
     def mutual_information(self) -> float:
@@ -208,24 +184,10 @@ class SubsetSelection(LabelMechanism):
         """Return a report of one value; a uniform set for what is not in [0, categories)."""
         return int(self._draw(np.array(read_label(value, self.categories)), rng))
 
-    def randomize_array(
-        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
+    def _answer(
+        self, labels: NDArray[np.int64], rng: RandomSource, priors: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """Return independent reports of many values; there must be no prior."""
-        refuse_prior(self.name, prior)
-        return self._draw(read_labels(values, self.categories, np.int64), rng)
-
-    def _draw(self, labels: NDArray[np.int64], rng: RandomSource) -> NDArray[np.int64]:
-        """Put reports in place of labels, -1 where there is none, and return them."""
-        reports = fill_labels(labels, self.categories, rng, self.name)
-        flat = reports.reshape(-1)
-        for start in range(0, flat.size, BLOCK):
-            part = flat[start : start + BLOCK]
-            truthful = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
-            # Arithmetic and not a mask: as many steps whatever the coins say.
-            part += (uniform(self.categories, part.size, rng) - part) * ~truthful
-            part[:] = self._joined(part, rng)
-        return reports
+        return self._joined(super()._answer(labels, rng, priors), rng)
 
     def _joined(self, first: NDArray[np.int64], rng: RandomSource) -> NDArray[np.int64]:
         """Return sets of each given category and uniform ones of the others."""
@@ -257,12 +219,8 @@ class SubsetSelection(LabelMechanism):
                 f"got {quoted(report)}"
             )
         found = read_label(value, self.categories)
-        if found == INVALID:
-            return -math.log(self._sets)
-        weight = ((1 << COIN_BITS) - self._truth_weight) * self.size
-        if told >> found & 1:
-            weight += self.categories * self._truth_weight
-        return math.log(weight) - math.log(self.size * self._sets << COIN_BITS)
+        is_read = found != INVALID
+        return self._log_law(is_read=is_read, is_held=is_read and bool(told >> found & 1))
 
     def members(self, reports: ArrayLike) -> NDArray[np.bool_]:
         """Return which categories each report holds.
@@ -294,7 +252,11 @@ class SubsetSelection(LabelMechanism):
         """Return P(report | value) for each report and every value; there must be no prior."""
         refuse_prior(self.name, prior)
         # p is shared by the sets that hold the value, 1 - p by the others.
-        held = self.keep_probability * self.categories / (self.size * self._sets)
+        held = (
+            self.keep_probability
+            * self.categories
+            / (self.size * math.comb(self.categories, self.size))
+        )
         return np.where(self.members(reports), held, held * math.exp(-self.epsilon))
 
     def estimate(self, counts: ArrayLike, total: int) -> NDArray[np.float64]:
@@ -398,7 +360,7 @@ class RRWithPrior(LabelMechanism):
             If ``prior`` is no prior.
         """
         label = np.array(read_label(value, self.categories))
-        return int(self._draw(label, self._rows(prior, ()), rng))
+        return int(self._draw(label, rng, self._rows(prior, ())))
 
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
@@ -409,25 +371,19 @@ class RRWithPrior(LabelMechanism):
         if told and labels.shape != told:
             # The priors are public and the values are not, so it is these that are wrong.
             labels = np.full(told, INVALID, dtype=np.int64)
-        return self._draw(labels, self._rows(prior, labels.shape), rng)
+        return self._draw(labels, rng, self._rows(prior, labels.shape))
 
-    def _draw(
-        self, labels: NDArray[np.int64], priors: NDArray[np.float64], rng: RandomSource
+    def _answer(
+        self, labels: NDArray[np.int64], rng: RandomSource, priors: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """Put reports in place of labels, -1 where there is none, and return them."""
-        reports = fill_labels(labels, self.categories, rng, self.name)
-        flat = reports.reshape(-1)
-        for start in range(0, flat.size, BLOCK):
-            part = flat[start : start + BLOCK]
-            rows = priors if len(priors) == 1 else priors[start : start + BLOCK]
-            order, size = self._choose(rows)
-            size = np.broadcast_to(size, part.shape)
-            rank = _ranks(order, part)
-            truthful = toss(self._truth_weights, size - 1, rng) & (rank < size)
-            rank = np.where(truthful, rank, uniform(size, part.size, rng))
-            order = np.broadcast_to(order, (part.size, self.categories))
-            part[:] = np.take_along_axis(order, rank[:, np.newaxis], axis=1)[:, 0]
-        return reports
+        """Return reports of a block of labels, by one prior for all or one for each."""
+        order, size = self._choose(priors)
+        size = np.broadcast_to(size, labels.shape)
+        row = np.arange(len(order))
+        rank = np.argsort(order, axis=1)[row, labels]
+        truthful = toss(self._truth_weights, size - 1, rng) & (rank < size)
+        rank = np.where(truthful, rank, uniform(size, labels.size, rng))
+        return order[row, rank]
 
     def sizes(self, prior: ArrayLike) -> NDArray[np.int64]:
         """Return the number of categories that may be reported, for each prior.
@@ -491,16 +447,6 @@ class RRWithPrior(LabelMechanism):
         found = np.cumsum(np.take_along_axis(rows, order, axis=1), axis=1)
         found /= 1.0 + np.arange(self.categories) * math.exp(-self.epsilon)
         return order, (np.argmax(found, axis=1) + 1).astype(np.int64)
-
-
-def _ranks(order: NDArray[np.intp], values: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the place of each value in its order, or in the one order of all."""
-    if len(order) > 1:
-        places: NDArray[np.intp] = np.argmax(order == values[:, np.newaxis], axis=1)
-        return places
-    # With many categories a table of values by categories would not fit in memory.
-    places = np.argsort(order[0])
-    return places[values]
 
 
 #: What makes a mechanism of epsilon, the number of categories and a unit.

@@ -73,6 +73,8 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: The most categories that a response may have.
 MAX_CATEGORIES = 2**31
+#: One for all values, of nothing.
+_NO_PRIOR = np.empty((1, 0))
 
 
 class LabelMechanism(ABC):
@@ -109,15 +111,30 @@ class LabelMechanism(ABC):
         return self.categories
 
     @property
+    def _held(self) -> int:
+        """How many categories a report holds."""
+        return 1
+
+    @property
     def keep_probability(self) -> float:
-        """P(report = value) without a prior, as a double."""
-        return 1.0 / (1.0 + (self.categories - 1) * math.exp(-self.epsilon))
+        """P(the report holds the value) without a prior, as a double."""
+        return 1.0 / (1.0 + (self.categories / self._held - 1.0) * math.exp(-self.epsilon))
+
+    @cached_property
+    def _truth_weight(self) -> int:
+        """The probability t in units of 2^-256, rounded down."""
+        return truth_weight(self.epsilon, self.categories, self._held)
+
+    @property
+    def _truth(self) -> float:
+        """The probability t, without the cancellation that a small epsilon would bring."""
+        gain = -self._held * math.expm1(-self.epsilon)
+        return gain / (gain + self.categories * math.exp(-self.epsilon))
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release: epsilon per unit."""
         return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
-    @abstractmethod
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> NDArray[np.int64]:
@@ -139,6 +156,41 @@ class LabelMechanism(ABC):
         ValueError
             If the prior is wrong, missing where one is needed, or given where none is.
         """
+        refuse_prior(self.name, prior)
+        return self._draw(read_labels(values, self.categories, np.int64), rng)
+
+    def _draw(
+        self,
+        labels: NDArray[np.int64],
+        rng: RandomSource,
+        priors: NDArray[np.float64] = _NO_PRIOR,
+    ) -> NDArray[np.int64]:
+        """Put reports in place of labels, -1 where there is none, and return them."""
+        reports = fill_labels(labels, self.categories, rng, self.name)
+        flat = reports.reshape(-1)
+        for start in range(0, flat.size, BLOCK):
+            part = flat[start : start + BLOCK]
+            rows = priors if len(priors) == 1 else priors[start : start + BLOCK]
+            part[:] = self._answer(part, rng, rows)
+        return reports
+
+    def _answer(
+        self, labels: NDArray[np.int64], rng: RandomSource, priors: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Return reports of a block of labels: the label with probability t, else a uniform one."""
+        truthful = toss((self._truth_weight,), np.zeros(labels.size, dtype=np.intp), rng)
+        # Arithmetic and not a mask: as many steps whatever the coins say.
+        return labels + (uniform(self.categories, labels.size, rng) - labels) * ~truthful
+
+    def _log_law(self, *, is_read: bool, is_held: bool) -> float:
+        """Return log P(a report) of a value, by whether it is a category that the report holds."""
+        reports = math.comb(self.categories, self._held)
+        if not is_read:
+            return -math.log(reports)
+        weight = ((1 << COIN_BITS) - self._truth_weight) * self._held
+        if is_held:
+            weight += self.categories * self._truth_weight
+        return math.log(weight) - math.log(self._held * reports << COIN_BITS)
 
     @abstractmethod
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -311,17 +363,6 @@ class KaryResponse(LabelMechanism):
     name: str = "kary_response"
     unit: Unit = Unit.CLIENT
 
-    @cached_property
-    def _truth_weight(self) -> int:
-        """The probability t in units of 2^-256, rounded down."""
-        return truth_weight(self.epsilon, self.categories)
-
-    @property
-    def _truth(self) -> float:
-        """The probability t, without the cancellation that a small epsilon would bring."""
-        gain = -math.expm1(-self.epsilon)
-        return gain / (gain + self.categories * math.exp(-self.epsilon))
-
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
         """Return a report of one value; a uniform category for what is not in [0, categories)."""
         found = read_label(value, self.categories)
@@ -331,21 +372,6 @@ class KaryResponse(LabelMechanism):
         if rng.bits(COIN_BITS) < self._truth_weight:
             return found
         return rng.below(self.categories)
-
-    def randomize_array(
-        self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
-    ) -> NDArray[np.int64]:
-        """Return independent reports of many values; there must be no prior."""
-        refuse_prior(self.name, prior)
-        reports = read_labels(values, self.categories, np.int64)
-        fill_labels(reports, self.categories, rng, self.name)
-        flat = reports.reshape(-1)
-        for start in range(0, flat.size, BLOCK):
-            part = flat[start : start + BLOCK]
-            truthful = toss((self._truth_weight,), np.zeros(part.size, dtype=np.intp), rng)
-            # Arithmetic and not a mask: as many steps whatever the coins say.
-            part += (uniform(self.categories, part.size, rng) - part) * ~truthful
-        return reports
 
     def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
         """Return log P(report | value) of the sampler as built, roundings included.
@@ -357,12 +383,7 @@ class KaryResponse(LabelMechanism):
         """
         report = check_category("report", report, self.categories)
         found = read_label(value, self.categories)
-        if found == INVALID:
-            return -math.log(self.categories)
-        weight = (1 << COIN_BITS) - self._truth_weight
-        if report == found:
-            weight += self.categories * self._truth_weight
-        return math.log(weight) - math.log(self.categories << COIN_BITS)
+        return self._log_law(is_read=found != INVALID, is_held=report == found)
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return P(report | value) for each report and every value; there must be no prior."""
@@ -405,11 +426,12 @@ class KaryResponse(LabelMechanism):
         return np.asarray((found - total * (1.0 - self._truth) / self.categories) / self._truth)
 
 
-def truth_weight(epsilon: float, categories: int) -> int:
-    """Return (e^epsilon - 1)/(e^epsilon + categories - 1) in units of 2^-256, rounded down."""
-    one, power = 1 << EXP_BITS, exp_lower(epsilon)
+def truth_weight(epsilon: float, categories: int, held: int = 1) -> int:
+    """Return the probability t in units of 2^-256, rounded down; reports hold so many."""
+    one = 1 << EXP_BITS
     # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
-    return ((power - one) << COIN_BITS) // (power + (categories - 1) * one)
+    gain = held * (exp_lower(epsilon) - one)
+    return (gain << COIN_BITS) // (gain + categories * one)
 
 
 def check_category(name: str, value: SupportsIndex, categories: int) -> int:
