@@ -169,7 +169,7 @@ def _engine(report: Report) -> None:
 
 def _node(report: Report) -> None:
     """Say whether a guarded node could run here; not to be able to is no error."""
-    from flower_ldp.node.here import FlowerChanged, NoLinux, check_here
+    from flower_ldp.node import FlowerChanged, NoLinux, check_here
 
     why, sandbox = "", shutil.which("bwrap")
     try:

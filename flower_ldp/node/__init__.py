@@ -1,4 +1,56 @@
 """The guarded SuperNode: the site's gate in a process that the app does not run in.
 
-Nothing is imported here: the command sets its environment before Flower is loaded.
+Nothing of Flower is imported here: the command sets its environment before that, and says at once
+where a guarded node cannot run at all. What runs inside the sandbox starts in milliseconds.
 """
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+PROGRAM = "flower-ldp-supernode"
+
+#: Flower releases whose SuperNode was read and tested: from the first, below the second.
+FIRST_VERSION = (1, 40)
+UNKNOWN_VERSION = (1, 43)
+
+
+class FlowerChanged(RuntimeError):  # noqa: N818  # a state of the installation
+    """The installed Flower is not one that the guarded node knows."""
+
+
+class NoLinux(RuntimeError):  # noqa: N818  # a state of the machine
+    """The guarded node is for Linux."""
+
+
+def check_here() -> None:
+    """Say at once where a guarded node cannot run.
+
+    Raises
+    ------
+    NoLinux
+        On another system. Whose process calls the node is read from Linux's tables of sockets,
+        and the sandbox is made of its namespaces; elsewhere neither would be noticed to be missing.
+    FlowerChanged
+        If the installed Flower is older or newer than those that were read.
+    """
+    if sys.platform != "linux":
+        raise NoLinux(
+            f"the guarded node is for Linux, this is {sys.platform}: run the gate in the app "
+            "(LdpMod) under flower-supernode, or the node in a Linux machine or container"
+        )
+    import importlib.metadata  # what runs inside the sandbox does without
+
+    text = importlib.metadata.version("flwr")
+    numbers = tuple(int(part) for part in text.split(".")[:2])
+    if not FIRST_VERSION <= numbers < UNKNOWN_VERSION:
+        known = "versions from {}.{} on and below {}.{}".format(*FIRST_VERSION, *UNKNOWN_VERSION)
+        raise FlowerChanged(f"flwr {text} is installed; the guarded node knows {known}")
+
+
+def stop(reason: str, said: str = "not started", status: int = 2) -> NoReturn:
+    """End at once: Flower's server thread, if it runs already, would keep the process alive."""
+    print(f"{PROGRAM}: {said}: {reason}", file=sys.stderr, flush=True)
+    os._exit(status)

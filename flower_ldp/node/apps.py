@@ -20,14 +20,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import flwr.supercore.superexec.run_superexec as superexec
 from flwr.supercore.cli.flower_superexec import flower_superexec
 from flwr.supercore.constant import ExecutorType, TaskType
 from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult, SubprocessExecutor
 
-from flower_ldp.node.channel import FlowerChanged, check_flower
+from flower_ldp.node import FlowerChanged
+from flower_ldp.node.channel import check_flower
 
 #: Starts a command with a descriptor as its standard input.
 Starter = Callable[[list[str], int], "subprocess.Popen[bytes]"]
@@ -69,7 +70,7 @@ class AppExecutor(SubprocessExecutor):
         if spec.task_type is not TaskType.CLIENT_APP:
             return LaunchResult.failed(f"this node runs client apps, no {spec.task_type}")
         try:
-            with _nameless(spec.token.encode()) as file:
+            with in_memory(spec.token.encode()) as file:
                 started = self.start(command_of(spec), file.fileno())
         except OSError as error:
             return LaunchResult.failed(f"the app's process cannot be started: {error}")
@@ -104,7 +105,10 @@ class FreshHomes:
 
     def __call__(self, command: list[str], token: int) -> subprocess.Popen[bytes]:
         """Start a command, with a descriptor as its standard input."""
-        self._sweep()
+        for process, home in self._homes:
+            if process.poll() is not None:
+                shutil.rmtree(home, ignore_errors=True)
+        self._homes = [one for one in self._homes if one[1].exists()]
         home = Path(tempfile.mkdtemp(prefix="flower-ldp-app-"))
         try:
             path = os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()])
@@ -121,12 +125,6 @@ class FreshHomes:
         for _, home in self._homes:
             shutil.rmtree(home, ignore_errors=True)
 
-    def _sweep(self) -> None:
-        for process, home in self._homes:
-            if process.poll() is not None:
-                shutil.rmtree(home, ignore_errors=True)
-        self._homes = [one for one in self._homes if one[1].exists()]
-
 
 def command_of(spec: ExecutionSpec) -> list[str]:
     """Return the command of an app: Flower's own behind this package's, without the token.
@@ -142,14 +140,11 @@ def command_of(spec: ExecutionSpec) -> list[str]:
     return command
 
 
-def _nameless(content: bytes) -> IO[bytes]:
-    """Return a file without a name, of which the app's user can read a descriptor again."""
-    if hasattr(os, "memfd_create"):
-        file: IO[bytes] = os.fdopen(os.memfd_create("task"), "w+b")
-    else:
-        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+def in_memory(content: bytes) -> BinaryIO:
+    """Return a file without a name, at its beginning; its user can open its descriptor again."""
+    file = os.fdopen(os.memfd_create("flower-ldp"), "w+b")
     file.write(content)
-    file.flush()
+    file.seek(0)
     return file
 
 

@@ -26,33 +26,47 @@ Every call is read here first, and none beyond a number of bytes that is known w
 came. All work on calls is done in one thread and, for each token, on two calls at a time. Where an
 answer leaves at a fixed moment, that thread stands still around it: whatever an app sends then, the
 node spends no time on it.
+
+Flower keeps what is below each object of a tree once, as it was first said, and writes a tree out
+whole. A short tree that names an object with much below it, twice below the next, and so on, would
+be longer there than any memory. So each object has the same below it wherever it stands.
+
+With ``--isolation process`` somebody else starts the app executor, and the node cannot see who. But
+it sees who calls, by the kernel's table of sockets: a caller of the node's own user is an app, or
+an executor that will start apps, that can read the node's key.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import math
+import os
+import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Message, MessageType, Metadata
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PushObjectRequest
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from flwr.supercore.constant import TASK_TOKEN_HEADER
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 
 from flower_ldp.node.app import GATE, PRIVATIZES
-from flower_ldp.node.trees import Below, below, sound
 
 _log = logging.getLogger("flower_ldp")
 
 #: An ASGI application, and what sends its answer.
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+#: The names right below each object of a tree, by its own.
+Below = Mapping[str, tuple[str, ...]]
 
 _PREFIX = "/v1/runtime/"
 _ACQUIRE, _PULL, _CONFIRM = "acquire-task", "pull-messages", "confirm-message-received"
@@ -76,6 +90,8 @@ QUIET, _LONGEST_QUIET = 0.25, 10.0
 _NEAR, _STATE = 15.0, 1 << 23
 #: Tokens that are remembered: there is one for each message, and one message at a time.
 _REMEMBERED = 1024
+_OBJECT_NAME = re.compile(r"[0-9a-f]{64}")
+_SOCKETS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 
 class _NotPermitted(Exception):  # noqa: N818  # an answer
@@ -140,7 +156,8 @@ class AppCalls:
         """
         more = _MODEL if message.metadata.message_type == MessageType.TRAIN else _ROWS
         names = 2 * tree.ByteSize() + _NAMES
-        self._open = _Opened(message.metadata, below(tree), names, 2 * size + more)
+        below = {one.object_id: _names_below(one) for one in iterate_object_tree(tree)}
+        self._open = _Opened(message.metadata, below, names, 2 * size + more)
 
     def quiet(self, moment: float, sent: threading.Event) -> None:
         """Let no call be worked on from shortly before a moment until the answer was sent."""
@@ -258,7 +275,7 @@ def _own_reply(task: _Task, opened: _Opened, asked: PushAppMessagesRequest) -> b
     tree = asked.message_object_trees[0]
     if said.message_id != tree.object_id or said.run_id != message.run_id:
         raise _NotPermitted("a reply of another run or identity")
-    found = sound(tree, opened.below)
+    found = _sound(tree, opened.below)
     # An object of the message's goes when the message does, which the app may bring about.
     if tree.object_id in opened.below or found is None:
         raise _NotPermitted("a reply of objects that cannot be")
@@ -273,6 +290,25 @@ def _own_reply(task: _Task, opened: _Opened, asked: PushAppMessagesRequest) -> b
     said.ClearField("dst_task_id")
     written: bytes = asked.SerializeToString()
     return written
+
+
+def _sound(tree: Any, known: Below) -> Below | None:
+    """Return what is below each object; None if one has no name, or something else elsewhere.
+
+    ``known`` is what is below the objects that Flower has already.
+    """
+    found = dict(known)
+    for one in iterate_object_tree(tree):
+        names = _names_below(one)
+        if not _OBJECT_NAME.fullmatch(one.object_id):
+            return None
+        if found.setdefault(one.object_id, names) != names:
+            return None
+    return found
+
+
+def _names_below(tree: Any) -> tuple[str, ...]:
+    return tuple(one.object_id for one in tree.children)
 
 
 def _parsed(kind: Any, body: bytes) -> Any:
@@ -321,3 +357,68 @@ async def _answer(send: Send, status: int, body: bytes, kind: bytes) -> None:
     headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+@dataclass(frozen=True)
+class OwnUserWatch:
+    """A layer around the node's runtime API that notices callers of the node's own user, and root.
+
+    Parameters
+    ----------
+    app : callable
+        The ASGI application.
+    noticed : callable
+        Is called, with what was seen, before such a call is let through; ends the process.
+    """
+
+    app: Application
+    noticed: Callable[[str], object]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Look at a call, and pass it on."""
+        # Executors and apps post; whoever asks for the node's health gets.
+        calls = scope["type"] == "http" and scope["method"] != "GET" and scope.get("client")
+        if calls and can_read_the_node(owner_of(*scope["client"])):
+            self.noticed(f"a caller of {scope['path']} is of this node's own user, or root")
+        await self.app(scope, receive, send)
+
+
+def can_read_the_node(user: int | None) -> bool:
+    """Return whether a user can read this node's files and memory: its own, and root."""
+    return user is not None and user in (0, os.geteuid())
+
+
+def owner_of(host: str, port: int, tables: tuple[Path, ...] = _SOCKETS) -> int | None:
+    """Return the user of the socket that has this address on this machine.
+
+    Parameters
+    ----------
+    host, port : str, int
+        The socket's own address.
+    tables : tuple of Path
+        The kernel's, of this process's network.
+
+    Returns
+    -------
+    int or None
+        None if no socket of this network has the address, as from another machine or container.
+    """
+    address = ipaddress.ip_address(host)
+    plain = getattr(address, "ipv4_mapped", None) or address
+    forms = [plain.packed]
+    if plain.version == 4:  # in the table of version 6 it stands so
+        forms.append(bytes(10) + b"\xff\xff" + plain.packed)
+    wanted = {f"{_words(packed)}:{port:04X}" for packed in forms}
+    for table in tables:
+        for line in table.read_text().splitlines()[1:] if table.exists() else ():
+            fields = line.split()
+            # A socket that its process has closed is nobody's.
+            if fields[1] in wanted and fields[9] != "0":
+                return int(fields[7])
+    return None
+
+
+def _words(packed: bytes) -> str:
+    """Return an address as the tables have it: words of 32 bits in this machine's order, little."""
+    words = (packed[at : at + 4][::-1] for at in range(0, len(packed), 4))
+    return b"".join(words).hex().upper()

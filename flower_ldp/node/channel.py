@@ -18,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 
@@ -35,10 +34,8 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.cli import flower_supernode
 
-from flower_ldp.node.here import FlowerChanged, check_here
+from flower_ldp.node import FlowerChanged, check_here
 from flower_ldp.node.waiting import WaitingFactory
-
-__all__ = ["Channel", "FlowerChanged", "Guarded", "NodeConfig", "Setup", "run_supernode"]
 
 NodeConfig = dict[str, bool | float | int | str]
 
@@ -88,17 +85,8 @@ class Guarded(NamedTuple):
     is_open: Callable[[str], bool]
 
 
-@dataclass(frozen=True)
-class Setup:
-    """How a node is to be run.
-
-    Parameters
-    ----------
-    guard : callable
-        Wraps the connection.
-    app_config : NodeConfig
-        The node's configuration as the app sees it.
-    """
+class Setup(NamedTuple):
+    """What wraps a node's connection, and the node's configuration as the app sees it."""
 
     guard: Callable[[Channel], Guarded]
     app_config: NodeConfig
@@ -205,29 +193,27 @@ def use_own_executor(program: list[str]) -> None:
 def check_flower() -> None:
     """Raise FlowerChanged unless the installed Flower is one that this module knows."""
     check_here()
-    if getattr(_command, "start_client_internal", None) is not worker.start_client_internal:
+    begin = worker.start_client_internal
+    if getattr(_command, "start_client_internal", None) is not begin:
         raise FlowerChanged("the command flower-supernode does not call start_client_internal")
-    parameters = inspect.signature(worker.start_client_internal).parameters
+    parameters = inspect.signature(begin).parameters
     for name in ("node_config", "state_factory"):
         if name not in parameters:
             raise FlowerChanged(f"start_client_internal has no parameter {name}")
     _fetch_name()
-    if _CONFIG not in worker._pull_and_store_message.__code__.co_names:
-        raise FlowerChanged(f"the SuperNode's loop does not call {_CONFIG}")
     if not hasattr(ObjectStoreFactory().store(), "lock_store"):
         raise FlowerChanged("the store of objects has no lock_store")
-    if "create_app" not in _command._start_supernode_http_api.__code__.co_names:
-        raise FlowerChanged("the runtime API is not made by create_app")
-    started = worker.start_client_internal.__code__
-    if "Popen" not in started.co_names or not _names(started.co_consts, _EXECUTOR):
+    for function, name in (
+        (begin, "Popen"),
+        (begin, "_init_connection"),
+        (worker._pull_and_store_message, _CONFIG),
+        (_command._start_supernode_http_api, "create_app"),
+    ):
+        if name not in function.__code__.co_names:
+            raise FlowerChanged(f"the SuperNode's {function.__name__} does not call {name}")
+    constants = begin.__code__.co_consts
+    if not any(_EXECUTOR in (one if isinstance(one, tuple) else (one,)) for one in constants):
         raise FlowerChanged(f"the SuperNode does not start {_EXECUTOR}")
-    if "_init_connection" not in worker.start_client_internal.__code__.co_names:
-        raise FlowerChanged("start_client_internal does not call _init_connection")
-
-
-def _names(constants: tuple[Any, ...], name: str) -> bool:
-    """Return whether a text is among a function's constants, or in a list of them."""
-    return any(one == name or (isinstance(one, tuple) and name in one) for one in constants)
 
 
 def checked_channel(found: Any) -> Channel:

@@ -1,7 +1,9 @@
-"""The command ``flower-ldp-supernode``: Flower's SuperNode behind the site's gate.
+"""The commands ``flower-ldp-supernode`` and ``flower-ldp-superexec``.
 
-It takes all options of ``flower-supernode``, and those of :func:`site_parser`. What it starts is in
-:mod:`flower_ldp.node.starting`.
+The first is Flower's SuperNode behind the site's gate. It takes all options of
+``flower-supernode``, and those of :func:`site_parser`; what it starts is in
+:mod:`flower_ldp.node.starting`. The second is Flower's executor, as :mod:`flower_ldp.node.apps` has
+it. Both say at once where there is no guarded node.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import logging
 import os
 import sys
 
-from flower_ldp.node.here import PROGRAM, FlowerChanged, NoLinux, check_here, stop
+from flower_ldp.node import PROGRAM, FlowerChanged, NoLinux, check_here, stop
 from flower_ldp.node.log import keep_plain
 from flower_ldp.node.sandbox.settings import add_options
 
@@ -80,6 +82,18 @@ def main() -> None:
     from flower_ldp.node.starting import start
 
     start(options)
+
+
+def run_superexec() -> None:
+    """Run the command ``flower-ldp-superexec``."""
+    try:
+        check_here()
+    except (FlowerChanged, NoLinux) as error:
+        print(f"flower-ldp-superexec: not started: {error}", file=sys.stderr)
+        sys.exit(2)
+    from flower_ldp.node.apps import main as run
+
+    run()
 
 
 def _seconds(text: str) -> float:

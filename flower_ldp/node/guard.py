@@ -9,6 +9,12 @@ a fixed moment; the app's reply is then one to no open message.
 
 Where the gate privatizes here, the app gets the message without the records that are the gate's:
 another message, with an identity of its own, which the SuperNode handles in the place of the first.
+
+A gate is a mod: ``gate(message, context, call_next)`` admits the message, calls the app, and turns
+the app's reply into what may leave. Here the app is another process, and its reply comes later and
+from elsewhere. So the gate runs in a thread of its own that stops where it calls the app
+(:class:`HeldMessage`). A gate with a fixed moment to answer does not wait longer than that for the
+app: then the answer is there before a reply, and leaves.
 """
 
 from __future__ import annotations
@@ -17,14 +23,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import Mod
 
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.release import ERROR_CODE, for_app
+from flower_ldp.clients.release import ERROR_CODE, constant, failed, for_app
+from flower_ldp.errors import ReleaseError
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import (
     Channel,
@@ -36,8 +45,7 @@ from flower_ldp.node.channel import (
     under_identity,
     unpack,
 )
-from flower_ldp.node.held import HeldMessage, failure
-from flower_ldp.refusals import is_code
+from flower_ldp.refusals import FAILED, is_code
 from flower_ldp.wire.objects import check_size
 
 _log = logging.getLogger("flower_ldp")
@@ -51,20 +59,72 @@ _OF_SERVER, _LEAST = 1 << 30, 1 << 25
 class _Outgoing:
     """A reply that the SuperNode is sending: collected until all its objects are there."""
 
-    reply_to: str
     tree: Any
     missing: set[str]
     contents: dict[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Open:
-    """A message that the app has, when it came, and how many bytes it takes."""
+@dataclass(eq=False, repr=False)
+class HeldMessage:
+    """A message that the gate judges now, and whose reply it judges later.
 
-    held: HeldMessage
-    since: float
-    size: int
-    sent: threading.Event = field(default_factory=threading.Event)
+    Parameters
+    ----------
+    gate : Mod
+        Usually an :class:`~flower_ldp.clients.LdpMod`.
+    message : Message
+        From the server.
+    context : Context
+        What the site's policy is found by.
+    on_answer : callable, optional
+        Called in the gate's thread when the answer to a message is there that the app was to see.
+    since : float, optional
+        When the message came.
+    size : int, optional
+        Bytes that it takes.
+    """
+
+    gate: Mod
+    message: Message
+    context: Context
+    on_answer: Callable[[], None] = lambda: None
+    since: float = field(default_factory=time.monotonic)
+    size: int = 0
+    sent: threading.Event = field(init=False, default_factory=threading.Event)
+    # Done when the gate calls the app.
+    _asks: Future[Any] = field(init=False, default_factory=Future)
+    _reply: Future[Message | None] = field(init=False, default_factory=Future)
+    _answer: Future[Message] = field(init=False, default_factory=Future)
+
+    def admit(self) -> Message | None:
+        """Let the gate judge the message; return its answer, or None if the app is to see it."""
+        threading.Thread(target=self._run, name="flower-ldp-gate", daemon=True).start()
+        wait((self._asks, self._answer), return_when=FIRST_COMPLETED)
+        if self._answer.done():
+            return self._answer.result()
+        self._answer.add_done_callback(lambda _: self.on_answer())
+        return None
+
+    def finish(self, reply: Message | None) -> Message:
+        """Give the gate the app's reply, or None if there is none; return what may leave."""
+        self._reply.set_result(reply)
+        return self._answer.result()
+
+    def _run(self) -> None:
+        try:
+            answer = self.gate(self.message, self.context, self._call_app)
+        except BaseException as error:
+            answer = failed(self.message, error, "the gate failed")
+        if not isinstance(answer, Message):
+            answer = constant(FAILED, self.message)
+        self._answer.set_result(answer)
+
+    def _call_app(self, message: Message, context: Context) -> Message:
+        self._asks.set_result(None)
+        reply = self._reply.result()
+        if reply is None:
+            raise ReleaseError("the app gave no readable reply")
+        return reply
 
 
 @dataclass(eq=False, repr=False)
@@ -102,7 +162,7 @@ class Guard:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     # Answers leave one at a time: at a fixed moment it is the gate's thread that sends.
     _sending: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _open: dict[str, _Open] = field(init=False, default_factory=dict)
+    _open: dict[str, HeldMessage] = field(init=False, default_factory=dict)
     # The server's identities of messages by those that the app knows.
     _originals: dict[str, str] = field(init=False, default_factory=dict)
     _incoming: dict[str, bytes] = field(init=False, default_factory=dict)
@@ -137,10 +197,12 @@ class Guard:
             size = check_size(tree.object_id, contents, _OF_SERVER)
             whole = unpack(tree, contents)
             _check_same(message, whole)
-            held = self._hold(message_id, whole)
-            found = _Open(held, since, size)
+            node, config = self.inner.node_id, dict(self.node_config)
+            context = Context(run_id, node, config, RecordDict(), {})
+            due = partial(self._due, message_id)
+            held = HeldMessage(self.gate, whole, context, due, since, size)
             with self._lock:  # before the gate calls the app, since it may answer by itself then
-                self._open[message_id] = found
+                self._open[message_id] = held
             answer = held.admit()
             if answer is None:
                 if self.hides:
@@ -149,7 +211,7 @@ class Guard:
                 self.calls.opened(message, tree, size)
                 kept = self.answer_after(message.metadata.message_type)
                 if kept is not None:
-                    self.calls.quiet(since + kept, found.sent)
+                    self.calls.quiet(since + kept, held.sent)
                 return message, tree
             with self._lock:
                 self._open.pop(message_id, None)
@@ -173,23 +235,13 @@ class Guard:
             self._originals[seen.metadata.message_id] = whole.metadata.message_id
         return under_identity(announced, seen), tree, contents
 
-    def _hold(self, message_id: str, message: Message) -> HeldMessage:
-        context = Context(
-            run_id=message.metadata.run_id,
-            node_id=self.inner.node_id,
-            node_config=dict(self.node_config),
-            state=RecordDict(),
-            run_config={},
-        )
-        return HeldMessage(self.gate, message, context, lambda: self._due(message_id))
-
     def _due(self, message_id: str) -> None:
         """Send the gate's answer if no reply of the app's has led to it."""
         with self._lock:
-            found = self._open.pop(message_id, None)
-        if found is not None:
+            held = self._open.pop(message_id, None)
+        if held is not None:
             _log.warning("the app is late: the answer leaves without it")
-            self._answer_without(found)
+            self._answer_without(held)
 
     def _pull_object(self, run_id: int, object_id: str) -> bytes:
         kept = self._incoming.get(object_id)
@@ -205,7 +257,7 @@ class Guard:
         """Ask the SuperNode for all objects of a reply; send nothing yet."""
         reply_to, wanted = message.metadata.reply_to_message_id, object_ids(object_tree)
         with self._lock:
-            self._outgoing[reply_to] = _Outgoing(reply_to, object_tree, set(wanted))
+            self._outgoing[reply_to] = _Outgoing(object_tree, set(wanted))
         return wanted, reply_to
 
     def _push_object(self, _: int, session_id: str, object_id: str, contents: bytes) -> None:
@@ -217,15 +269,15 @@ class Guard:
             if outgoing.missing:
                 return
             del self._outgoing[session_id]
-            reply_to = self._originals.get(outgoing.reply_to, outgoing.reply_to)
-            found = self._open.get(reply_to)
-        reply = None if found is None else _readable(outgoing, found.size)
+            reply_to = self._originals.get(session_id, session_id)
+            held = self._open.get(reply_to)
+        reply = None if held is None else _readable(outgoing, held.size)
         with self._lock:  # building takes a time, in which the fixed moment may have come
-            found = self._open.pop(reply_to, None)
-        if found is None:
+            held = self._open.pop(reply_to, None)
+        if held is None:
             _log.warning("a reply to no open message was dropped")
             return
-        self._answer(found, reply)
+        self._answer(held, reply)
 
     def _fail_unanswered(self) -> None:
         """Answer the messages that the SuperNode is done with and that have no answer."""
@@ -237,36 +289,34 @@ class Guard:
         for one in left:
             self._answer_without(one)
 
-    def _answer_without(self, found: _Open) -> None:
+    def _answer_without(self, held: HeldMessage) -> None:
         """Answer for an app that gave no reply."""
         try:
-            self._answer(found, None)
+            self._answer(held, None)
         except Exception:
             _log.exception("a message stays without an answer")
 
-    def _answer(self, found: _Open, reply: Message | None) -> None:
+    def _answer(self, held: HeldMessage, reply: Message | None) -> None:
+        """Send the answer when it may leave."""
         try:
-            self._transmit(self._made(found, reply))
+            answer = held.finish(reply)
+            if reply is not None and _is_refusal(reply) and not answer.has_error():
+                _log.warning(
+                    "the app's own gate (LdpMod) refused what this node has charged: start apps by "
+                    "flower-ldp-superexec, so that it steps aside, or see --ldp-gate"
+                )
+            wait_for = held.since + self.hold_seconds - time.monotonic()
+            if wait_for > 0:
+                self.calls.quiet(time.monotonic() + wait_for, held.sent)
+                time.sleep(wait_for)
+            elif self.hold_seconds:
+                late = -wait_for
+                _log.warning("an answer leaves %.1f s after the time it should be held to", late)
+            if self.hold_seconds:  # its metadata holds the time at which it was made
+                answer = _made_now(answer, held.message)
+            self._transmit(answer)
         finally:
-            found.sent.set()
-
-    def _made(self, found: _Open, reply: Message | None) -> Message:
-        """Return the answer when it may leave."""
-        answer = found.held.finish(reply)
-        if reply is not None and _is_refusal(reply) and not answer.has_error():
-            _log.warning(
-                "the app's own gate (LdpMod) refused what this node has charged: start apps by "
-                "flower-ldp-superexec, so that it steps aside, or see --ldp-gate"
-            )
-        wait = found.since + self.hold_seconds - time.monotonic()
-        if wait > 0:
-            self.calls.quiet(time.monotonic() + wait, found.sent)
-            time.sleep(wait)
-        elif self.hold_seconds:
-            _log.warning("an answer leaves %.1f s after the time it should be held to", -wait)
-        if self.hold_seconds:  # its metadata holds the time at which it was made
-            answer = _made_now(answer, found.held.message)
-        return answer
+            held.sent.set()
 
     def _transmit(self, answer: Message) -> None:
         with self._sending:
@@ -301,4 +351,6 @@ def _is_refusal(reply: Message) -> bool:
 def _made_now(answer: Message, message: Message) -> Message:
     if answer.has_error():
         return Message(answer.error, reply_to=message)
-    return Message(answer.content, reply_to=message) if answer.has_content() else failure(message)
+    if not answer.has_content():
+        return constant(FAILED, message)
+    return Message(answer.content, reply_to=message)

@@ -8,6 +8,21 @@ at is public: the bundle's digest, the run's configuration, the node's environme
 Split learning, private training and its evaluation are answered by the app's own gate, with the
 site's ledger, and so only under ``--ldp-gate reports``. Of split learning what the app replies
 leaves, in the form that its message has, and no other; of the others what the ledger holds does.
+
+A round of private training and a count of right predictions propose nothing: Flower's own
+strategies send a model and a configuration. What may answer them is about single examples, and no
+reply shows how it was made. So it is the owner's list that says which app may:
+
+============  ================  ==================================================================
+message       listed release    answer
+============  ================  ==================================================================
+``train``     ``dpsgd``         one ArrayRecord with the arrays that were sent, and one
+                                MetricRecord with how many examples there are
+``evaluate``  ``example_mean``  one MetricRecord: a share, and how many examples there are
+============  ================  ==================================================================
+
+The names are those that Flower's strategies look for. An evaluation costs what the policy allows
+for it: the server proposes no price, and what an app asks for is not known before it runs.
 """
 
 from __future__ import annotations
@@ -18,11 +33,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp.apps import this_environment
-from flower_ldp.clients import RELEASES, Release
+from flower_ldp.clients import RELEASES, AccuracyRelease, DPSGDRelease, Release
 from flower_ldp.clients.charging import policy_of
 from flower_ldp.clients.diagnostics import cause_of, cut_middle
 from flower_ldp.clients.release import check_storable, constant, failed, open_proposal, report
@@ -30,10 +45,15 @@ from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.received import ReceivedApp
 from flower_ldp.node.reports import PaidReports, report_of
-from flower_ldp.node.unproposed import unproposed, unproposed_releases
 from flower_ldp.policy import App, Policy, find_policy
 from flower_ldp.privacy import Unit
-from flower_ldp.refusals import MEANINGS, REFUSED_APP, REFUSED_MESSAGE, REFUSED_PROPOSAL
+from flower_ldp.refusals import (
+    MEANINGS,
+    REFUSED_APP,
+    REFUSED_MESSAGE,
+    REFUSED_POLICY,
+    REFUSED_PROPOSAL,
+)
 from flower_ldp.wire.embedding import (
     ALIGN,
     BACKWARD,
@@ -52,6 +72,8 @@ _log = logging.getLogger("flower_ldp")
 _NodeConfig = Mapping[str, bool | float | int | str]
 _EMBEDDED, _TAKEN_IN = (FORWARD, EVALUATE), (PREPARE, BACKWARD, REWIND)
 SPLIT = frozenset((ALIGN, *_EMBEDDED, *_TAKEN_IN))
+#: By type of message without a proposal, the mechanism that a claim about its answer has.
+_UNPROPOSED = {MessageType.TRAIN: "dpsgd", MessageType.EVALUATE: "example_mean"}
 #: What a party says of itself; public, and short.
 _INTRODUCTION = {"name", "claim", "epsilon", "delta", "step", "earlier"}
 _LONGEST_INTRODUCTION = 1 << 20
@@ -90,10 +112,10 @@ class PinnedGate:
             app = self._app(policy, message.metadata.run_id)
             if message.metadata.message_type in SPLIT:
                 return self._split(app, message, context, call_next)
-            mechanism = unproposed(message) if self.by_apps else None
+            mechanism = _unproposed(message) if self.by_apps else None
             if mechanism is not None:
                 _check_listed(app, mechanism)
-                paid = PaidReports(releases=unproposed_releases(policy, message))
+                paid = PaidReports(releases=_unproposed_releases(policy, message))
                 return paid(message, context, call_next)
             self._check_claims(policy, app, message)
         except RefusalError as refusal:
@@ -166,6 +188,35 @@ def _readable(node_config: _NodeConfig) -> Policy | None:
     with suppress(ConfigError):  # each message is refused for it
         return find_policy(node_config)
     return None
+
+
+def _unproposed(message: Message) -> str | None:
+    """Return the mechanism by which a message without a proposal may be answered.
+
+    None if there is a proposal, no model, or another type of message.
+    """
+    content = message.content
+    if PROPOSAL_KEY in content or len(content.array_records) != 1:
+        return None
+    return _UNPROPOSED.get(message.metadata.message_type)
+
+
+def _unproposed_releases(policy: Policy, message: Message) -> dict[str, Release]:
+    """Return the release of such a message, by its type.
+
+    It is refused with ``REFUSED_POLICY`` if the policy states no price of an evaluation.
+    """
+    kind = message.metadata.message_type
+    if kind == MessageType.TRAIN:
+        return {kind: DPSGDRelease()}
+    name = _UNPROPOSED[kind]
+    allowance = policy.messages.get(kind, {}).get(name)
+    if allowance is None:
+        raise RefusalError(REFUSED_POLICY, f"{name} may not answer a {kind!r} message")
+    try:
+        return {kind: AccuracyRelease(allowance.epsilon)}
+    except ValueError as error:
+        raise RefusalError(REFUSED_POLICY, f"the policy's price of {name}: {error}") from error
 
 
 def _check_listed(app: App | None, mechanism: str) -> None:

@@ -30,8 +30,7 @@ from flower_ldp.clients.diagnostics import cause_of, cut_middle
 from flower_ldp.clients.release import OpenRelease, constant, failed, open_proposal
 from flower_ldp.errors import RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.node.held import failure
-from flower_ldp.refusals import REFUSED_REPEAT
+from flower_ldp.refusals import FAILED, REFUSED_REPEAT
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -175,5 +174,5 @@ class WellFormed:
             opened.check_form(report_of(answer.content))
         except Exception:
             _log.exception("no report leaves: the gate's answer is none")
-            return failure(message)
+            return constant(FAILED, message)
         return answer

@@ -21,7 +21,8 @@ from flower_ldp.clients import RELEASES, LdpMod
 from flower_ldp.clients.charging import ledger_of
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.extensions.loading import never_load
-from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls
+from flower_ldp.node import PROGRAM, FlowerChanged, stop
+from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls, OwnUserWatch
 from flower_ldp.node.channel import (
     Channel,
     Guarded,
@@ -35,9 +36,7 @@ from flower_ldp.node.channel import (
     wrap_runtime_api,
 )
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.here import PROGRAM, FlowerChanged, stop
 from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission
-from flower_ldp.node.peers import OwnUserWatch
 from flower_ldp.node.pinned import PinnedGate, fixed_moment, listed_apps
 from flower_ldp.node.received import ReceivedApps
 from flower_ldp.node.reports import PaidReports, WellFormed
@@ -161,7 +160,7 @@ class Start:
             policy = self.policy(node_config)
             gate = named_gate(name)
             if apps is not None:
-                apps.start(self.hidden(policy), _ended)
+                apps.start(self.hidden(policy), _end)
         except Exception as error:  # whatever it is, there is no gate
             stop(str(error))
         by_apps, hides = name == "reports", name == "privatize"
@@ -219,7 +218,7 @@ def start(options: argparse.Namespace) -> None:
             use_own_executor([sys.executable, "-m", "flower_ldp.node.apps"])
         else:
             wrap_runtime_api(
-                lambda app: OwnUserWatch(app, lambda seen: _ended(f"{seen}: {OWN_USER}"))
+                lambda app: OwnUserWatch(app, lambda seen: _end(f"{seen}: {OWN_USER}"))
             )
         run_supernode(lambda config: asked.setup(config, apps, calls), stop)
     except (FlowerChanged, SandboxMissing) as error:
@@ -235,13 +234,8 @@ def named_gate(name: str) -> Mod:
         If it names none.
     """
     if name == "privatize":
-        return WellFormed(
-            LdpMod(
-                train=RELEASES["train"],
-                evaluate=RELEASES["evaluate"],
-                admission=MarkedAdmission(),
-            )
-        )
+        train, evaluate = RELEASES["train"], RELEASES["evaluate"]
+        return WellFormed(LdpMod(train=train, evaluate=evaluate, admission=MarkedAdmission()))
     if name == "reports":
         return PaidReports()
     if ":" not in name:
@@ -252,7 +246,6 @@ def named_gate(name: str) -> Mod:
     return gate
 
 
-def _ended(reason: str) -> NoReturn:
+def _end(reason: str) -> NoReturn:
     """End a node whose apps cannot be started any more: whoever supervises it starts it again."""
-    print(f"{PROGRAM}: ended: {reason}", file=sys.stderr, flush=True)
-    os._exit(3)
+    stop(reason, "ended", 3)

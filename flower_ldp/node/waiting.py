@@ -11,6 +11,10 @@ there. It goes on to the next message without one when
 
 What the app sent by then is dropped and its task is ended, so that Flower takes no call of it any
 more. The guard answers for it when the loop asks for the next message.
+
+Flower takes a tree of objects in one by one. If it drops what is below an object between two of
+them, as an app can have it do, the tree is left without its lower part: it is never freed, and to
+drop it ends the node. So here a tree is taken in as one.
 """
 
 from __future__ import annotations
@@ -23,8 +27,6 @@ from typing import Any
 
 from flwr.app import Message
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-
-from flower_ldp.node.trees import register_as_one
 
 _log = logging.getLogger("flower_ldp")
 
@@ -178,10 +180,22 @@ class WaitingFactory:
     def __init__(self, factory: Any, fetch: str) -> None:
         state = factory.state()
         self.objectstore_factory = factory.objectstore_factory
-        register_as_one(self.objectstore_factory.store())
+        _register_as_one(self.objectstore_factory.store())
         self.waiting = WaitingState(state, getattr(state, fetch))
         vars(self.waiting)[fetch] = self.waiting.replies
 
     def state(self) -> WaitingState:
         """Return the one state, as the loop is to see it."""
         return self.waiting
+
+
+def _register_as_one(store: Any) -> None:
+    """Have Flower's store drop nothing while it takes a tree in."""
+    plain, lock = store.preregister, store.lock_store
+
+    def preregister(run_id: int, object_tree: Any) -> list[str]:
+        with lock:
+            missing: list[str] = plain(run_id, object_tree)
+            return missing
+
+    vars(store)["preregister"] = preregister

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.node.peers import can_read_the_node, owner_of
+from flower_ldp.node.calls import can_read_the_node, owner_of
 from tests.network.federation import NODE
 from tests.network.processes import free_port, is_listening, wait_for
 

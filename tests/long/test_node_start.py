@@ -13,10 +13,9 @@ from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResultStatus
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.errors import ConfigError
-from flower_ldp.node import command
+from flower_ldp.node import PROGRAM, command
 from flower_ldp.node.apps import AppExecutor, command_of
 from flower_ldp.node.channel import flower_arguments, given_config
-from flower_ldp.node.here import PROGRAM
 from flower_ldp.node.sandbox.settings import SandboxMissing
 from flower_ldp.node.starting import Start
 

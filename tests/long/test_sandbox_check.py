@@ -21,7 +21,7 @@ if sys.platform != "linux":
     pytest.skip("the sandbox is for Linux", allow_module_level=True)
 
 from flower_ldp.node.sandbox import jail
-from flower_ldp.node.sandbox.check import limits_of, run_check
+from flower_ldp.node.sandbox.command import limits_of, run_check
 from flower_ldp.node.sandbox.limits import Group, make_group
 from flower_ldp.node.sandbox.probe import Attempts
 from flower_ldp.node.sandbox.seccomp import call_numbers

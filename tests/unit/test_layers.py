@@ -116,7 +116,7 @@ EXCEPTIONS = {
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd_release": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.last_bits": frozenset({"torch"}),
-    f"{PACKAGE}.node.sandbox.check": frozenset({"rich"}),
+    f"{PACKAGE}.node.sandbox.command": frozenset({"rich"}),
     f"{PACKAGE}.node.sandbox.seccomp": frozenset({"pyseccomp"}),
     f"{PACKAGE}.simulation.progress": frozenset({"rich"}),
     f"{PACKAGE}.simulation.federation": frozenset({"click"}),  # errors of Flower's parsers

@@ -7,13 +7,14 @@ module               says
 ``view``             what of the machine an app is shown, and what must not be among it
 ``seccomp``          which system calls an app may make
 ``limits``           memory and processes, by a control group
-``relay``            copies bytes between two sockets
-``inside``           the first program in the sandbox: gives up rights, starts the app
+``inside``           the first program in the sandbox: gives up rights, starts the app; and the
+                     relay, which copies bytes between two sockets
 ``jail``             all of it together: bubblewrap's arguments, a sandbox for one command
 ``executor``         Flower's app executor, outside: starts each app in a sandbox of its own, and
                      copies what it prints to the node's log
 ``probe``            tries every way out, from inside
-``check``            runs the probe, judges it, prints the table
+``command``          what the node does for ``--sandbox``: runs the probe and judges it, prints the
+                     table, starts the executor
 ===================  ======================================================================
 
 Nothing is imported here: ``inside`` and ``probe`` start in milliseconds.

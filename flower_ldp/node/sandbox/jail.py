@@ -13,11 +13,11 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-from flower_ldp.node.sandbox.inside import SOCKET
+from flower_ldp.node.apps import in_memory
+from flower_ldp.node.sandbox.inside import AT_ONCE, SOCKET, Meter, serve
 from flower_ldp.node.sandbox.limits import Group, no_dumps
-from flower_ldp.node.sandbox.relay import AT_ONCE, Meter, serve
 from flower_ldp.node.sandbox.seccomp import app_filter
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 from flower_ldp.node.sandbox.view import PACKAGE, View, view_of
@@ -132,8 +132,8 @@ class Jail:
         """
         self._meter.begin()
         with (
-            _in_memory("\0".join(self._arguments).encode()) as given,
-            _in_memory(self._filter) as rules,
+            in_memory("\0".join(self._arguments).encode()) as given,
+            in_memory(self._filter) as rules,
         ):
             descriptors = (given.fileno(), rules.fileno())
             bwrap = [self._program, "--args", str(descriptors[0]), "--seccomp", str(descriptors[1])]
@@ -151,14 +151,6 @@ class Jail:
         """End the relay and remove the files; commands that run keep running."""
         self._server.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _in_memory(content: bytes) -> BinaryIO:
-    """Return a file that has no name, at its beginning."""
-    file = os.fdopen(os.memfd_create("flower-ldp"), "w+b")
-    file.write(content)
-    file.seek(0)
-    return file
 
 
 def _listening(folder: Path, name: str) -> socket.socket:

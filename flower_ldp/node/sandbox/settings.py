@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -24,9 +24,9 @@ class Settings:
 
     Parameters
     ----------
-    data : tuple of str
+    data : sequence of str
         Folders and files that apps may read.
-    devices : tuple of str
+    device : sequence of str
         Devices that apps may use, usually those of a GPU.
     user : str
         Account of the apps where the node is root; "" for the usual one.
@@ -43,8 +43,8 @@ class Settings:
         limited at all.
     """
 
-    data: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
+    data: Sequence[str] = ()
+    device: Sequence[str] = ()
     user: str = ""
     memory: int = 8 << 30
     processes: int = 1024
@@ -70,29 +70,14 @@ def _number(text: str, least: int) -> int:
 
 
 _count, _time = partial(_number, least=64), partial(_number, least=1)
+_NOBODY = "flower-app, or a number that no account has"
 #: Options with a value: name, what stands for the value, how it is read, help.
 _VALUES: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
-    (
-        "user",
-        "NAME",
-        str,
-        "Account of the apps where this node is root (default: flower-app, or a number that no "
-        "account has).",
-    ),
+    ("user", "NAME", str, f"Account of the apps where this node is root (default: {_NOBODY})."),
     ("memory", "SIZE", _size, "Memory of all apps together, as 8G (default) or 512M."),
-    (
-        "processes",
-        "N",
-        _count,
-        "Processes and threads of all apps (default: %(default)s).",
-    ),
+    ("processes", "N", _count, "Processes and threads of all apps (default: %(default)s)."),
     ("files", "N", _count, "Open files of a process (default: %(default)s)."),
-    (
-        "seconds",
-        "S",
-        _time,
-        "End an app that has run for so long (default: never).",
-    ),
+    ("seconds", "S", _time, "End an app that has run for so long (default: never)."),
 )
 
 
@@ -128,7 +113,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         add(f"--sandbox-{name}", metavar=metavar, type=read, default=usual, help=text)
     add(
         "--sandbox-no-memory-limit",
-        action="store_true",
+        action="store_false",
+        dest="sandbox_control_group",
         help="Start although this machine gives no control group: an app can then use up all of "
         "its memory, and the kernel may end this node for it.",
     )
@@ -136,9 +122,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(options: argparse.Namespace) -> Settings:
     """Return the choices that a command line states."""
-    return Settings(
-        data=tuple(options.sandbox_data),
-        devices=tuple(options.sandbox_device),
-        control_group=not options.sandbox_no_memory_limit,
-        **{name: getattr(options, f"sandbox_{name}") for name, *_ in _VALUES},
-    )
+    names = [one.name for one in fields(Settings)]
+    return Settings(**{name: getattr(options, f"sandbox_{name}") for name in names})

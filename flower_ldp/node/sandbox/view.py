@@ -69,13 +69,13 @@ def view_of(settings: Settings, hidden: Mapping[str, Path]) -> View:
     shown = {path: Path(path) for path in _SYSTEM if path not in links and os.path.isdir(path)}
     shown |= {f"/etc/{name}": Path("/etc", name) for name in _ETC if Path("/etc", name).exists()}
     shown |= {str(path): path.resolve() for path in _python()}
-    if settings.devices:
+    if settings.device:
         shown |= {str(path): path for path in _of_devices()}
     for place in settings.data:
         shown[place] = _data(Path(place), hidden)
     for name, secret in hidden.items():
         _check_hidden(name, secret, shown)
-    return View(_outermost(shown), links, tuple(_device(Path(one)) for one in settings.devices))
+    return View(_outermost(shown), links, tuple(_device(Path(one)) for one in settings.device))
 
 
 def _python() -> list[Path]:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from flower_ldp.node.here import FlowerChanged, NoLinux, check_here
+from flower_ldp.node import FlowerChanged, NoLinux, check_here
 
 try:
     check_here()

@@ -21,8 +21,7 @@ from flower_ldp.mechanisms import SignDS
 from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Channel, object_ids, unpack
-from flower_ldp.node.guard import Guard
-from flower_ldp.node.held import HeldMessage
+from flower_ldp.node.guard import Guard, HeldMessage
 from flower_ldp.node.reports import PaidReports
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY

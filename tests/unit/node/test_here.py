@@ -8,22 +8,23 @@ import sys
 
 import pytest
 
-from flower_ldp.node import command, here, superexec
+from flower_ldp import node
+from flower_ldp.node import command
 
 
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
 def test_another_system_is_named(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", platform)
-    with pytest.raises(here.NoLinux, match=f"for Linux, this is {platform}: run the gate in"):
-        here.check_here()
+    with pytest.raises(node.NoLinux, match=f"for Linux, this is {platform}: run the gate in"):
+        node.check_here()
 
 
 @pytest.mark.parametrize("version", ["1.32.0", "1.39.1", "1.43.0", "2.0.0"])
 def test_an_unknown_flower_is_named(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
-    with pytest.raises(here.FlowerChanged, match=rf"flwr {version} is installed.* 1\.40 on"):
-        here.check_here()
+    with pytest.raises(node.FlowerChanged, match=rf"flwr {version} is installed.* 1\.40 on"):
+        node.check_here()
 
 
 def test_the_executor_is_not_started(
@@ -31,7 +32,7 @@ def test_the_executor_is_not_started(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(SystemExit) as ended:
-        superexec.main()
+        command.run_superexec()
     assert ended.value.code == 2
     assert "not started: the guarded node is for Linux" in capsys.readouterr().err
 
@@ -53,7 +54,7 @@ def test_the_commands_load_nothing_of_flower_and_nothing_that_windows_lacks() ->
     code = (
         "import sys\n"
         "for name in ('fcntl', 'pwd', 'grp', 'resource', 'termios'): sys.modules[name] = None\n"
-        "import flower_ldp.node.command, flower_ldp.node.superexec\n"
+        "import flower_ldp.node.command\n"
         "print([name for name in sys.modules if name.partition('.')[0] == 'flwr'])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

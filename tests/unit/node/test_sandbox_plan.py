@@ -33,13 +33,13 @@ def parsed(*words: str) -> Settings:
 
 
 def test_the_command_line_says_the_settings(tmp_path: Path) -> None:
-    assert parsed() == Settings()
+    assert parsed() == Settings([], [])
     words = ["--sandbox-data", str(tmp_path), "--sandbox-data", "b", "--sandbox-memory", "512M"]
     words += ["--sandbox-device", "/dev/null", "--sandbox-processes", "100", "--sandbox-files"]
     words += ["99", "--sandbox-user", "who", "--sandbox-seconds", "60"]
     found = parsed(*words, "--sandbox-no-memory-limit")
-    data = (str(tmp_path), str(Path("b").absolute()))
-    assert found == Settings(data, ("/dev/null",), "who", 512 << 20, 100, 99, 60, False)
+    data = [str(tmp_path), str(Path("b").absolute())]
+    assert found == Settings(data, ["/dev/null"], "who", 512 << 20, 100, 99, 60, False)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_data_through_which_something_could_be_sent_is_refused(kind: str, tmp_pa
 @pytest.mark.parametrize("name", ["/dev/nowhere", "/dev", "/etc/passwd"])
 def test_devices_must_be_devices(name: str) -> None:
     with pytest.raises(SandboxMissing, match="--sandbox-device"):
-        view_of(Settings(devices=(name,)), {})
-    found = view_of(Settings(devices=("/dev/null",)), {})
+        view_of(Settings(device=(name,)), {})
+    found = view_of(Settings(device=("/dev/null",)), {})
     assert found.devices == (Path("/dev/null"),)
     assert "/sys/devices/system" in found.shown
 
