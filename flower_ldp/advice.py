@@ -11,12 +11,14 @@ the lengths of reports (``wire``) and for amounts that a ledger can hold (``acco
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache, partial
 from typing import TypeAlias
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
+from flower_ldp.bounds import check_in
 from flower_ldp.facts import Fact, beneath, note
 from flower_ldp.mechanisms.base import (
     GOOD_COSINE,
@@ -29,7 +31,7 @@ from flower_ldp.mechanisms.base import (
 from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan
 from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
-from flower_ldp.mechanisms.signds_round import report_length
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.mechanisms.signds_size import MAX_DIMENSION
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
@@ -49,35 +51,23 @@ _SIGNDS_FROM = 8.0
 # What is better by less than this is not worth another answer of every client, or more bytes.
 _TIE = 0.05
 _RATIO = 1.25
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A mechanism, how often a client is asked, and what that is worth.
-
-    Parameters
-    ----------
-    kind : type
-        Of the mechanism.
-    answers : int
-        Of a client.
-    epsilon : float
-        Of an answer.
-    worth : float
-        Efficiency of all answers of a client together.
-    """
-
-    kind: Kind
-    answers: int
-    epsilon: float
-    worth: float
-
-
-def plan_of(mechanism: SignDS | Codeword, weights: int) -> SelectionPlan | CodewordPlan:
-    """Return a mechanism's plan, without a warning of what is said in other words."""
-    if isinstance(mechanism, SignDS):
-        return mechanism.plan(weights, quiet=True)
-    return mechanism.plan(weights)
+#: Rounds that a training gets if it has reports for them: the measured runs had 40. All reports
+#: together are worth the same in any number of rounds; more rounds let clients answer for a model
+#: that is further on, fewer leave less to one client of a round.
+ROUNDS = 40
+#: Fewest reports of a round, where clients are there for them: one that is broken, or gone, must
+#: not decide a step.
+LEAST_REPORTS = 5
+#: Below so many clients a bad outlook is one of the promise, and not of numbers alone.
+FEW_CLIENTS = 50
+#: A total above this is none that :func:`flower_ldp.privacy.meaning` calls a limit.
+LARGEST_LIMIT = 10.0
+# So often the weights that are few enough are guessed, each time by the last ones' efficiency.
+_GUESSES = 4
+# More clients than there are people are no advice.
+_MOST_CLIENTS = 10**10
+# Reports that would not fill a last round are fewer than a fortieth of all.
+_SPARE = 1.03
 
 
 def counts(units: int, least: int, most: int | None) -> list[int]:
@@ -100,8 +90,8 @@ def counts(units: int, least: int, most: int | None) -> list[int]:
     return found
 
 
-def best(units: int, weights: int, kinds: tuple[Kind, ...], answers: list[int]) -> Choice:
-    """Return the fewest answers that are nearly worth most, codewords first.
+def best(units: int, weights: int, kinds: tuple[Kind, ...], answers: list[int]) -> tuple[Kind, int]:
+    """Return by which mechanism a client is asked, and how often: the fewest nearly worth most.
 
     Parameters
     ----------
@@ -114,16 +104,14 @@ def best(units: int, weights: int, kinds: tuple[Kind, ...], answers: list[int]) 
     answers : list of int
         How often a client may be asked, in ascending order.
     """
-    found = []
-    for times in answers:
-        epsilon = units // times / EPSILON_UNITS
-        for kind in kinds:
-            if kind is SignDS and len(kinds) > 1 and epsilon <= _SIGNDS_FROM:
-                continue
-            worth = times * _efficiency(kind(epsilon), weights)
-            found.append(Choice(kind, times, epsilon, worth))
-    enough = max(choice.worth for choice in found) * (1.0 - _TIE)
-    return next(choice for choice in found if choice.worth >= enough)
+    found = {
+        (kind, times): _worth(kind, units, times, weights)
+        for times in answers
+        for kind in kinds
+        if kind is not SignDS or len(kinds) == 1 or units // times > _SIGNDS_FROM * EPSILON_UNITS
+    }
+    enough = max(found.values()) * (1.0 - _TIE)
+    return next(choice for choice, worth in found.items() if worth >= enough)
 
 
 @lru_cache(maxsize=64)
@@ -137,36 +125,25 @@ def total_for(clients: int, weights: int, signal: float) -> float | None:
     kind: Kind = Codeword if 2 <= weights <= MAX_ORDER else SignDS
     grid = [step / 10 for step in range(1, 100)] + [float(e) for e in range(10, 101)]
 
-    def worth(total: float) -> float:
+    def is_enough(total: float) -> bool:
         units = round(total * EPSILON_UNITS)
         # SignDS is slower to plan, and its efficiency grows with epsilon to the end.
         times = counts(units, 1, None if kind is Codeword else 1)
-        return max(best(units, weights, (kind,), [count]).worth for count in times)
+        return max(_worth(kind, units, count, weights) for count in times) >= needed
 
-    if worth(grid[-1]) < needed:
+    if not is_enough(grid[-1]):
         return None
-    low, high = -1, len(grid) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if worth(grid[middle]) >= needed else (middle, high)
-    return grid[high]
+    return grid[bisect_left(grid, True, hi=len(grid) - 1, key=is_enough)]
+
+
+def _worth(kind: Kind, units: int, times: int, weights: int) -> float:
+    """Return the efficiency of so many answers of a client together, for a total."""
+    return times * _efficiency(kind(units // times / EPSILON_UNITS), weights)
 
 
 @lru_cache(maxsize=256)
 def _efficiency(mechanism: SignDS | Codeword, weights: int) -> float:
-    return plan_of(mechanism, weights).efficiency
-
-
-#: Below so many clients a bad outlook is one of the promise, and not of numbers alone.
-FEW_CLIENTS = 50
-#: A total above this is none that :func:`flower_ldp.privacy.meaning` calls a limit.
-LARGEST_LIMIT = 10.0
-# So often the weights that are few enough are guessed, each time by the last ones' efficiency.
-_GUESSES = 4
-# More clients than there are people are no advice.
-_MOST_CLIENTS = 10**10
-# Reports that would not fill a last round are fewer than a fortieth of all.
-_SPARE = 1.03
+    return mechanism.plan(weights, quiet=True).efficiency
 
 
 @dataclass(frozen=True)
@@ -195,11 +172,11 @@ class Remedies:
             ways.append(f"at least about {self.clients:,} clients")
         if self.total_epsilon is None:
             return f"{', or '.join(ways) or 'nothing'} (no total up to {MOST_TOTAL:g} is enough)"
+        no_limit = ", which as a promise means nothing"
         ways.append(
             f"a total epsilon of about {self.total_epsilon:g} spent as `flower-ldp plan` says"
+            f"{no_limit if self.total_epsilon > LARGEST_LIMIT else ''}"
         )
-        if self.total_epsilon > LARGEST_LIMIT:
-            ways[-1] += ", which as a promise means nothing"
         return ", or ".join(ways)
 
 
@@ -304,7 +281,7 @@ class Outlook:
         if along <= 0.0:
             return None
         short = square / along * self.weights / (self.reports * worth.efficiency)
-        clients = _up(self.clients * short * _SPARE)
+        clients = _two_digits(self.clients * short * _SPARE, math.ceil)
         return clients if clients <= _MOST_CLIENTS else None
 
     def _few_enough(self, signal: float) -> int | None:
@@ -313,37 +290,23 @@ class Outlook:
         try:
             for _ in range(_GUESSES):
                 efficiency = self.plan(weights).efficiency
-                weights = min(_down(self.reports * efficiency / signal), self.weights)
+                enough = _two_digits(self.reports * efficiency / signal, math.floor)
+                weights = min(enough, self.weights)
                 if weights < 2:
                     return None
             while weights >= 2:
                 if run_cosine(self.plan(weights), self.reports) >= GOOD_COSINE:
                     return weights
-                weights = _down(weights * 0.95)
+                weights = _two_digits(weights * 0.95, math.floor)
         except ValueError:  # a report with as many indices as its h says needs as many weights
             pass
         return None
 
 
-def _down(value: float) -> int:
-    """Return two digits of a number, rounded down."""
+def _two_digits(value: float, rounded: Callable[[float], int]) -> int:
+    """Return two digits of a number, rounded by ``math.floor`` or ``math.ceil``."""
     step = 10.0 ** max(math.floor(math.log10(max(value, 1.0))) - 1, 0)
-    return int(math.floor(value / step) * step)
-
-
-def _up(value: float) -> int:
-    """Return two digits of a number, rounded up."""
-    step = 10.0 ** max(math.floor(math.log10(max(value, 1.0))) - 1, 0)
-    return int(math.ceil(value / step) * step)
-
-
-#: Rounds that a training gets if it has reports for them: the measured runs had 40. All reports
-#: together are worth the same in any number of rounds; more rounds let clients answer for a model
-#: that is further on, fewer leave less to one client of a round.
-ROUNDS = 40
-#: Fewest reports of a round, where clients are there for them: one that is broken, or gone, must
-#: not decide a step.
-LEAST_REPORTS = 5
+    return int(rounded(value / step) * step)
 
 
 @dataclass(frozen=True)
@@ -397,22 +360,16 @@ class Advice:
         """Return how to train, with the outlook."""
         times, epsilon = self.answers_per_client, self.mechanism.epsilon
         asked = "once" if times == 1 else f"{times:,} times"
-        rounds, each = self.outlook.rounds, self.outlook.clients_per_round
         told = f"{times:,} (answers_per_client={times}: asked {asked})"
-        of = f" of {_clients(each)} each"
-        if isinstance(self.plan, CodewordPlan):
-            name, sizes = "Codeword", f"K = {self.plan.favoured:,}"
-            selection = {"favoured": self.plan.favoured, "rotations": self.plan.rotations}
-            selection["n"] = self.plan.order
-        else:
-            name, sizes = "SignDS", f"K = {self.plan.top_size:,}, h = {self.plan.dim_out:,}"
-            selection = {"top_size": self.plan.top_size, "h": self.plan.dim_out}
-            selection["v_th"] = self.plan.threshold
-        described = f"{name}(epsilon={epsilon:.12g}), {sizes}"
+        rounds, each = self.outlook.rounds, self.outlook.clients_per_round
+        # A strategy asks fewer than two only where it is told to.
+        of = f" of {each:,} clients each" if each > 1 else " of 1 client (min_train_nodes=1) each"
+        name = type(self.mechanism).__name__
+        described = f"{name}(epsilon={epsilon:.12g}), {self.plan.described}"
         return [
             note("epsilon of a client in all", f"{self.total_epsilon:g}"),
             Fact("mechanism", name.lower(), "mechanism", text=described),
-            Fact("selection", selection),
+            Fact("selection", self.plan.sizes),
             Fact("advice.epsilon_answer", epsilon),
             Fact("advice.answers_per_client", times, "answers of a client", text=told),
             Fact("advice.rounds", rounds, "rounds", of),
@@ -475,19 +432,21 @@ def advise(
     if not kinds:
         raise ValueError(f"weights must be at most {MAX_ORDER} for codewords, got {weights}")
     answers = _answers(units, clients, answers_per_client, rounds)
-    choice = best(units, weights, kinds, answers)
-    reports = clients * choice.answers
-    each = max(LEAST_REPORTS, -(-reports // ROUNDS))
-    number = rounds or max(choice.answers, reports // each)
-    chosen = choice.kind(choice.epsilon)
-    plan = plan_of(chosen, weights)
+    kind, times = best(units, weights, kinds, answers)
+    reports = clients * times
+    number = rounds or max(times, reports // max(LEAST_REPORTS, -(-reports // ROUNDS)))
+    chosen = kind(units // times / EPSILON_UNITS)
+    plan = chosen.plan(weights, quiet=True)
+    asked = SignDSRound(chosen.sized(weights)) if isinstance(chosen, SignDS) else chosen
     return Advice(
         total_epsilon=total_epsilon,
         mechanism=chosen,
         plan=plan,
-        answers_per_client=choice.answers,
-        bytes_up=_bytes(plan),
-        outlook=Outlook(partial(plan_of, chosen), weights, clients, number, reports // number),
+        answers_per_client=times,
+        bytes_up=asked.report_length(weights),
+        outlook=Outlook(
+            partial(chosen.plan, quiet=True), weights, clients, number, reports // number
+        ),
     )
 
 
@@ -495,15 +454,11 @@ def _check(
     clients: int, weights: int, answers: int | None, rounds: int | None, mechanism: object
 ) -> None:
     """Raise unless each parameter is in its interval and they go together."""
-    for name, value, least, most in (
-        ("clients", clients, 1, MAX_DIMENSION),
-        ("weights", weights, 2, MAX_DIMENSION),
-        ("answers_per_client", answers, 1, 10**6),
-        ("rounds", rounds, 1, 10**6),
-    ):
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and not (whole and least <= value <= most):
-            raise ValueError(f"{name} must be an integer in [{least}, {most}], got {value!r}")
+    check_in(f"[1, {MAX_DIMENSION}]", "clients", clients, int)
+    check_in(f"[2, {MAX_DIMENSION}]", "weights", weights, int)
+    for name, value in (("answers_per_client", answers), ("rounds", rounds)):
+        if value is not None:
+            check_in("[1, 1000000]", name, value, int)
     if rounds is not None and rounds < (answers or 1):
         raise ValueError(
             f"rounds must be at least answers_per_client, {answers}, as a client answers a round "
@@ -535,14 +490,3 @@ def _answers(units: int, clients: int, answers: int | None, rounds: int | None) 
     if rounds < fewest:
         raise ValueError(f"rounds must be at least {fewest} {of_which}, got {rounds}")
     return counts(units, max(fewest, -(-rounds // clients)), rounds)
-
-
-def _clients(count: int) -> str:
-    """Return so many clients in words; a strategy asks fewer than two only where it is told to."""
-    return f"{count:,} clients" if count > 1 else "1 client (min_train_nodes=1)"
-
-
-def _bytes(plan: SelectionPlan | CodewordPlan) -> int:
-    if isinstance(plan, CodewordPlan):
-        return plan.report_bytes
-    return report_length(dimension=plan.dimension, dim_out=plan.dim_out)

@@ -315,6 +315,11 @@ class UpdatePlan(ABC):
     dimension: int
 
     @property
+    def described(self) -> str:
+        """What was chosen for the dimension, in words; empty where nothing was."""
+        return ""
+
+    @property
     @abstractmethod
     def efficiency(self) -> float:
         """How many weights' worth a report is."""

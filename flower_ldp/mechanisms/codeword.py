@@ -186,6 +186,16 @@ class CodewordPlan(UpdatePlan):
         ]
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """What was chosen, by the names of configurations and answers."""
+        return {"favoured": self.favoured, "rotations": self.rotations, "n": self.order}
+
+    @property
+    def described(self) -> str:
+        """What was chosen, in words."""
+        return f"K = {self.favoured:,}"
+
+    @property
     def contrast(self) -> float:
         """Kappa: P(a favoured codeword's set) less what it takes for the others to balance."""
         probability = math.ldexp(self.weight, -COIN_BITS)
@@ -467,13 +477,15 @@ class Codeword(UpdateMechanism):
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def plan(self, dimension: int) -> CodewordPlan:
+    def plan(self, dimension: int, *, quiet: bool = False) -> CodewordPlan:
         """Return n, K and the law for an update of ``dimension`` entries.
 
         Parameters
         ----------
         dimension : int
             d, in [2, 2^24].
+        quiet : bool
+            As of other mechanisms: there is nothing to warn of.
 
         Raises
         ------

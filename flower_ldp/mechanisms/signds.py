@@ -365,6 +365,16 @@ class SelectionPlan(UpdatePlan):
         ]
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """What was chosen, by the names of answers."""
+        return {"top_size": self.top_size, "h": self.dim_out, "v_th": self.threshold}
+
+    @property
+    def described(self) -> str:
+        """What was chosen, in words."""
+        return f"K = {self.top_size:,}, h = {self.dim_out:,}"
+
+    @property
     def expected_inside(self) -> float:
         """E[v]: expected number of reported dimensions that lie in S."""
         return self.law.mean()

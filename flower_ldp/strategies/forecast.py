@@ -40,9 +40,8 @@ from numpy.typing import NDArray
 from flower_ldp.advice import Outlook
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, UpdatePlan, Verdict, signal_of
-from flower_ldp.mechanisms.codeword import CodewordPlan
-from flower_ldp.mechanisms.signds import SelectionPlan
-from flower_ldp.privacy import PrivacyEvent, Unit, compose, meaning
+from flower_ldp.privacy import Unit, compose, meaning
+from flower_ldp.strategies.optimizers import ServerOptimizer
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound
 from flower_ldp.wire.layout import ArraySpec, ModelLayout, perhaps_statistics, running_statistics
 
@@ -59,36 +58,6 @@ _SHOWN = 4.0
 _Layer = tuple[ArraySpec, ...]
 #: Of more layers the names are not looked for.
 _MOST_LAYERS = 4
-
-
-def total_line(
-    events: tuple[PrivacyEvent, ...], answers: int | None, rounds: int | None, before: int = 0
-) -> str:
-    """Return what a client spends in all, and what that is worth, as far as it is known.
-
-    Parameters
-    ----------
-    events : tuple of PrivacyEvent
-        Of an answer.
-    answers : int or None
-        How often a client is asked at most; None in every round.
-    rounds : int or None
-        Of the run; None if it is not known.
-    before : int
-        How often a client was asked before the run, at most.
-    """
-    one = compose(events)[Unit.CLIENT]
-    times = answers if rounds is None else before + rounds
-    if times is None:
-        return f"at most {one} for each round in which it is asked"
-    times = times if answers is None else min(answers, times)
-    if times == 0:
-        return "nothing, in no round"
-    total = compose(replace(event, count=event.count * times) for event in events)[Unit.CLIENT]
-    asked = "once" if times == 1 else f"{times:,} times"
-    if before:
-        asked += ", in earlier runs included"
-    return f"at most {total}, asked {asked}. {meaning(total)}"
 
 
 def rounds_left(left: Sequence[int], each: int, rounds: int) -> int:
@@ -148,87 +117,38 @@ class Forecast(RoundCallback[TrainingRound]):
         optimizer = self._strategy.server_optimizer
         if optimizer is not None:
             optimizer.check()
-            rounds = self.rounds_by_now(current.server_round, turn.size, left)
-            if rounds is not None:
-                optimizer.lengthen(rounds)
+            if left is not None:
+                self._lengthen(optimizer, current.server_round - 1, turn.size, left)
 
     def after_step(self, current: TrainingRound, total: NDArray[Any], reports: int) -> None:
         """Watch whether the steps are noise."""
-        if self._watch.watches:
-            self._watch.add(total, reports)
+        self._watch.add(total, reports)
 
     def _begin(self, current: TrainingRound, left: Sequence[int] | None) -> None:
         turn, layout, plan = current.turn, current.layout, self._strategy.plan()
-        if plan is None or not self._rounds or self.entries is None or turn.size < 1:
+        if plan is None or not self._rounds or self.entries is None:
             return
         rounds, clients = self._rounds, turn.present
         if left is not None:
             rounds, clients = max(rounds_left(left, turn.size, rounds), 1), len(left)
-        self._outlook = Outlook(plan, self.entries, clients, rounds, turn.size)
-        self._watch.begin(self._outlook)
-        tell_of_part(layout, self._outlook)
+        outlook = self._outlook = Outlook(plan, self.entries, clients, rounds, turn.size)
+        self._watch.begin(outlook)
+        tell_of_part(layout, outlook)
         if left is not None and not self._strategy.pool_is_shared:
-            spread = self.spread(turn.present, left)
-            if spread is not None:
-                _log.warning("%s", spread)
+            tell_of_spread(outlook, self._rounds, turn.present, sum(left))
         if self._strategy.server_optimizer is not None:
             weights = [current.model[spec.name] for spec in layout.updated]
             self._strategy.server_optimizer.on_run_start(rounds, weights)
 
-    def rounds_by_now(self, server_round: int, each: int, left: Sequence[int] | None) -> int | None:
-        """Return how many rounds the run may have by now, if these are more than ever.
-
-        Parameters
-        ----------
-        server_round : int
-            That is next, from 1.
-        each : int
-            Clients that it asks.
-        left : sequence of int or None
-            How often each client that may be asked may be; None if all are in every round.
-
-        Returns
-        -------
-        int or None
-            None where nothing is new, or no plan depends on who is there.
-        """
-        over, rounds = server_round - 1, self._rounds or 0
-        if left is None or each < 1 or self._planned >= rounds:
-            return None
-        if over + sum(left) // each <= self._planned:  # who is left has no more rounds
-            return None
-        self._planned = over + rounds_left(left, each, max(rounds - over, 0))
-        return self._planned
-
-    def spread(self, nodes: int, left: Sequence[int]) -> str | None:
-        """Return how answers and rounds do not go together; None where they do, or are not known.
-
-        Parameters
-        ----------
-        nodes : int
-            Clients that there are.
-        left : sequence of int
-            How often each client that may be asked may be.
-        """
-        outlook, answers = self._outlook, sum(left)
-        if outlook is None or self._rounds is None:
-            return None
-        each, rounds = outlook.clients_per_round, self._rounds
-        enough = math.ceil(100 * answers / (rounds * nodes) - 1e-9) / 100
-        if outlook.reports + each <= answers and outlook.rounds == rounds:
-            ways = f"{-(-answers // each):,} rounds"
-            ways += f", or fraction_train={enough:g}," if enough <= 1.0 else ""
-            return (
-                f"{rounds:,} rounds of {each:,} clients ask for {outlook.reports:,} of "
-                f"{answers:,} answers: {ways} would ask for all"
-            )
-        if outlook.rounds + 1 < rounds and each > 1:
-            return (
-                f"all answers are asked for in {outlook.rounds:,} of {rounds:,} rounds: "
-                f"fraction_train={enough:g} would spread them, so that clients answer for a model "
-                "that is further on"
-            )
-        return None
+    def _lengthen(
+        self, optimizer: ServerOptimizer, over: int, each: int, left: Sequence[int]
+    ) -> None:
+        """Have more rounds planned, if there are more by now, as clients came, than ever."""
+        rounds = self._rounds or 0
+        # No more than all answers that are left make, however they are spread.
+        if self._planned < rounds and self._planned < over + sum(left) // each:
+            self._planned = over + rounds_left(left, each, max(rounds - over, 0))
+            optimizer.lengthen(self._planned)
 
     @property
     def _answers(self) -> int | None:
@@ -236,9 +156,20 @@ class Forecast(RoundCallback[TrainingRound]):
         return None if pool is None else pool.answers_per_client
 
     def total(self) -> str:
-        """Return the line on what a client spends in all."""
+        """Return what a client spends in all, and what that is worth, as far as it is known."""
         events = self._strategy.proposal(self.entries).events()
-        return total_line(events, self._answers, self._rounds, self._before)
+        most, times = self._answers, self._answers
+        if self._rounds is not None:
+            rounds = self._before + self._rounds
+            times = rounds if most is None else min(most, rounds)
+        if times is None:
+            return f"at most {compose(events)[Unit.CLIENT]} for each round in which it is asked"
+        if times == 0:
+            return "nothing, in no round"
+        total = compose(replace(event, count=event.count * times) for event in events)[Unit.CLIENT]
+        asked = "once" if times == 1 else f"{times:,} times"
+        earlier = ", in earlier runs included" if self._before else ""
+        return f"at most {total}, asked {asked}{earlier}. {meaning(total)}"
 
     def lines(self, plan: Callable[[int], UpdatePlan]) -> Iterator[str]:
         """Yield what the run does and what it can learn, as far as it is known."""
@@ -248,7 +179,8 @@ class Forecast(RoundCallback[TrainingRound]):
         yield f"Step rule: {self._strategy.step_rule()}"
         if self.entries is not None:
             yield f"Entries of an update that answers are about: {self.entries:,}"
-            yield from _sizes(plan(self.entries))
+            if sizes := plan(self.entries).described:
+                yield f"Sizes: {sizes}"
             length = self._strategy.proposal(self.entries).report_bytes(self.entries)
             yield f"Bytes up of an answer: {length:,}"
         outlook = self._outlook
@@ -262,13 +194,6 @@ class Forecast(RoundCallback[TrainingRound]):
                 yield f"{fact.label[0].upper()}{fact.label[1:]}: {fact}"
 
 
-def _sizes(plan: UpdatePlan) -> Iterator[str]:
-    if isinstance(plan, CodewordPlan):
-        yield f"Sizes: K = {plan.favoured:,} of {plan.codewords:,} codewords"
-    elif isinstance(plan, SelectionPlan):
-        yield f"Sizes: K = {plan.top_size:,}, h = {plan.dim_out:,} of {plan.dimension:,} weights"
-
-
 class NoiseWatch:
     """Of one run: says once what it can learn, and once that its steps are noise."""
 
@@ -277,24 +202,16 @@ class NoiseWatch:
         self._sum: NDArray[np.float64] | None = None
         self._reports = 0
 
-    @property
-    def watches(self) -> bool:
-        """Whether sums are wanted still."""
-        return self._outlook is not None
-
     def begin(self, outlook: Outlook) -> None:
         """Log the verdict on a run that begins, and watch its steps from here on."""
         self._outlook = outlook
         level = logging.INFO if outlook.verdict is Verdict.GOOD else logging.WARNING
         _log.log(
             level,
-            "outlook: %s Of clients that agree, the steps of %s rounds of %s clients have the "
-            "expected cosine %.3f with their direction, and a round's step %.3f.",
-            outlook.judgement(),
-            f"{outlook.rounds:,}",
-            f"{outlook.clients_per_round:,}",
-            outlook.run_cosine,
-            outlook.round_cosine,
+            f"outlook: {outlook.judgement()} Of clients that agree, the steps of "
+            f"{outlook.rounds:,} rounds of {outlook.clients_per_round:,} clients have the expected "
+            f"cosine {outlook.run_cosine:.3f} with their direction, and a round's step "
+            f"{outlook.round_cosine:.3f}.",
         )
 
     def add(self, summed: NDArray[Any], reports: int) -> None:
@@ -322,29 +239,51 @@ class NoiseWatch:
             return
         signal = noise.signal(float(self._sum @ self._sum), self._reports)
         most = (signal + _FEWEST * deviation) / progress
-        if signal < _FEWEST * deviation or most < signal_of(POOR_COSINE):
-            told = "are noise" if most < signal_of(POOR_COSINE) else "cannot be told from noise yet"
-            self._warn(told, self._outlook, signal, deviation, good)
+        hopeless = most < signal_of(POOR_COSINE)
+        if hopeless or signal < _FEWEST * deviation:
+            advice = f"Good would be {self._outlook.remedies}."
+            if self._outlook.verdict is Verdict.GOOD:
+                advice = (
+                    "Clients that agree would be enough: these have little in common, or their "
+                    "training moves nothing. An evaluation on the server tells if it is enough."
+                )
+            _log.warning(
+                f"the steps {'are noise' if hopeless else 'cannot be told from noise yet'}: the "
+                f"sum of {self._reports:,} reports has {signal:+.4f} of the noise's square length "
+                f"beyond it, {signal / deviation:+.1f} standard deviations, where a good run would "
+                f"have {good:.4f}. {advice}"
+            )
         self._outlook = self._sum = None
 
-    def _warn(
-        self, told: str, outlook: Outlook, signal: float, deviation: float, good: float
-    ) -> None:
-        advice = f"Good would be {outlook.remedies}."
-        if outlook.verdict is Verdict.GOOD:
-            advice = (
-                "Clients that agree would be enough: these have little in common, or their "
-                "training moves nothing. An evaluation on the server tells whether it is enough."
-            )
+
+def tell_of_spread(outlook: Outlook, rounds: int, nodes: int, answers: int) -> None:
+    """Log how answers and rounds do not go together, where they do not.
+
+    Parameters
+    ----------
+    outlook : Outlook
+        Of the rounds that have answers.
+    rounds : int
+        That were planned.
+    nodes : int
+        Clients that there are.
+    answers : int
+        That are left, of all of them.
+    """
+    each = outlook.clients_per_round
+    enough = math.ceil(100 * answers / (rounds * nodes) - 1e-9) / 100
+    if outlook.reports + each <= answers and outlook.rounds == rounds:
+        ways = f"{-(-answers // each):,} rounds"
+        ways += f", or fraction_train={enough:g}," if enough <= 1.0 else ""
         _log.warning(
-            "the steps %s: the sum of %s reports has %+.4f of the noise's square length "
-            "beyond it, %+.1f standard deviations, where a good run would have %.4f. %s",
-            told,
-            f"{self._reports:,}",
-            signal,
-            signal / deviation,
-            good,
-            advice,
+            f"{rounds:,} rounds of {each:,} clients ask for {outlook.reports:,} of "
+            f"{answers:,} answers: {ways} would ask for all"
+        )
+    elif outlook.rounds + 1 < rounds and each > 1:
+        _log.warning(
+            f"all answers are asked for in {outlook.rounds:,} of {rounds:,} rounds: "
+            f"fraction_train={enough:g} would spread them, so that clients answer for a model "
+            "that is further on"
         )
 
 
