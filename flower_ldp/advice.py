@@ -365,7 +365,7 @@ class Advice:
         # A strategy asks fewer than two only where it is told to.
         of = f" of {each:,} clients each" if each > 1 else " of 1 client (min_train_nodes=1) each"
         name = type(self.mechanism).__name__
-        described = f"{name}(epsilon={epsilon:.12g}), {self.plan.described}"
+        described = f"{name}(epsilon={epsilon:.12g}), {self.plan.summary}"
         return [
             note("epsilon of a client in all", f"{self.total_epsilon:g}"),
             Fact("mechanism", name.lower(), "mechanism", text=described),

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from flower_ldp.advice import plan_of
 from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.cli.plan_costs import laplace_noise, named, price
 from flower_ldp.config import (
@@ -85,7 +84,7 @@ def _reports(section: UpdateSection) -> list[Fact]:
         found.append(Fact("server_optimizer", optimizer and optimizer.describe(), "optimizer"))
         for size in _SIZES if section.subspace is None else (section.subspace.dimension,):
             with suppress(ValueError):  # no such reports of a model that is so small
-                found += plan_of(section.mechanism(), size).describe(f"reports.{size}")
+                found += section.mechanism().plan(size, quiet=True).describe(f"reports.{size}")
     return found
 
 

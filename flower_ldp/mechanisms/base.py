@@ -315,7 +315,7 @@ class UpdatePlan(ABC):
     dimension: int
 
     @property
-    def described(self) -> str:
+    def summary(self) -> str:
         """What was chosen for the dimension, in words; empty where nothing was."""
         return ""
 

@@ -191,7 +191,7 @@ class CodewordPlan(UpdatePlan):
         return {"favoured": self.favoured, "rotations": self.rotations, "n": self.order}
 
     @property
-    def described(self) -> str:
+    def summary(self) -> str:
         """What was chosen, in words."""
         return f"K = {self.favoured:,}"
 

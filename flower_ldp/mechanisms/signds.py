@@ -370,7 +370,7 @@ class SelectionPlan(UpdatePlan):
         return {"top_size": self.top_size, "h": self.dim_out, "v_th": self.threshold}
 
     @property
-    def described(self) -> str:
+    def summary(self) -> str:
         """What was chosen, in words."""
         return f"K = {self.top_size:,}, h = {self.dim_out:,}"
 

@@ -179,7 +179,7 @@ class Forecast(RoundCallback[TrainingRound]):
         yield f"Step rule: {self._strategy.step_rule()}"
         if self.entries is not None:
             yield f"Entries of an update that answers are about: {self.entries:,}"
-            if sizes := plan(self.entries).described:
+            if sizes := plan(self.entries).summary:
                 yield f"Sizes: {sizes}"
             length = self._strategy.proposal(self.entries).report_bytes(self.entries)
             yield f"Bytes up of an answer: {length:,}"
