@@ -35,7 +35,7 @@ from flower_ldp.clients.release import (
     single_record,
 )
 from flower_ldp.errors import ReleaseError, WireError, quoted
-from flower_ldp.mechanisms import name_complaint
+from flower_ldp.mechanisms import UPDATE_MECHANISMS, name_complaint
 from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
@@ -244,7 +244,7 @@ class UpdateRelease(Release):
         it the proposal decides. Others that the app replies never leave.
     """
 
-    mechanisms: ClassVar[tuple[type[UpdateMechanism], ...]] = (SignDSRound, Codeword, Gaussian)
+    mechanisms: ClassVar[tuple[type[UpdateMechanism], ...]] = UPDATE_MECHANISMS
 
     trainable: Trainable | None = field(default=None, kw_only=True)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.base import Mechanism, UpdateMechanism
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan, NamedCodeword
 from flower_ldp.mechanisms.embeddings import (
@@ -37,6 +37,7 @@ from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
 from flower_ldp.mechanisms.signds import Selection, SelectionPlan, SignDS, SmallTopSetWarning
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 
@@ -70,19 +71,22 @@ __all__ = [
     "Subspace",
     "TrainingPlan",
     "UnaryEncoding",
+    "UpdateMechanism",
     "best_accuracy",
     "project_to_simplex",
 ]
+
+#: What randomizes a whole update: proposals, releases and the guarded node know these.
+UPDATE_MECHANISMS: tuple[type[UpdateMechanism], ...] = (SignDSRound, Codeword, Gaussian)
 
 #: Names in the events of the package's releases, and so in policies and ledgers; to each, what
 #: else the same thing is called: a release, a section of a configuration, a proposal's field.
 MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "signds": (),
+        **{kind.name: () for kind in UPDATE_MECHANISMS},
+        "gaussian": ("dpencrypt",),
         "magrr": ("magnitude",),
         "health": (),
-        "codeword": (),
-        "gaussian": ("dpencrypt",),
         "laplace": ("laplaceeval",),
         "codebook_response": ("codebook",),
         "bounded_mean": (),

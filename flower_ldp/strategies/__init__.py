@@ -51,6 +51,7 @@ from flower_ldp.strategies.split_exchange import (
     ToldLabels,
 )
 from flower_ldp.strategies.split_tops import CodeTop
+from flower_ldp.strategies.training import TrainingStrategy
 
 __all__ = [
     "CALINSKI_HARABASZ_SCORE",
@@ -88,6 +89,7 @@ __all__ = [
     "SplitResult",
     "SplitStrategy",
     "ToldLabels",
+    "TrainingStrategy",
     "UntrustedScoreWarning",
     "Yogi",
     "confidence_codebook",

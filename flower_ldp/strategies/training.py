@@ -100,7 +100,10 @@ class TrainingOptions(FedAvgOptions, total=False):
 
 
 class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
-    """Federated training from private reports about updates; the base of those of this package.
+    """Federated training from private reports about updates.
+
+    For any :class:`~flower_ldp.mechanisms.UpdateMechanism`: the model moves by the mean of what its
+    reports add up to. The strategies of this package's mechanisms are built on it.
 
     Parameters
     ----------
@@ -141,8 +144,8 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
     """
 
     #: Type of the mechanism, and what to write for one.
-    _mechanism_type: ClassVar[type[Any]]
-    _mechanism_example: ClassVar[str]
+    _mechanism_type: ClassVar[type[Any]] = UpdateMechanism
+    _mechanism_example: ClassVar[str] = "an UpdateMechanism, as Gaussian(8.0, 1e-6)"
 
     def __init__(
         self,
