@@ -197,7 +197,7 @@ def forget(report: Report, policy: File) -> None:
         A policy with mode: simulation.
     """
     # These load what no other command of the group needs.
-    from flower_ldp.clients.dpsgd_models import ENDED_SUFFIX, FOLDER_SUFFIX, KEY_SUFFIX
+    from flower_ldp.clients.dpsgd_charging import ENDED_SUFFIX, FOLDER_SUFFIX, KEY_SUFFIX
     from flower_ldp.node.marks import KEY_SUFFIX as MARK_KEY_SUFFIX
     from flower_ldp.policy import load_policy
 

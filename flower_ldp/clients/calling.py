@@ -36,7 +36,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from flwr.app import Context, RecordDict
@@ -110,25 +110,10 @@ class AppCall:
         KeyboardInterrupt
             If that is what the app raised, or what this process got: it is being killed.
         """
-        after = self.handling.answer_after
-        if after is None:
-            with kept_node_config(self.context) as given:
-                return self._now(lambda: compute(given), instead)
-        own = replace(self.context)
-        for name in ("node_config", "state", "run_config"):
-            setattr(own, name, copy.deepcopy(getattr(self.context, name)))
-
-        def computed() -> tuple[ResultT, Context | None]:
-            return compute(own), own
-
-        answer, found = self._at(self.arrived + after, computed, lambda: (instead(), None))
-        if found is not None:
-            keep_state(self.context, found)
-        return answer
-
-    def _now(self, compute: Callable[[], ResultT], instead: Callable[[], ResultT]) -> ResultT:
-        with _spare_files():
-            outcome = _attempt(compute)
+        if self.handling.answer_after is not None:
+            return self._at(self.arrived + self.handling.answer_after, compute, instead)
+        with kept_node_config(self.context) as given, _spare_files():
+            outcome = _attempt(lambda: compute(given))
         if outcome.interrupt is not None:
             raise outcome.interrupt
         if outcome.result is not None:
@@ -137,14 +122,17 @@ class AppCall:
         return instead()
 
     def _at(
-        self, moment: float, compute: Callable[[], ResultT], instead: Callable[[], ResultT]
+        self, moment: float, compute: Callable[[Context], ResultT], instead: Callable[[], ResultT]
     ) -> ResultT:
         """Return at the moment what there is; in a simulation, raise as soon as the app failed."""
+        own = copy.deepcopy(self.context)
         with _spare_files():
             # In a thread of its own, which may be left behind.
             outcomes: queue.SimpleQueue[_Outcome[ResultT]] = queue.SimpleQueue()
             threading.Thread(
-                target=lambda: outcomes.put(_attempt(compute)), name="flower-ldp-app", daemon=True
+                target=lambda: outcomes.put(_attempt(lambda: compute(own))),
+                name="flower-ldp-app",
+                daemon=True,
             ).start()
             # Drawn in any case and before it is needed: at the moment, it costs no time.
             spare = instead()
@@ -161,15 +149,17 @@ class AppCall:
                 else:  # waited for when the process ends, so that the count is not lost
                     threading.Timer(max(0.0, left) + QUIET, self._failed, (outcome.cause,)).start()
             time.sleep(max(0.0, moment - time.monotonic()))
-        return spare if outcome.result is None else outcome.result
+        if outcome.result is None:
+            return spare
+        keep_state(self.context, own)
+        return outcome.result
 
     def _failed(self, cause: str) -> None:
         if self.handling.is_simulation:
             say(_log, logging.ERROR, "simulation: no report leaves, the app failed: %s", cause)
             raise AppFailedError("the app failed in a simulation")
-        say(
-            _log, logging.ERROR, "the app failed; what leaves has the form of any answer: %s", cause
-        )
+        text = "the app failed; what leaves has the form of any answer: %s"
+        say(_log, logging.ERROR, text, cause)
         self.handling.failed()
 
 

@@ -43,6 +43,9 @@ _log = logging.getLogger("flower_ldp")
 _GOING_ON, _ENDED = "ldp-report", "ldp-ended-"
 #: Draws of one report before it is refused for good: each crash wastes one, and costs one.
 MOST_DRAWS = 8
+#: What is kept under a name is for training, so the policy's section for train messages governs.
+NAMED_TYPE = "train"
+_MOST_NAME = 100
 
 
 def policy_of(context: Context) -> Policy:
@@ -119,6 +122,12 @@ def charge_of(
         rounds=rounds,
         example=policy.example if request.per_example else "row",
     )
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError unless what is drawn once and kept under a name can have it."""
+    if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
+        raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
 
 
 def basis_of(charge: Charge, account: str, basis: Basis) -> Charge:

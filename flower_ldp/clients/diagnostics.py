@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections import OrderedDict
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count
 
 from flower_ldp.errors import LdpError, RefusalError
 from flower_ldp.own_log import say
@@ -18,45 +20,35 @@ from flower_ldp.wire.layout import FEWER_ROWS
 _log = logging.getLogger("flower_ldp")
 
 #: Modules that an error passed through, the first that fits, and what to do.
-_PASSED = (
-    (
-        "flwr.client.mod.secure_aggregation",
-        "secaggplus_mod cannot stand behind LdpMod: take it out. A report is private by itself, "
-        "and a masked sum of models has no epsilon",
-    ),
-    (
-        "flower_ldp.clients.legacy",
-        "",  # it is there, and the error is another one
-    ),
-    (
-        "flwr.compat.common.recorddict_compat",
-        "an old-style app (client_fn, NumPyClient) needs legacy_client_mod of "
-        "flower_ldp.clients behind LdpMod: "
-        "mods=[LdpMod(train=...), legacy_client_mod]. It translates train messages alone",
-    ),
+_PASSED = {
+    "flwr.client.mod.secure_aggregation": "secaggplus_mod cannot stand behind LdpMod: take it out. "
+    "A report is private by itself, and a masked sum of models has no epsilon",
+    "flower_ldp.clients.legacy": "",  # it is there, and the error is another one
+    "flwr.compat.common.recorddict_compat": "an old-style app (client_fn, NumPyClient) needs "
+    "legacy_client_mod of flower_ldp.clients behind LdpMod: "
+    "mods=[LdpMod(train=...), legacy_client_mod]. It translates train messages alone",
+}
+_CLIPPING = (
+    "Flower's clipping mods cannot stand behind LdpMod: take them out. They serve a central "
+    "wrapper at the server; a release clips by itself"
+)
+_CLASSES = (
+    "if this client's data lack a class: scikit-learn's fit knows the classes that it sees. "
+    "Train by SGDClassifier(loss='log_loss').partial_fit(rows, labels, classes=np.arange(n)), "
+    "with all n classes on every client (docs/combines.md)"
 )
 #: What an error that a mod answered with names, and what to do.
-_NAMED = (
-    (
-        ("fixedclipping_mod", "adaptiveclipping_mod"),
-        "Flower's clipping mods cannot stand behind LdpMod: take them out. They serve a central "
-        "wrapper at the server; a release clips by itself",
-    ),
-    (
-        # scikit-learn's words, and those of a layout for a model that came back with fewer classes
-        (
-            "Initialization coef is of shape",
-            "needs samples of at least 2 classes",
-            "does not match dataset",
-            "same classes as in the previous call to fit",
-            "is not the same as on last call to partial_fit",
-            FEWER_ROWS,
-        ),
-        "if this client's data lack a class: scikit-learn's fit knows the classes that it sees. "
-        "Train by SGDClassifier(loss='log_loss').partial_fit(rows, labels, classes=np.arange(n)), "
-        "with all n classes on every client (docs/combines.md)",
-    ),
-)
+_NAMED = {
+    "fixedclipping_mod": _CLIPPING,
+    "adaptiveclipping_mod": _CLIPPING,
+    # scikit-learn's words, and those of a layout for a model that came back with fewer classes
+    "Initialization coef is of shape": _CLASSES,
+    "needs samples of at least 2 classes": _CLASSES,
+    "does not match dataset": _CLASSES,
+    "same classes as in the previous call to fit": _CLASSES,
+    "is not the same as on last call to partial_fit": _CLASSES,
+    FEWER_ROWS: _CLASSES,
+}
 
 
 def hint_of(error: BaseException) -> str:
@@ -68,20 +60,20 @@ def hint_of(error: BaseException) -> str:
         Of what stands behind the gate. It may hold anything.
     """
     try:
-        return _found(error)
+        hint = _found(error)
     except BaseException:  # the error's own text is the app's code too
         return ""
+    return f"\n{hint}" if hint else ""
 
 
 def _found(error: BaseException) -> str:
-    modules = [
-        str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    for name, hint in _PASSED:
+    frames = traceback.walk_tb(error.__traceback__)
+    modules = tuple(str(frame.f_globals.get("__name__")) for frame, _ in frames)
+    for name, hint in _PASSED.items():
         if any(module.startswith(name) for module in modules):
-            return f"\n{hint}" if hint else ""
+            return hint
     text = str(error)
-    return next((f"\n{hint}" for names, hint in _NAMED if any(one in text for one in names)), "")
+    return next((hint for words, hint in _NAMED.items() if words in text), "")
 
 
 #: Longest text of a cause in the log, in characters.
@@ -111,21 +103,17 @@ def cut_middle(text: str) -> str:
     return f"{text[:half]}\n... {left_out} characters are left out ...\n{text[-half:]}"
 
 
-_MOST_REMEMBERED = 1_000
-
-
-_said: OrderedDict[tuple[int, str], None] = OrderedDict()
+@lru_cache(maxsize=1_000)
+def _times(run_id: int, code: str) -> Iterator[int]:
+    """Count refusals of a run with one code, from 0."""
+    return count()
 
 
 def log_refusal(run_id: int, refusal: RefusalError) -> None:
     """Warn of a refusal, once per run, process and code; what is like it is logged as INFO."""
-    key = (run_id, refusal.code)
     text = cut_middle(str(refusal))
-    if key in _said:
+    if next(_times(run_id, refusal.code)):
         say(_log, logging.INFO, "refused: %s", text)
-        return
-    _said[key] = None
-    while len(_said) > _MOST_REMEMBERED:
-        _said.popitem(last=False)
-    again = "refused: %s (refusals like it in this run are logged as INFO)"
-    say(_log, logging.WARNING, again, text)
+    else:
+        again = "refused: %s (refusals like it in this run are logged as INFO)"
+        say(_log, logging.WARNING, again, text)

@@ -6,15 +6,39 @@ policy and the ledger would take the plan: one that passes is charged, which the
 that does not pass costs nothing, so of each run few of those are computed: a plan that was found
 wanting is remembered, and who has proposed several of them is refused without a look. All of it is
 about public numbers.
+
+An app that failed as a whole ends its plan, and no epsilon covers what a second such failure
+would tell. So a ledger that cannot be written at that moment, being locked or on a full disk, must
+not let the plan go on. Its end is then owed: an empty file beside the ledger
+(``<ledger>-ended-...``), which takes no space, says so to every process, and the process remembers
+it besides. Before the plan's next round the end is written to the ledger, or the round is refused.
+Where neither the ledger nor the file can be written, nothing leaves for the message either: to the
+server it is a gap, as when the process is killed.
+
+Trained models are kept for a message that comes again. A model may be long, and a ledger keeps what
+is sealed in it for good. So the model lies in a file of its own, in the folder ``<ledger>.models``,
+and what the ledger seals is a code (HMAC-SHA256) over it and over what it answers, under a key
+beside the ledger that this user alone can read (``<ledger>-models-key``). The file is on disk
+before the code is sealed. An owner may delete files at any time: a message that comes again is then
+refused.
+
+A model that left in place of an app that failed has a code that begins otherwise. So that the plan
+has ended is sealed with what leaves, in one writing of one length whether the app failed or not.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import json
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from threading import Lock
 
 from flwr.app import Context
@@ -23,23 +47,17 @@ from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Charge, Ledger
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.accounting.ledger.plans import rounds_part
-from flower_ldp.clients.charging import (
-    account_of,
-    basis_of,
-    charge_of,
-    charged,
-    ledger_of,
-    ledger_refuses,
-    permit_of,
-)
-from flower_ldp.clients.dpsgd_models import LAST, ModelPlace, PlanEnd
+from flower_ldp.clients import charging
+from flower_ldp.clients.diagnostics import cause_of
+from flower_ldp.clients.keys import own_key
 from flower_ldp.clients.permit import Basis, GrantedRound, Permit, ReleaseRequest, canonical
 from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.files import make_whole, sync_folder
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.own_log import say
 from flower_ldp.policy import Policy
 from flower_ldp.policy.judgement import PLANNED
-from flower_ldp.refusals import REFUSED_POLICY
+from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
 
@@ -47,6 +65,15 @@ _log = logging.getLogger("flower_ldp")
 MOST_WANTING = 8
 #: How many runs are remembered.
 _MOST_RUNS = 256
+#: What follows the ledger's name in that of the file.
+ENDED_SUFFIX = "-ended-"
+#: Files of the ends that this process could not write to their ledgers.
+_owed: set[Path] = set()
+_MAGIC = b"ldp-model-1:"
+#: Begins the code of a model with which its plan ended; as long.
+LAST = b"ldp-last--1:"
+#: What the ledger's name ends with in the folder's name and in the key's.
+FOLDER_SUFFIX, KEY_SUFFIX = ".models", "-models-key"
 
 
 @dataclass(frozen=True)
@@ -79,27 +106,172 @@ class Proposals:
             if plan in found:
                 raise RefusalError(REFUSED_POLICY, found[plan])
             if len(found) >= MOST_WANTING:
-                raise RefusalError(
-                    REFUSED_POLICY,
-                    f"{len(found)} plans of this run had too little noise: no other is looked at",
-                )
+                told = f"{len(found)} plans of this run had too little noise: no other is looked at"
+                raise RefusalError(REFUSED_POLICY, told)
             try:
                 check_noise(plan)
-            except ModuleNotFoundError as error:
+            except (ModuleNotFoundError, ValueError) as error:
+                if isinstance(error, ValueError):
+                    self._wanting[run] = {**found, plan: str(error)}
+                    self._wanting.move_to_end(run)
+                if len(self._wanting) > _MOST_RUNS:
+                    self._wanting.popitem(last=False)
                 raise RefusalError(REFUSED_POLICY, str(error)) from error
-            except ValueError as error:
-                self._remember(run, {**found, plan: str(error)})
-                raise RefusalError(REFUSED_POLICY, str(error)) from error
-
-    def _remember(self, run: Hashable, found: dict[TrainingPlan, str]) -> None:
-        self._wanting[run] = found
-        self._wanting.move_to_end(run)
-        while len(self._wanting) > _MOST_RUNS:
-            self._wanting.popitem(last=False)
 
 
 #: Of this process.
 PROPOSALS = Proposals()
+
+
+@dataclass(frozen=True)
+class PlanEnd:
+    """The end of one plan, before and after it has come.
+
+    Parameters
+    ----------
+    policy : Policy
+        The owner's, with the ledger.
+    charge : Charge
+        Of any round of the plan.
+    """
+
+    policy: Policy
+    charge: Charge
+
+    @cached_property
+    def file(self) -> Path:
+        """There while the end is not in the ledger, and should be.
+
+        :meth:`settle` asks first, before the app is called, and what an app does changes no name.
+        """
+        ledger = Path(os.path.realpath(self.policy.ledger))
+        name = hashlib.sha256(self.charge.data_id.encode()).hexdigest()[:40]
+        return ledger.with_name(f"{ledger.name}{ENDED_SUFFIX}{name}")
+
+    def write(self, ledger: Ledger) -> None:
+        """Use up what rounds the plan has left; any number of times is as good as once."""
+        # In run 0, where no message can take its name.
+        run, name = self.charge.run_id, f"end of run {self.charge.run_id}"
+        ledger.end_plan(replace(self.charge, run_id=NO_RUN, during=run, message_id=name))
+
+    def settle(self) -> None:
+        """Write an end that is owed, so that the ledger refuses the next round.
+
+        Raises
+        ------
+        LedgerError
+            If it still cannot be written. No round may begin.
+        """
+        file = self.file
+        if file in _owed or os.path.lexists(file):
+            with charging.ledger_of(self.policy) as ledger:
+                self.write(ledger)
+            _owed.discard(file)
+            with suppress(OSError):  # then it is written once more
+                file.unlink(missing_ok=True)
+
+    def come(self) -> None:
+        """End the plan, here and now or before its next round. Raises nothing."""
+        try:
+            with charging.ledger_of(self.policy) as ledger:
+                self.write(ledger)
+        except Exception as error:
+            _owed.add(self.file)
+            say(_log, logging.ERROR, "the plan's end is not in the ledger yet: %s", cause_of(error))
+            try:
+                make_whole(self.file, b"")
+            except OSError as also:
+                say(_log, logging.ERROR, "nor in a file beside it: %s", cause_of(also))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has come and only this process knows."""
+        return self.file in _owed and not os.path.lexists(self.file)
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """Where the model that answers one message is kept.
+
+    Parameters
+    ----------
+    file : Path
+        The model's.
+    key : bytes
+        Of the codes.
+    answered : bytes
+        What the model answers.
+    """
+
+    file: Path
+    key: bytes
+    answered: bytes
+
+    @classmethod
+    def beside(cls, ledger: Path, request: ReleaseRequest) -> ModelPlace:
+        """Return the place for a request, and make folder and key if they are missing.
+
+        Raises
+        ------
+        RefusalError
+            With ``REFUSED_LEDGER``, before anything is charged, if that cannot be.
+        """
+        ledger = Path(os.path.realpath(ledger))
+        folder = ledger.with_name(ledger.name + FOLDER_SUFFIX)
+        what = [request.run_id, request.message_id, request.message_type, request.parameters]
+        answered = json.dumps(what).encode()
+        try:
+            key = own_key(ledger.with_name(ledger.name + KEY_SUFFIX))
+            if not folder.is_dir():
+                folder.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(folder.parent)
+        except OSError as error:
+            raise RefusalError(REFUSED_LEDGER, f"no place for trained models: {error}") from error
+        return cls(folder / hashlib.sha256(answered).hexdigest()[:40], key, answered)
+
+    def code(self, model: bytes, beginning: bytes) -> bytes:
+        """Return the code of a model."""
+        length = len(self.answered).to_bytes(8, "big")
+        return beginning + hmac.digest(self.key, length + self.answered + model, "sha256")
+
+    def kept(self, code: bytes) -> bytes:
+        """Return the model that has this code.
+
+        Raises
+        ------
+        RefusalError
+            With ``REFUSED_REPEAT`` if its file is gone, with ``REFUSED_LEDGER`` if it is another.
+        """
+        try:
+            model = self.file.read_bytes()
+        except OSError as error:
+            told = f"the model is not kept any more: {error}"
+            raise RefusalError(REFUSED_REPEAT, told) from error
+        beginning = LAST if code.startswith(LAST) else _MAGIC
+        if not hmac.compare_digest(self.code(model, beginning), code):
+            raise RefusalError(REFUSED_LEDGER, f"{self.file} is not the model that was kept")
+        return model
+
+    def keep(self, model: bytes, *, last: bool) -> bytes:
+        """Bring a model to disk, and return its code, which says whether it is the plan's last.
+
+        Raises
+        ------
+        LedgerError
+            If it cannot be kept, and must not leave.
+        """
+        try:
+            # What a process left that was killed before its code was sealed has not left.
+            self.file.unlink(missing_ok=True)
+            make_whole(self.file, model)
+        except OSError as error:
+            raise LedgerError(f"the model cannot be kept in {self.file}: {error}") from error
+        return self.code(model, LAST if last else _MAGIC)
+
+    def forget(self) -> None:
+        """Delete a model that does not leave after all."""
+        with suppress(OSError):  # to this site alone it would be a file too many
+            self.file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -136,9 +308,8 @@ class AskedRound:
 
         def keep(model: bytes, last: bool) -> None:
             if self.end.is_lost:
-                raise LedgerError(
-                    "the plan has ended, which could be written nowhere: nothing leaves"
-                )
+                told = "the plan has ended, which could be written nowhere: nothing leaves"
+                raise LedgerError(told)
             code = self.place.keep(model, last=last)
             try:
                 permit.keep(code, False)  # the code says whether it is the last
@@ -175,7 +346,8 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
     RefusalError
         With ``REFUSED_POLICY`` if there is no plan, or it is another than the owner's.
     """
-    kind, example, account = request.message_type, policy.example, account_of(policy, context)
+    kind, example = request.message_type, policy.example
+    account = charging.account_of(policy, context)
     plan = policy.plan(kind, None if request.plan is None else request.plan.proposed)
     examples = policy.examples_for(kind, PLANNED) or 0  # the policy has refused a plan without
     text = canonical(
@@ -189,18 +361,18 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
         }
     )
     policy.check(kind, (plan.event,), example=example)
-    asked = replace(
-        request, part=rounds_part(example, hashlib.sha256(text.encode()).hexdigest()[:32])
-    )
-    charge = charge_of(policy, asked, account, plan.rounds)
+    part = rounds_part(example, hashlib.sha256(text.encode()).hexdigest()[:32])
+    charge = charging.charge_of(policy, replace(request, part=part), account, plan.rounds)
     whole = replace(
-        basis_of(charge, account, Basis((plan.event,), text)),
+        charging.basis_of(charge, account, Basis((plan.event,), text)),
         message_id=f"plan {charge.data_id.partition('#')[2]}",
         example=example,
     )
-    place = ModelPlace.beside(policy.ledger, request)
-    end = PlanEnd.beside(policy.ledger, charge.data_id, lambda: _end(policy, charge))
-    return AskedRound(charge, whole, GrantedRound(plan, examples, example), place, end)
+    place, granted = (
+        ModelPlace.beside(policy.ledger, request),
+        GrantedRound(plan, examples, example),
+    )
+    return AskedRound(charge, whole, granted, place, PlanEnd(policy, charge))
 
 
 def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
@@ -210,24 +382,12 @@ def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> P
 
     def before(ledger: Ledger) -> None:
         if ledger.has_report(charge.data_id, LAST):
-            _end_in(ledger, charge)
+            asked.end.write(ledger)
         # One that is in the ledger was enough, and it takes seconds to say so.
         if ledger.is_new_plan(charge, plan, policy.limits(), policy.numbers()):
             PROPOSALS.check((policy.ledger, context.run_id), asked.granted.plan)
 
-    with ledger_refuses():
+    with charging.ledger_refuses():
         asked.end.settle()
-    receipt, ledger = charged(policy, charge, plan, before)
-    return asked.permit(permit_of(policy, receipt, request, context, ledger, LAST))
-
-
-def _end(policy: Policy, charge: Charge) -> None:
-    """Use up what rounds the plan of one has left."""
-    with ledger_of(policy) as ledger:
-        _end_in(ledger, charge)
-
-
-def _end_in(ledger: Ledger, charge: Charge) -> None:
-    # In run 0, where no message can take its name.
-    name, run = f"end of run {charge.run_id}", charge.run_id
-    ledger.end_plan(replace(charge, run_id=NO_RUN, during=run, message_id=name))
+    receipt, ledger = charging.charged(policy, charge, plan, before)
+    return asked.permit(charging.permit_of(policy, receipt, request, context, ledger, LAST))

@@ -11,25 +11,14 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.clients import release
 from flower_ldp.clients.permit import canonical
-from flower_ldp.clients.release import (
-    OpenRelease,
-    Release,
-    array_or_none,
-    check_storable,
-    proposed,
-    rows_complaint,
-)
+from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.mechanisms.laplace import read_simplex_rows
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform_subset
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.evaluation import (
-    EvalProposal,
-    decode_eval_report,
-    encode_eval_report,
-    eval_report_length,
-)
+from flower_ldp.wire import evaluation as wire
 from flower_ldp.wire.proposal import append_health, health_length, split_health
 
 
@@ -63,8 +52,10 @@ class ProtectedEvalRelease(Release):
         ValueError
             If no ledger could keep the report.
         """
-        proposal = EvalProposal.from_fields(proposed(content))
-        check_storable(eval_report_length(proposal) + health_length(proposal.health_epsilon))
+        proposal = wire.EvalProposal.from_fields(release.proposed(content))
+        release.check_storable(
+            wire.eval_report_length(proposal) + health_length(proposal.health_epsilon)
+        )
         return OpenEvaluation(proposal)
 
 
@@ -72,7 +63,7 @@ class ProtectedEvalRelease(Release):
 class OpenEvaluation(OpenRelease):
     """An accepted proposal, waiting for the app's predictions."""
 
-    proposal: EvalProposal
+    proposal: wire.EvalProposal
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
@@ -95,7 +86,7 @@ class OpenEvaluation(OpenRelease):
         and in each metric that was asked for and is no number there.
         """
         mechanism = self.proposal.mechanism
-        rows = _chosen(array_or_none(reply), (mechanism.rows, mechanism.classes), rng)
+        rows = _chosen(release.array_or_none(reply), (mechanism.rows, mechanism.classes), rng)
         return self._report(rows, _metrics(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
@@ -117,7 +108,7 @@ class OpenEvaluation(OpenRelease):
                 return None
             return int(np.count_nonzero(~read_simplex_rows(found, (len(found), classes))[1]))
 
-        rows = rows_complaint(
+        rows = release.rows_complaint(
             reply,
             f"rows of class probabilities, shape (n, {classes}) with at least one",
             wrong,
@@ -136,7 +127,7 @@ class OpenEvaluation(OpenRelease):
     def check_form(self, report: bytes) -> None:
         """Raise WireError unless some honest client could have sent these bytes."""
         report, _ = split_health(report, asked=self.proposal.health is not None)
-        decode_eval_report(report, self.proposal)
+        wire.decode_eval_report(report, self.proposal)
 
     def _report(
         self, rows: NDArray[Any] | None, metrics: Mapping[str, object], rng: RandomSource
@@ -146,7 +137,7 @@ class OpenEvaluation(OpenRelease):
             metric.randomize(metrics.get(name), rng)
             for name, metric in self.proposal.metrics.items()
         ]
-        report = encode_eval_report(self.proposal, noisy, told)
+        report = wire.encode_eval_report(self.proposal, noisy, told)
         response = self.proposal.health
         if response is None:
             return report

@@ -30,6 +30,7 @@ nothing about the labels. :class:`PrivateDataset` serves torch, which is not imp
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import io
 import logging
@@ -44,12 +45,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.clients.charging import account_of, ledger_of, policy_of
+from flower_ldp.clients import charging
+from flower_ldp.clients.handover import Data
 from flower_ldp.clients.keys import locked_key
+from flower_ldp.clients.permit import canonical
 from flower_ldp.clients.release import check_storable
-from flower_ldp.clients.rows import Data
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
-from flower_ldp.labels.stages import LabelStages, RandomizedLabels, canonical
+from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.mechanisms.inputs import read_label, read_labels, read_prior, refuse_prior
 from flower_ldp.mechanisms.labels import reports_are_labels
@@ -60,24 +62,45 @@ from flower_ldp.refusals import REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
 
-#: What is kept is for training, so the policy's section for train messages governs.
-MESSAGE_TYPE = "train"
-
 
 @dataclass(frozen=True)
 class Shelf:
     """Where the ledger keeps the randomized labels of one name."""
 
+    owner: PrivateLabels
     ledger: Ledger
-    policy: Policy
     name: str
     digest: bytes
-    run: int
 
     @property
     def message(self) -> str:
         """The ledger's name for the message that they stand for."""
         return f"labels:{self.name}"
+
+    def charge(self, stages: LabelStages, stage: int, n: int) -> Receipt:
+        """Charge a stage, or find it charged; the first stage of several charges for all."""
+        terms, account = stages.terms(n), self.owner.account
+        staged = len(stages.mechanisms) > 1
+        layout = f"{account}#labels:{quote(self.name, safe='')}"
+        home = self.home(account, f"{layout}/all", staged=staged)
+        first = self._about(home, stages.events(), terms)
+        if not staged:
+            return self._paid(first)
+        if home == account:  # reserved before layouts were: its stages lie there too
+            layout = f"{account}#{self.name}"
+        # All are made before the first is charged: what no ledger takes must cost nothing.
+        parts = [
+            self._about(f"{layout}/{number}", mechanism.events(), {**terms, "stage": number})
+            for number, mechanism in enumerate(stages.mechanisms)
+        ]
+        receipt = self._paid(replace(first, releases=0))
+        # That reserved epsilon for every label, whichever stage it is in: in a part of the
+        # layout without an example, so that a stage, which costs no more, adds nothing to it.
+        if receipt.report is None:
+            self.ledger.seal(receipt, pack(np.zeros(0, dtype=np.int64), None, self.digest))
+        else:
+            self.stored(receipt)
+        return self._paid(parts[stage])
 
     def home(self, whole: str, reserved: str, *, staged: bool) -> str:
         """Return the account of the first charge under the name, or where it is to be."""
@@ -85,20 +108,19 @@ class Shelf:
         used = (p for p in places if self.ledger.has_charge(p, NO_RUN, self.message))
         return next(used, places[0])
 
-    def about(
+    def _about(
         self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
     ) -> Charge:
-        """Return the charge of this label set; raise ValueError if no ledger would take it."""
-        text, fingerprint = canonical(terms)
-        waived = self.policy.waived(MESSAGE_TYPE)
+        text, waived = canonical(terms), self.owner.policy.waived(charging.NAMED_TYPE)
+        digest, run = hashlib.sha256(text.encode()).digest(), self.owner.run
         return Charge(
-            account, NO_RUN, self.message, MESSAGE_TYPE, fingerprint, events, text, waived, self.run
+            account, NO_RUN, self.message, charging.NAMED_TYPE, digest, events, text, waived, run
         )
 
-    def charge(self, charge: Charge) -> Receipt:
-        """Charge, or find what was charged; raise RefusalError where neither can be."""
+    def _paid(self, charge: Charge) -> Receipt:
+        policy = self.owner.policy
         try:
-            return self.ledger.charge(charge, self.policy.limits(), numbers=self.policy.numbers())
+            return self.ledger.charge(charge, policy.limits(), numbers=policy.numbers())
         except RefusalError as error:
             if error.code != REFUSED_REPEAT:
                 raise
@@ -107,12 +129,6 @@ class Shelf:
                 f"{error.detail}. Labels are randomized once under a name: another number of "
                 "labels or other parameters need another name, which costs anew",
             ) from error
-
-    def store(
-        self, receipt: Receipt, reports: NDArray[np.int64], prior: NDArray[np.float32] | None
-    ) -> None:
-        """Keep reports beside their charge."""
-        self.ledger.seal(receipt, pack(reports, prior, self.digest))
 
     def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
         """Return kept reports and their prior; raise ReleaseError if the true labels changed."""
@@ -159,15 +175,6 @@ def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None
             return arrays["reports"].astype(np.int64), prior, arrays["digest"].tobytes()
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
         raise LedgerError(f"stored labels cannot be read: {error}") from error
-
-
-_MOST_NAME = 100
-
-
-def check_name(name: str) -> None:
-    """Raise ValueError unless what is kept under a name can have it."""
-    if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
-        raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
 
 
 def private_labels(
@@ -217,9 +224,9 @@ def private_labels(
         If a parameter is wrong, or the reports with their prior would be longer than a ledger
         stores (2^28 bytes: 67 million numbers of priors). Nothing was charged.
     """
-    policy = policy_of(context)
-    store = PrivateLabels(policy, account_of(policy, context), context.run_id)
-    stages = mechanism if isinstance(mechanism, LabelStages) else LabelStages((mechanism,), (1,))
+    policy = charging.policy_of(context)
+    store = PrivateLabels(policy, charging.account_of(policy, context), context.run_id)
+    stages = LabelStages.of(mechanism)
     return store.randomize(labels, stages, stage, name=name, prior=prior)
 
 
@@ -251,25 +258,29 @@ class PrivateLabels:
         prior: ArrayLike | None = None,
     ) -> RandomizedLabels:
         """Randomize one stage once, or return its stored reports. See :func:`private_labels`."""
-        check_name(name)
+        charging.check_name(name)
         mechanism = stages.mechanism(stage)
         # The first stage pays for all: none may turn out later not to be allowed.
-        self.policy.check(MESSAGE_TYPE, stages.events())
+        self.policy.check(charging.NAMED_TYPE, stages.events())
         for each in stages.mechanisms:
-            self.policy.check(MESSAGE_TYPE, each.events(), whole=False)
-        true = _check_labels(labels, stages.categories)
+            self.policy.check(charging.NAMED_TYPE, each.events(), whole=False)
+        # One that names no category is -1: it is randomized as no label is known.
+        true = read_labels(labels, stages.categories, np.int64)
+        if true.ndim != 1 or not true.size:
+            raise ValueError(f"labels must be a vector of at least one, got shape {true.shape}")
         members = stages.members(stage, len(true))
         known = _check_prior(mechanism, prior, len(members))
         # The lock is held until the reports are stored: a second process waits for them.
-        with locked_key(self.policy.ledger) as key, ledger_of(self.policy) as ledger:
+        with locked_key(self.policy.ledger) as key, charging.ledger_of(self.policy) as ledger:
             digest = hmac.digest(key, true.astype("<i8").tobytes(), "sha256")
-            shelf = Shelf(ledger, self.policy, name, digest, self.run)
-            receipt = self._charge(shelf, stages, stage, len(true))
+            shelf = Shelf(self, ledger, name, digest)
+            receipt = shelf.charge(stages, stage, len(true))
             fresh = receipt.report is None
             if fresh:
                 rng = RandomSource.from_os()
-                shelf.store(receipt, mechanism.randomize_array(true[members], rng, known), known)
-                receipt = self._charge(shelf, stages, stage, len(true))
+                drawn = mechanism.randomize_array(true[members], rng, known)
+                ledger.seal(receipt, pack(drawn, known, digest))
+                receipt = shelf.charge(stages, stage, len(true))
             reports, used = shelf.stored(receipt)
         _log.info(
             "%s%s labels %r of %s: %s at epsilon %g per label",
@@ -281,38 +292,6 @@ class PrivateLabels:
             mechanism.epsilon,
         )
         return RandomizedLabels(reports, members, mechanism, used, self.account)
-
-    def _charge(self, shelf: Shelf, stages: LabelStages, stage: int, n: int) -> Receipt:
-        """Charge a stage, or find it charged; the first stage of several charges for all."""
-        terms, staged = stages.terms(n), len(stages.mechanisms) > 1
-        layout = f"{self.account}#labels:{quote(shelf.name, safe='')}"
-        home = shelf.home(self.account, f"{layout}/all", staged=staged)
-        first = shelf.about(home, stages.events(), terms)
-        if not staged:
-            return shelf.charge(first)
-        if home == self.account:  # reserved before layouts were: its stages lie there too
-            layout = f"{self.account}#{shelf.name}"
-        # All are made before the first is charged: what no ledger takes must cost nothing.
-        parts = [
-            shelf.about(f"{layout}/{number}", mechanism.events(), {**terms, "stage": number})
-            for number, mechanism in enumerate(stages.mechanisms)
-        ]
-        receipt = shelf.charge(replace(first, releases=0))
-        # That reserved epsilon for every label, whichever stage it is in: in a part of the
-        # layout without an example, so that a stage, which costs no more, adds nothing to it.
-        if receipt.report is None:
-            shelf.store(receipt, np.zeros(0, dtype=np.int64), None)
-        else:
-            shelf.stored(receipt)
-        return shelf.charge(parts[stage])
-
-
-def _check_labels(labels: ArrayLike, categories: int) -> NDArray[np.int64]:
-    """Return the labels, -1 for what names no category: it is randomized as no label is known."""
-    found = read_labels(labels, categories, np.int64)
-    if found.ndim != 1 or not found.size:
-        raise ValueError(f"labels must be a vector of at least one, got shape {found.shape}")
-    return found
 
 
 def _check_prior(
@@ -408,7 +387,7 @@ def private_dataset(
     ValueError
         Also if the mechanism reports no labels but sets of them. Nothing was charged.
     """
-    stages = mechanism if isinstance(mechanism, LabelStages) else LabelStages((mechanism,), (1,))
+    stages = LabelStages.of(mechanism)
     _check_reports(stages.mechanism(stage))  # before anything is charged
     labels = private_labels(
         context, true_labels(dataset), mechanism=stages, name=name, stage=stage, prior=prior

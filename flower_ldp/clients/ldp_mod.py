@@ -34,23 +34,13 @@ from flwr.app import Context, Message, MessageType
 from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp import inner_gate
+from flower_ldp.clients import release
 from flower_ldp.clients.calling import AppCall, AppFailedError
 from flower_ldp.clients.diagnostics import cause_of, log_refusal
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission, Handling, Permit
 from flower_ldp.clients.rehearsal import Rehearsal
-from flower_ldp.clients.release import (
-    IncompleteError,
-    OpenRelease,
-    Release,
-    constant,
-    content_of,
-    failed,
-    for_app,
-    open_proposal,
-    report,
-    unreadable,
-)
+from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
@@ -132,7 +122,7 @@ class LdpMod:
             if message.metadata.message_type in self._acknowledged:
                 return self._acknowledge(message, context, call_next, arrived)
             # By public facts alone: what is refused is refused here, before the app is called.
-            opened = open_proposal(self._releases, message)
+            opened = release.open_proposal(self._releases, message)
             self._rehearse(opened, message, context)
             permit = self._admission.admit(opened.request(message.metadata), context)
             with contextlib.closing(permit):
@@ -140,13 +130,13 @@ class LdpMod:
                 return self._release(message, context, call_next, arrived, opened, permit)
         except RefusalError as refusal:
             log_refusal(message.metadata.run_id, refusal)
-            return constant(refusal.code, message)
+            return release.constant(refusal.code, message)
         except AppFailedError:
-            return constant(FAILED, message)
+            return release.constant(FAILED, message)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            return failed(message, error)
+            return release.failed(message, error)
 
     def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Run the rehearsal; without the admission its text is not told either."""
@@ -170,13 +160,13 @@ class LdpMod:
         if payload is None:
 
             def computed(own: Context) -> tuple[bytes, bool]:
-                seen = for_app(message, released=True)
+                seen = release.for_app(message, released=True)
                 return _private_report(opened, handling, lambda: call_next(seen, own)), False
 
             call = AppCall(handling, arrived, context)
-            payload, failed = call.run(computed, lambda: (_neutral(opened), True))
+            payload, is_last = call.run(computed, lambda: (_neutral(opened), True))
             # What ends with a failure ends with the answer, not a second later.
-            permit.keep(payload, failed)
+            permit.keep(payload, is_last)
         return Message(opened.content(payload), reply_to=message)
 
     def _acknowledge(
@@ -186,16 +176,16 @@ class LdpMod:
         handling = self._admission.acknowledge(message.metadata.message_type, context)
 
         def taken(own: Context) -> bytes:
-            content_of(call_next(for_app(message, released=False), own))
+            release.content_of(call_next(release.for_app(message, released=False), own))
             return b""
 
-        return report(AppCall(handling, arrived, context).run(taken, lambda: b""), message)
+        return release.report(AppCall(handling, arrived, context).run(taken, lambda: b""), message)
 
 
 def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], Message]) -> bytes:
     try:
-        content = opened.reply(lambda: content_of(ask()), handling)
-    except IncompleteError as error:
+        content = opened.reply(lambda: release.content_of(ask()), handling)
+    except release.IncompleteError as error:
         if handling.is_simulation:
             raise
         say(_log, logging.ERROR, "the app failed in a part: %s", cause_of(error))
@@ -206,7 +196,7 @@ def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], M
         # A fresh key for each reply: simulation resets a mod's attributes at every call.
         payload = opened.privatize(content, RandomSource.from_os())
         if unread and handling.is_simulation:
-            raise unreadable(opened, content, unread)
+            raise release.unreadable(opened, content, unread)
     if unread:
         handling.failed()
     return payload
@@ -220,15 +210,15 @@ def _neutral(opened: OpenRelease) -> bytes:
 
 def _checked(given: Mapping[str, Release | None]) -> dict[str, Release]:
     """Return the releases that were given; raise TypeError for a class, or what opens nothing."""
-    for kind, release in given.items():
-        if isinstance(release, type):
+    for kind, one in given.items():
+        if isinstance(one, type):
+            name = one.__name__
             raise TypeError(
-                f"{kind} must be a release, got the class {release.__name__}: write "
-                f"{kind}={release.__name__}()"
+                f"{kind} must be a release, got the class {name}: write {kind}={name}()"
             )
-        if release is not None and not callable(getattr(release, "open", None)):
+        if one is not None and not callable(getattr(one, "open", None)):
             raise TypeError(
                 f"{kind} must be a release, as SignDSRelease() or ProtectedEvalRelease(), got "
-                f"{release!r:.100}; mechanisms and their epsilons are the server's to propose"
+                f"{one!r:.100}; mechanisms and their epsilons are the server's to propose"
             )
-    return {kind: release for kind, release in given.items() if release is not None}
+    return {kind: one for kind, one in given.items() if one is not None}

@@ -24,22 +24,8 @@ from dataclasses import dataclass, field, replace
 from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients.charging import (
-    account_of,
-    basis_of,
-    charge_of,
-    charged,
-    check_going_on,
-    examples_of,
-    handling_of,
-    kept,
-    ledger_of,
-    ledger_refuses,
-    permit_of,
-    policy_of,
-)
-from flower_ldp.clients.dpsgd_charging import charge_round, round_of
-from flower_ldp.clients.dpsgd_models import LAST
+from flower_ldp.clients import charging
+from flower_ldp.clients.dpsgd_charging import LAST, charge_round, round_of
 from flower_ldp.clients.permit import Handling, Permit, Prepared, ReleaseRequest
 from flower_ldp.errors import ConfigError, RefusalError
 from flower_ldp.extensions.loading import Allowed, load_extension
@@ -108,14 +94,15 @@ class OwnerAdmission:
         """
         policy = self._policy(context)
         asked = None if request.plan is None else round_of(policy, request, context)
-        account = account_of(policy, context)
-        charge = charge_of(policy, request, account) if asked is None else asked.charge
-        with ledger_refuses():
+        account = charging.account_of(policy, context)
+        charge = charging.charge_of(policy, request, account) if asked is None else asked.charge
+        with charging.ledger_refuses():
             if asked is not None:
                 asked.end.settle()
-            with ledger_of(policy) as ledger:
+            with charging.ledger_of(policy) as ledger:
                 receipt = ledger.unsealed(charge)
-        permit = permit_of(policy, receipt, request, context, last=b"" if asked is None else LAST)
+        last = b"" if asked is None else LAST
+        permit = charging.permit_of(policy, receipt, request, context, last=last)
         return permit if asked is None else asked.permit(permit)
 
     def acknowledge(self, message_type: str, context: Context) -> Handling:
@@ -127,10 +114,10 @@ class OwnerAdmission:
             With one of the codes above: without a policy and a ledger nothing is answered.
         """
         policy = self._policy(context)
-        account = account_of(policy, context)
-        with ledger_refuses(), ledger_of(policy) as ledger:
+        account = charging.account_of(policy, context)
+        with charging.ledger_refuses(), charging.ledger_of(policy) as ledger:
             ledger.count(account, "acknowledged", policy.repeats)
-        return handling_of(policy, account, message_type)
+        return charging.handling_of(policy, account, message_type)
 
     def _policy(self, context: Context) -> Policy:
         """Return the node's policy; refuse another than the first that was named for the node."""
@@ -146,7 +133,7 @@ class OwnerAdmission:
                     f"the node was started with the policy {first}, and now {name} is named: "
                     "nothing may change that but the operator, by starting it anew"
                 )
-        return policy_of(context)
+        return charging.policy_of(context)
 
 
 def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
@@ -155,19 +142,20 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
     rested = basis.events if basis else ()
     example = policy.example if request.per_example else "row"
     policy.check(request.message_type, request.events, basis=rested, example=example)
-    if request.per_example and examples_of(policy, request) is None:
+    if request.per_example and charging.examples_of(policy, request) is None:
         raise _refusal("the policy does not say how many examples there are")
-    account = account_of(policy, context)
-    charge = charge_of(policy, request, account)
+    account = charging.account_of(policy, context)
+    charge = charging.charge_of(policy, request, account)
     rests = None
     if basis is not None:
-        rests = kept(basis_of(charge, account, basis), f"basis {basis.parameters}")
+        rests = charging.basis_of(charge, account, basis)
+        rests = charging.kept(rests, f"basis {basis.parameters}")
 
     def before(ledger: Ledger) -> None:
         if request.per_example:
-            check_going_on(ledger, charge, request.run_id)
+            charging.check_going_on(ledger, charge, request.run_id)
 
-    receipt, ledger = charged(policy, charge, rests, before, request.memo)
+    receipt, ledger = charging.charged(policy, charge, rests, before, request.memo)
     say(
         _log,
         logging.INFO,
@@ -177,7 +165,7 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
         charge.data_id,
         ", ".join(map(_line, request.events)),
     )
-    return permit_of(policy, receipt, request, context, ledger)
+    return charging.permit_of(policy, receipt, request, context, ledger)
 
 
 def _line(event: PrivacyEvent) -> str:

@@ -21,12 +21,11 @@ The owner's policy governs, by the names ``example_mean`` and ``example_counts``
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from flwr.app import Context
@@ -34,12 +33,11 @@ from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger import Charge
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.clients.charging import account_of, check_going_on, ledger_of, policy_of, run_marks
+from flower_ldp.clients import charging
+from flower_ldp.clients.handover import Data, by_group
 from flower_ldp.clients.keys import locked_key
-from flower_ldp.clients.labels import MESSAGE_TYPE, check_name
-from flower_ldp.clients.rows import Data, by_group
+from flower_ldp.clients.permit import canonical
 from flower_ldp.errors import RefusalError
-from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.laplace import check_epsilon
 from flower_ldp.mechanisms.random import RandomSource
@@ -47,9 +45,6 @@ from flower_ldp.mechanisms.sampling.exact import double_at_most
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_REPEAT
-
-#: Of one example: what its rows say of each column; None for a row that cannot be read.
-_Values = list[NDArray[np.float64] | None]
 
 
 def private_means(
@@ -96,21 +91,19 @@ def private_means(
     low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     if low.ndim != 1 or low.shape != high.shape or not low.size:
         raise ValueError("lower and upper must be two vectors of one length, at least 1")
-    policy, columns = policy_of(context), len(low)
-    each, examples = _part(epsilon, columns), _examples(policy, "example_mean")
-    bounds = zip(low.tolist(), high.tolist(), strict=True)
-    laws = [ExampleMean(each, examples, one, other) for one, other in bounds]
-    release = _Release(context, policy, "example_mean", epsilon, name, groups)
-    terms = {"lower": low.tolist(), "upper": high.tolist()}
+    policy = charging.policy_of(context)
+    part, examples = _part(epsilon, len(low)), _examples(policy, "example_mean", groups)
+    ends = zip(low.tolist(), high.tolist(), strict=True)
+    laws = [ExampleMean(part, examples, *pair) for pair in ends]
 
-    def draw(examples: list[_Values], rng: RandomSource) -> NDArray[np.int64]:
-        found = [
-            law.noised(sum(law.rounded(_mean(one, place)) for one in examples), rng)
-            for place, law in enumerate(laws)
-        ]
+    def draw(rng: RandomSource) -> NDArray[np.int64]:
+        each = zip(laws, _columns(rows, groups, len(laws)), strict=True)
+        found = [law.randomize(map(_mean, column), rng) for law, column in each]
         return np.array(found, dtype=np.int64)
 
-    report = release.once(rows, columns, terms, draw)
+    event = PrivacyEvent("example_mean", float(epsilon), unit=Unit.EXAMPLE)
+    terms = {"examples": examples, "lower": low.tolist(), "upper": high.tolist()}
+    report = _once(context, policy, event, name, terms, draw)
     return np.array([law.estimate(one[None])[0] for law, one in zip(laws, report, strict=True)])
 
 
@@ -148,105 +141,85 @@ def private_quantiles(
     RefusalError, ValueError
         As :func:`private_means`.
     """
-    policy, columns = policy_of(context), len(edges)
-    if not columns or not len(shares):
+    policy = charging.policy_of(context)
+    if not len(edges) or not len(shares):
         raise ValueError("edges and shares must be at least one")
-    laws = [ExampleCounts(_part(epsilon, columns), tuple(map(float, one))) for one in edges]
-    sizes = np.cumsum([len(law.edges) - 1 for law in laws])[:-1]
-    release = _Release(context, policy, "example_counts", epsilon, name, groups)
-    terms = {"edges": [list(law.edges) for law in laws]}
+    laws = [ExampleCounts(_part(epsilon, len(edges)), tuple(map(float, one))) for one in edges]
 
-    def draw(examples: list[_Values], rng: RandomSource) -> NDArray[np.int64]:
-        return np.concatenate(
-            [
-                law.randomize((_column(one, place) for one in examples), rng)
-                for place, law in enumerate(laws)
-            ]
-        )
+    def draw(rng: RandomSource) -> NDArray[np.int64]:
+        each = zip(laws, _columns(rows, groups, len(laws)), strict=True)
+        return np.concatenate([law.randomize(column, rng) for law, column in each])
 
-    counts = np.split(release.once(rows, columns, terms, draw), sizes)
-    return np.array(
-        [
-            [law.quantile(one, share) for law, one in zip(laws, counts, strict=True)]
-            for share in shares
-        ]
+    event = PrivacyEvent("example_counts", float(epsilon), unit=Unit.EXAMPLE)
+    examples = _examples(policy, "example_counts", groups)
+    terms = {"examples": examples, "edges": [list(law.edges) for law in laws]}
+    report = _once(context, policy, event, name, terms, draw)
+    counts = np.split(report, np.cumsum([len(law.edges) - 1 for law in laws])[:-1])
+    each = list(zip(laws, counts, strict=True))
+    return np.array([[law.quantile(one, share) for law, one in each] for share in shares])
+
+
+def _once(
+    context: Context,
+    policy: Policy,
+    event: PrivacyEvent,
+    name: str,
+    terms: dict[str, object],
+    draw: Callable[[RandomSource], NDArray[np.int64]],
+) -> NDArray[np.int64]:
+    """Charge and draw, or return what was drawn under the name, beside its charge."""
+    charging.check_name(name)
+    kind, example, run = charging.NAMED_TYPE, policy.example, context.run_id
+    text = canonical(
+        {**terms, "mechanism": event.mechanism, "epsilon": event.epsilon, "example": example}
     )
+    account, digest = charging.account_of(policy, context), hashlib.sha256(text.encode()).digest()
+    stored, waived = f"scaling:{name}", policy.waived(kind)
+    charge = Charge(
+        account, NO_RUN, stored, kind, digest, (event,), text, waived, run, example=example
+    )
+    policy.check(kind, charge.events, example=example)
+    # Held until the numbers are stored: a second process waits for them.
+    with locked_key(policy.ledger), charging.ledger_of(policy) as ledger:
+        charging.check_going_on(ledger, charge, run)
+        receipt = ledger.charge(charge, policy.limits(), numbers=policy.numbers())
+        if receipt.report is not None:
+            return _unpacked(receipt.report)
+        _, ended = charging.run_marks(run)
+        try:
+            found = draw(RandomSource.from_os())
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # no epsilon covers it, so it is the run's last
+            ledger.seal(receipt, ended, last=ended)
+            raise
+        ledger.seal(receipt, _packed(found), last=ended)
+        return found
 
 
-@dataclass(frozen=True)
-class _Release:
-    """Numbers that are drawn once under a name, and kept beside their charge."""
-
-    context: Context
-    policy: Policy
-    mechanism: str
-    epsilon: float
-    name: str
-    groups: Iterable[Hashable] | None
-
-    def once(
-        self,
-        rows: Data,
-        columns: int,
-        terms: dict[str, Any],
-        draw: Callable[[list[_Values], RandomSource], NDArray[np.int64]],
-    ) -> NDArray[np.int64]:
-        """Charge and draw, or return what was drawn."""
-        charge = self._charge(terms)
-        self.policy.check(MESSAGE_TYPE, charge.events, example=self.policy.example)
-        # Held until the numbers are stored: a second process waits for them.
-        with locked_key(self.policy.ledger), ledger_of(self.policy) as ledger:
-            check_going_on(ledger, charge, self.context.run_id)
-            receipt = ledger.charge(charge, self.policy.limits(), numbers=self.policy.numbers())
-            if receipt.report is not None:
-                return _unpacked(receipt.report)
-            _, ended = run_marks(self.context.run_id)
-            try:
-                found = draw(self._read(rows, columns), RandomSource.from_os())
-            except KeyboardInterrupt:
-                raise
-            except BaseException:  # no epsilon covers it, so it is the run's last
-                ledger.seal(receipt, ended, last=ended)
-                raise
-            ledger.seal(receipt, _packed(found), last=ended)
-            return found
-
-    def _charge(self, terms: dict[str, Any]) -> Charge:
-        check_name(self.name)
-        if (self.groups is None) == (self.policy.example == "patient"):
-            raise ValueError(
-                f"an example is a {self.policy.example} by the owner's policy: groups= is given "
-                "where it is a patient and only there"
-            )
-        text, fingerprint = canonical(
-            {
-                "mechanism": self.mechanism,
-                "epsilon": float(self.epsilon),
-                "example": self.policy.example,
-                "examples": _examples(self.policy, self.mechanism),
-                **terms,
-            }
+def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None) -> int:
+    """Return how many examples there are; refuse groups where an example is no patient."""
+    examples = policy.examples_for(charging.NAMED_TYPE, mechanism)
+    if examples is None:
+        raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
+    if (groups is None) == (policy.example == "patient"):
+        raise ValueError(
+            f"an example is a {policy.example} by the owner's policy: groups= is given where it "
+            "is a patient and only there"
         )
-        return Charge(
-            data_id=account_of(self.policy, self.context),
-            run_id=NO_RUN,
-            message_id=f"scaling:{self.name}",
-            message_type=MESSAGE_TYPE,
-            fingerprint=fingerprint,
-            events=(PrivacyEvent(self.mechanism, float(self.epsilon), unit=Unit.EXAMPLE),),
-            parameters=text,
-            waived=self.policy.waived(MESSAGE_TYPE),
-            during=self.context.run_id,
-            example=self.policy.example,
-        )
+    return examples
 
-    def _read(self, rows: Data, columns: int) -> list[_Values]:
-        """Return what each example's rows say; a row that fails says nothing."""
-        number = len(rows)
-        found = [_row(rows, index, columns) for index in range(number)]
-        if self.groups is None:
-            return [[one] for one in found]
-        return [[found[index] for index in group] for group in by_group(self.groups, number)]
+
+def _columns(
+    rows: Data, groups: Iterable[Hashable] | None, columns: int
+) -> Iterator[list[list[float]]]:
+    """Yield of each column what the rows of each example say; a row that fails says nothing."""
+    found = [_row(rows, index, columns) for index in range(len(rows))]
+    each = [[index] for index in range(len(found))]
+    examples = each if groups is None else by_group(groups, len(found))
+    readable = [[row for index in one if (row := found[index]) is not None] for one in examples]
+    for place in range(columns):
+        yield [[float(row[place]) for row in one] for one in readable]
 
 
 def _row(rows: Data, index: int, columns: int) -> NDArray[np.float64] | None:
@@ -260,23 +233,11 @@ def _row(rows: Data, index: int, columns: int) -> NDArray[np.float64] | None:
         return None
 
 
-def _mean(rows: _Values, place: int) -> float:
-    """Return the mean of an example's rows in a column; NaN, which counts as lower, for none."""
-    found = [float(row[place]) for row in rows if row is not None]
-    finite = [one for one in found if not math.isnan(one)]
+def _mean(values: list[float]) -> float:
+    """Return the mean of an example's values; NaN, which counts as the lower bound, for none."""
+    finite = [one for one in values if not math.isnan(one)]
     with np.errstate(all="ignore"):
         return float(np.mean(finite)) if finite else math.nan
-
-
-def _column(rows: _Values, place: int) -> list[float]:
-    return [float(row[place]) for row in rows if row is not None]
-
-
-def _examples(policy: Policy, mechanism: str) -> int:
-    examples = policy.examples_for(MESSAGE_TYPE, mechanism)
-    if examples is None:
-        raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
-    return examples
 
 
 def _part(epsilon: float, columns: int) -> float:

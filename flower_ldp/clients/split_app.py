@@ -64,19 +64,7 @@ from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
 from flower_ldp.own_log import say
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import REFUSED_PROPOSAL, REFUSED_STEP
-from flower_ldp.wire.embedding import (
-    ALIGN,
-    BACKWARD,
-    CHANNEL_KEY,
-    EVALUATE,
-    FORWARD,
-    GRADIENT_KEY,
-    LABELS_KEY,
-    PREPARE,
-    REWIND,
-    STEP_KEY,
-    TableTerms,
-)
+from flower_ldp.wire import embedding as wire
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -104,7 +92,9 @@ def read_task(party: Party, kind: str, content: RecordDict) -> Task:
     RefusalError
         If it is about other records, or a step that the party does not have.
     """
-    return {BACKWARD: _learn, PREPARE: _prepare, REWIND: _rewind}[kind](party, content)
+    return {wire.BACKWARD: _learn, wire.PREPARE: _prepare, wire.REWIND: _rewind}[kind](
+        party, content
+    )
 
 
 def reach(party: Party, step: str) -> None:
@@ -131,14 +121,14 @@ def _rewind(party: Party, content: RecordDict) -> Task:
 
 
 def _prepare(party: Party, content: RecordDict) -> Task:
-    terms = TableTerms.from_fields(read_record(content, PROPOSAL_KEY))
+    terms = wire.TableTerms.from_fields(read_record(content, PROPOSAL_KEY))
     check_table(party.tables, terms)
-    channel = read_record(content, CHANNEL_KEY)
+    channel = read_record(content, wire.CHANNEL_KEY)
     epsilon, categories = channel.get("epsilon"), channel.get("categories")
     if type(epsilon) is not float or type(categories) is not int:
         raise WireError("fields", f"no channel of labels: {dict(channel)!r}")
     response = KaryResponse(epsilon, categories, "label", Unit.LABEL)
-    sent = check_labels("labels", _array(content, LABELS_KEY), categories)
+    sent = check_labels("labels", _array(content, wire.LABELS_KEY), categories)
     if sent.shape != (terms.records,):
         raise WireError("length", f"{sent.shape} labels for {terms.records} records")
     own = np.empty_like(sent)
@@ -193,7 +183,7 @@ def _embeddings(found: NDArray[Any]) -> RecordDict:
 
 
 def _step(content: RecordDict, field: str) -> str:
-    step = read_record(content, STEP_KEY).get(field)
+    step = read_record(content, wire.STEP_KEY).get(field)
     if not isinstance(step, str):
         raise WireError("fields", f"{field} must be the name of a step")
     return step
@@ -207,7 +197,7 @@ def _array(content: RecordDict, key: str) -> NDArray[Any]:
 
 
 def _gradient(content: RecordDict, records: int) -> NDArray[np.float32]:
-    gradient = _array(content, GRADIENT_KEY)
+    gradient = _array(content, wire.GRADIENT_KEY)
     if gradient.dtype != np.float32 or gradient.ndim != 2 or len(gradient) != records:
         raise WireError(
             "array",
@@ -221,11 +211,11 @@ def _gradient(content: RecordDict, records: int) -> NDArray[np.float32]:
 
 _TAKEN_IN: dict[str, tuple[str, ...]] = {
     "public": (),
-    "dp": (PREPARE,),
-    "conditional": (PREPARE, BACKWARD, REWIND),
+    "dp": (wire.PREPARE,),
+    "conditional": (wire.PREPARE, wire.BACKWARD, wire.REWIND),
 }
-_RELEASED = (FORWARD, EVALUATE)
-_AT_STEP = (*_RELEASED, BACKWARD)
+_RELEASED = (wire.FORWARD, wire.EVALUATE)
+_AT_STEP = (*_RELEASED, wire.BACKWARD)
 
 
 def split_client_app(
@@ -283,7 +273,7 @@ def _answer(
 ) -> Message:
     """Answer one message; raise what public facts refuse."""
     kind = message.metadata.message_type
-    if kind == ALIGN:
+    if kind == wire.ALIGN:
         admission.acknowledge(kind, context)
     try:
         with kept_node_config(context) as given:
@@ -293,7 +283,7 @@ def _answer(
         raise
     except BaseException as error:
         return failed(message, error, "the party could not be loaded")
-    if kind == ALIGN:
+    if kind == wire.ALIGN:
         return report(_introduction(party, message.content), message)
     if kind in _AT_STEP:
         check_step(party, message.content)
@@ -330,7 +320,7 @@ def _introduction(party: Party, content: RecordDict) -> bytes:
     """Say who this is, once all tables that the server names are the party's."""
     for key, record in content.config_records.items():
         if key.startswith(PROPOSAL_KEY):
-            check_table(party.tables, TableTerms.from_fields(record))
+            check_table(party.tables, wire.TableTerms.from_fields(record))
     claim, learns = party.claim, party.claim.kind == "conditional"
     fields = {
         "name": party.name,

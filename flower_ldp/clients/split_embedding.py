@@ -21,28 +21,16 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.clients import release
 from flower_ldp.clients.permit import Basis, canonical
-from flower_ldp.clients.release import (
-    KeptRelease,
-    Release,
-    array_or_none,
-    check_storable,
-    rows_complaint,
-)
+from flower_ldp.clients.release import KeptRelease, Release
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.embeddings import BottomClaim
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_RECORDS, REFUSED_STEP
-from flower_ldp.wire.embedding import (
-    STEP_KEY,
-    EmbeddingProposal,
-    TableTerms,
-    codec_of,
-    embeddings_length,
-    encode_embeddings,
-)
+from flower_ldp.wire import embedding as wire
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
 
@@ -61,7 +49,7 @@ class Block:
         The block's rows of the party's own table.
     """
 
-    proposal: EmbeddingProposal
+    proposal: wire.EmbeddingProposal
     rows: NDArray[np.int64]
 
     @property
@@ -87,7 +75,7 @@ def read_block(tables: RecordTables, content: RecordDict) -> Block:
     RefusalError
         If the records are not the party's.
     """
-    proposal = EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
+    proposal = wire.EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
     check_table(tables, proposal.terms)
     return Block(proposal, tables.rows(proposal.terms.table, proposal.block))
 
@@ -100,7 +88,7 @@ def read_record(content: RecordDict, key: str) -> ConfigRecord:
     return record
 
 
-def check_table(tables: RecordTables, terms: TableTerms) -> None:
+def check_table(tables: RecordTables, terms: wire.TableTerms) -> None:
     """Refuse a table that is not the party's own.
 
     Raises
@@ -211,7 +199,7 @@ class EmbeddingRelease(Release):
         """
         block = read_block(self.party.tables, content)
         proposal = block.proposal
-        check_storable(embeddings_length(proposal.mechanism, len(block.rows)))
+        release.check_storable(wire.embeddings_length(proposal.mechanism, len(block.rows)))
         claim = self.party.claim
         _log.info("epsilon is about %s", claim.covers)
         step = self.party.step if claim.kind == "conditional" else ""
@@ -238,7 +226,7 @@ class OpenEmbedding(KeptRelease):
         step did not move, because the app failed, must not be known by the same report.
     """
 
-    proposal: EmbeddingProposal
+    proposal: wire.EmbeddingProposal
     layout: str
     bottom: str
     claim: BottomClaim
@@ -288,7 +276,7 @@ class OpenEmbedding(KeptRelease):
         Neutral where a record's embedding cannot be read, and in all records if the app's reply
         is not one array of the block's.
         """
-        return self._report(array_or_none(reply), rng)
+        return self._report(release.array_or_none(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a packed report of neutral embeddings."""
@@ -302,9 +290,9 @@ class OpenEmbedding(KeptRelease):
             fits = found.shape == shape and found.dtype.kind in "biuf"
             return int(mechanism.unread(found).sum()) if fits else None
 
-        one_hot = codec_of(mechanism).is_one_hot(mechanism)
+        one_hot = wire.codec_of(mechanism).is_one_hot(mechanism)
         fault = "records are not one-hot" if one_hot else "records cannot be read"
-        return rows_complaint(reply, f"embeddings of shape {shape}", wrong, fault)
+        return release.rows_complaint(reply, f"embeddings of shape {shape}", wrong, fault)
 
     @property
     def _shape(self) -> tuple[int, int]:
@@ -315,7 +303,7 @@ class OpenEmbedding(KeptRelease):
 
     def _report(self, values: NDArray[Any] | None, rng: RandomSource) -> bytes:
         mechanism = self.proposal.mechanism
-        return encode_embeddings(mechanism.randomize(values, rng, self._shape), mechanism)
+        return wire.encode_embeddings(mechanism.randomize(values, rng, self._shape), mechanism)
 
 
 def check_step(party: Party, content: RecordDict) -> None:
@@ -332,7 +320,7 @@ def check_step(party: Party, content: RecordDict) -> None:
     """
     if party.claim.kind != "conditional":
         return
-    record = content.config_records.get(STEP_KEY)
+    record = content.config_records.get(wire.STEP_KEY)
     if record is None or not isinstance(record.get("after"), str):
         raise WireError("fields", "the message does not say which step it comes after")
     if party.step not in (record["after"], record.get("step")):

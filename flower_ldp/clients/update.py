@@ -22,18 +22,9 @@ import numpy as np
 from flwr.app import Metadata, RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.clients import release
 from flower_ldp.clients.permit import Permit, Prepared, ReleaseRequest, canonical
-from flower_ldp.clients.release import (
-    OpenRelease,
-    Release,
-    check_storable,
-    odd_entries,
-    open_array,
-    or_none,
-    proposed,
-    single_model,
-    single_record,
-)
+from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.errors import ReleaseError, WireError, quoted
 from flower_ldp.mechanisms import UPDATE_MECHANISMS, name_complaint
 from flower_ldp.mechanisms.base import UpdateMechanism
@@ -76,14 +67,14 @@ def read_proposal(
         If the model cannot be flattened or is too small for the proposal, has no array that
         ``trainable`` names, or no ledger could keep the report.
     """
-    fields, part = without_part(proposed(content))
+    fields, part = without_part(release.proposed(content))
     proposal = UpdateProposal.from_fields(fields, known)
-    sent = single_model(content)
+    sent = release.single_model(content)
     # An app that names what it trains may reply with that alone, also where it is all there is
     # to train and the proposal names nothing: counters and arrays without entries are not of it.
     layout = ModelLayout.of(sent, part, alone=trainable is not None)
     _check_trainable(patterns_of(trainable), layout, sent)
-    check_storable(proposal.report_bytes(layout.entries))
+    release.check_storable(proposal.report_bytes(layout.entries))
     return proposal, layout, sent
 
 
@@ -116,9 +107,9 @@ def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[A
     ValueError
         As :meth:`~flower_ldp.wire.layout.ModelLayout.check_names`, before one is opened.
     """
-    found = single_record(reply)
+    found = release.single_record(reply)
     layout.check_names(found)  # before one is opened: a record may name an array very many times
-    return {spec.name: open_array(found[spec.name]) for spec in layout.required}
+    return {spec.name: release.open_array(found[spec.name]) for spec in layout.required}
 
 
 @dataclass(frozen=True)
@@ -151,7 +142,7 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
         model sent, or a value that is not finite; about a part, only that part is looked at.
         """
         text = "the app's reply holds no model like the one sent: %s"
-        return self._answer(or_none(lambda: self._update(reply), text), rng)
+        return self._answer(release.or_none(lambda: self._update(reply), text), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a packed report by the mechanism's neutral law.
@@ -171,7 +162,7 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
             piece = update[start : start + spec.size]
             start += spec.size
             if not np.isfinite(piece).all():
-                name, odd = quoted(spec.name), odd_entries(piece)
+                name, odd = quoted(spec.name), release.odd_entries(piece)
                 spoiled.append(f"of array {name}, shape {spec.shape}, {odd}")
         return f"the update is not finite: {'; '.join(spoiled[:_MOST_TOLD])}" if spoiled else None
 

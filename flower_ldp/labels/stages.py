@@ -10,8 +10,6 @@ Randomized labels, with all that is known of how they were drawn.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +63,11 @@ class LabelStages:
             if not isinstance(share, int) or isinstance(share, bool) or not 1 <= share <= 1000:
                 raise ValueError(f"shares must be integers in [1, 1000], got {share!r}")
 
+    @classmethod
+    def of(cls, mechanism: LabelMechanism | LabelStages) -> LabelStages:
+        """Return stages as they are, and a mechanism as the only stage."""
+        return mechanism if isinstance(mechanism, LabelStages) else cls((mechanism,), (1,))
+
     @property
     def categories(self) -> int:
         """How many labels there are."""
@@ -112,12 +115,6 @@ class LabelStages:
             ],
             "shares": list(self.shares),
         }
-
-
-def canonical(terms: dict[str, Any]) -> tuple[str, bytes]:
-    """Return terms as canonical JSON, and their digest."""
-    text = json.dumps(terms, sort_keys=True, separators=(",", ":"))
-    return text, hashlib.sha256(text.encode()).digest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,7 @@ import torch
 from flwr.app import Context, MetricRecord, RecordDict
 from torch import nn
 
-from flower_ldp.clients.handover import CountHandover, current
-from flower_ldp.clients.rows import Data
+from flower_ldp.clients.handover import CountHandover, Data, current
 from flower_ldp.errors import ReleaseError
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.example_sums import ExampleMean

@@ -17,8 +17,7 @@ from flwr.app import Array, ArrayRecord, Context, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import nn
 
-from flower_ldp.clients.handover import UNKNOWN, Arrays, Handover, current
-from flower_ldp.clients.rows import Data
+from flower_ldp.clients.handover import UNKNOWN, Arrays, Data, Handover, current
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.random import RandomSource

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flower_ldp.clients.rows import MOST_ROWS, Data, by_group
+from flower_ldp.clients.handover import MOST_ROWS, Data, by_group
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform_subset

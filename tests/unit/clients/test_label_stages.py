@@ -10,8 +10,8 @@ import pytest
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger.charges import MOST_PARAMETERS
 from flower_ldp.clients import LabelStages, OwnerAdmission, PrivateLabels, ReleaseRequest
+from flower_ldp.clients.permit import canonical
 from flower_ldp.errors import BudgetExhausted, RefusalError, ReleaseError
-from flower_ldp.labels.stages import canonical
 from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, RRWithPrior
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -211,7 +211,7 @@ def test_stages_that_cannot_be_written_down_cost_nothing(folder: Path) -> None:
         return LabelStages((RESPONSE,) * count, (1,) * (count - long) + (1_000,) * long)
 
     def missing(of: LabelStages) -> int:
-        return MOST_PARAMETERS - len(canonical(of.terms(len(LABELS)))[0])
+        return MOST_PARAMETERS - len(canonical(of.terms(len(LABELS))))
 
     one, two = missing(stages(1, 0)), missing(stages(2, 0))
     count = 1 + one // (one - two)

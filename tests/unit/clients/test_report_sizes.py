@@ -18,7 +18,6 @@ from flower_ldp.clients import (
     Release,
     ReleaseRequest,
 )
-from flower_ldp.clients import update as update_release
 from flower_ldp.mechanisms import BottomClaim, Gaussian, Laplace, UnaryEncoding
 from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
@@ -95,7 +94,7 @@ def test_a_model_of_more_entries_than_a_report_may_have_bytes_is_refused(
 ) -> None:
     # The model takes no memory: all of its entries are one.
     model = {"w": np.broadcast_to(np.float16(0), (MOST_REPORT - 1 + beyond,))}
-    monkeypatch.setattr(update_release, "single_model", lambda _: model)
+    monkeypatch.setattr("flower_ldp.clients.release.single_model", lambda _: model)
     fields = UpdateProposal(Gaussian(1.0, 1e-5, 1.0)).to_fields()
     content = asked_for(GaussianRelease(), fields)
     assert content == ((0, REFUSED_PROPOSAL) if beyond else (1, "ldp:failed"))

@@ -24,7 +24,7 @@ from flower_ldp.clients import (
     Permit,
     Release,
 )
-from flower_ldp.clients.dpsgd_models import LAST
+from flower_ldp.clients.dpsgd_charging import LAST
 from flower_ldp.clients.handover import CountHandover, Handover, current
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.node.channel import Channel

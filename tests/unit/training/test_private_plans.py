@@ -15,7 +15,7 @@ pytest.importorskip("scipy")
 from flwr.app import Context, Message
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import dpsgd_charging, dpsgd_models
+from flower_ldp.clients import dpsgd_charging
 from flower_ldp.clients.dpsgd_charging import MOST_WANTING, Proposals
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.mechanisms import TrainingPlan
@@ -173,12 +173,12 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         raise LedgerError("database is locked")
 
     monkeypatch.setattr(Ledger, "end_plan", fails)
-    monkeypatch.setattr(dpsgd_models, "_owed", set())
+    monkeypatch.setattr(dpsgd_charging, "_owed", set())
     return lambda: monkeypatch.setattr(Ledger, "end_plan", end_plan)
 
 
 def owed(site: Site) -> list[Path]:
-    return [path for path in site.folder.iterdir() if dpsgd_models.ENDED_SUFFIX in path.name]
+    return [path for path in site.folder.iterdir() if dpsgd_charging.ENDED_SUFFIX in path.name]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -191,7 +191,7 @@ def test_a_plan_whose_end_the_ledger_did_not_take_is_over(
     failing, site = Site(tmp_path, task=raising), Site(tmp_path)
     first = weights(failing.ask())
     if restarted:
-        monkeypatch.setattr(dpsgd_models, "_owed", set())
+        monkeypatch.setattr(dpsgd_charging, "_owed", set())
     # As long as the ledger does not take it, there is no round.
     assert site.ask("m-2").error.reason == "ldp:refused:ledger"
     locked()
@@ -307,7 +307,7 @@ def test_where_the_end_can_be_kept_nowhere_nothing_leaves(
     def full(*_: Any, **__: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(dpsgd_models, "make_whole", full)
+    monkeypatch.setattr(dpsgd_charging, "make_whole", full)
     assert Site(tmp_path, task=raising).ask().error.reason == "ldp:failed"
     site = Site(tmp_path)
     assert owed(site) == []
