@@ -1,4 +1,4 @@
-"""Intervals of parameters: declared beside the fields of a dataclass, and checked by one function.
+"""Intervals of parameters, declared beside the fields of a dataclass, and searches in intervals.
 
 A field says ``epsilon: Annotated[float, Bounded("(0, 100]")]``, and ``__post_init__`` calls
 :func:`check_fields`. An integer is of the type int, and a bool is none; NaN is in no interval.
@@ -6,6 +6,7 @@ A field says ``epsilon: Annotated[float, Bounded("(0, 100]")]``, and ``__post_in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from numbers import Real
@@ -103,3 +104,24 @@ def _shown(value: object) -> str:
     """Return a number as it prints, and anything else in quotes or cut."""
     plain = isinstance(value, Real) and not isinstance(value, (bool, int))
     return str(value) if plain else quoted(value)
+
+
+def least(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:
+    """Return a number that is enough, at most the part ``precision`` above one that is not.
+
+    Parameters
+    ----------
+    enough : callable
+        Once a number is enough, all greater ones are.
+    low, high : float
+        What is not enough or need not be exceeded, and what is enough.
+    precision : float
+        Relative.
+    """
+    while high - low > precision * high:
+        middle = (low + high) / 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high

@@ -1,7 +1,7 @@
 """What releases have cost: exact amounts, the data owner's durable ledger, and composition.
 
 The ledger is opened at every message and by the owner's own commands, so importing it loads no
-numerical library. The names whose modules need one are loaded when they are first asked for.
+numerical library. Names whose module needs one are loaded when they are first asked for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.composition import Totals, totals
+from flower_ldp.accounting.composition import (
+    ShuffleBound,
+    Totals,
+    composed_epsilon,
+    shuffled,
+    totals,
+)
 from flower_ldp.accounting.ledger import (
     Charge,
     Entry,
@@ -19,11 +25,9 @@ from flower_ldp.accounting.ledger import (
     NumberLimit,
     Receipt,
 )
-from flower_ldp.accounting.shuffle import ShuffleBound, shuffled
 
 if TYPE_CHECKING:
     from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
-    from flower_ldp.accounting.gaussian import composed_epsilon
 
 __all__ = [
     "Amount",
@@ -46,11 +50,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in ("SampledGaussian", "noise_multiplier"):
-        from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
+        from flower_ldp.accounting import dpsgd
 
-        return SampledGaussian if name == "SampledGaussian" else noise_multiplier
-    if name == "composed_epsilon":
-        from flower_ldp.accounting.gaussian import composed_epsilon
-
-        return composed_epsilon
+        return getattr(dpsgd, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

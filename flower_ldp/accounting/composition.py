@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from flower_ldp.bounds import check_in, least
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, as_fraction, compose
 
 if TYPE_CHECKING:
@@ -101,8 +102,7 @@ def totals(events: Iterable[PrivacyEvent], *, delta: float) -> dict[Unit, Totals
     ModuleNotFoundError
         If the extra ``accounting`` (dp-accounting) is not installed.
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta}")
+    check_in("(0, 1)", "delta", delta)
     events = [event for event in events if not event.is_conditional]
     found: dict[tuple[PrivacyEvent, ...], PrivacySpent | None] = {}
     bounds = {}
@@ -131,7 +131,12 @@ def _approximate(
     left = delta - pure.delta - slack
     if left <= 0:
         return None
-    composed = _smallest_epsilon(_composed(small), left, pure.epsilon) if small else 0.0
+    # By bisection on delta, to seven digits: the library's own inverse adds up e^-loss, which is 0
+    # or has few digits left at losses above 700.
+    composed = 0.0
+    if small:
+        delta_at = _composed(small).get_delta_for_epsilon
+        composed = _least_epsilon(delta_at, left, (0.0, pure.epsilon), 1e-7)
     # The last factor covers the roundings of the grid and of the sum.
     epsilon = min(math.fsum([composed, *large]) * (1 + 1e-12), pure.epsilon)
     return PrivacySpent(pure.unit, epsilon, delta)
@@ -187,35 +192,150 @@ def _on_grid(counts: dict[float, int], step: float) -> Counter[int]:
     return found
 
 
-def _smallest_epsilon(losses: PrivacyLossDistribution, delta: float, largest: float) -> float:
-    """Return an epsilon up to ``largest`` that has at most ``delta``, else infinity.
-
-    It is the smallest to seven digits. By bisection on delta, because the library's own
-    inverse adds up e^-loss, which is 0 or has few digits left at losses above 700.
-    """
-    if losses.get_delta_for_epsilon(0.0) <= delta:
-        return 0.0
-    if losses.get_delta_for_epsilon(largest) > delta:
+def _least_epsilon(
+    delta_at: Callable[[float], float], delta: float, ends: tuple[float, float], precision: float
+) -> float:
+    """Return about the least epsilon in an interval that has at most ``delta``, else infinity."""
+    low, high = ends
+    if delta_at(low) <= delta:
+        return low
+    if delta_at(high) > delta:
         return math.inf
-    return least(lambda e: losses.get_delta_for_epsilon(e) <= delta, 0.0, largest, 1e-7)
+    return least(lambda epsilon: delta_at(epsilon) <= delta, low, high, precision)
 
 
-def least(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:
-    """Return a number that is enough, at most the part ``precision`` above one that is not.
+# What the sampler of one Gaussian release adds to delta at most, at epsilon 100.
+_SAMPLER = 2.0**-63
+
+
+def composed_epsilon(shifts: Iterable[float], *, delta: float) -> float:
+    r"""Return the epsilon of all Gaussian releases together, at ``delta``: less than the sum.
+
+    Releases whose noise is normal, with shifts :math:`\mu_1, \ldots, \mu_n` (the inputs' distance
+    over the noise's standard deviation), tell two inputs apart no better than one normal shift by
+    :math:`\sqrt{\mu_1^2 + \cdots + \mu_n^2}` does, also if each is chosen with the earlier ones in
+    view (Dong, Roth and Su, "Gaussian Differential Privacy", 2022, Corollary 3.3). So their epsilon
+    at a chosen delta is read off one curve.
+
+    **When it holds.** The inputs' neighbouring relation is that of the shifts. If the shifts too
+    are chosen with earlier releases in view, it holds for a **cap** on :math:`\mu_1^2 + \cdots +
+    \mu_n^2` that is set beforehand and never exceeded: such a cap is a privacy filter (Smith and
+    Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy", 2022), and what it
+    guarantees is the epsilon of the whole cap, however little of it was used. It does not hold for
+    the sum that was reached when somebody who sees the releases decides when to stop or how much to
+    spend. Shifts that are fixed beforehand are their own cap. Ledgers here keep no such cap, so
+    what is computed is a statement about a plan, and budgets are enforced on sums.
 
     Parameters
     ----------
-    enough : callable
-        Once a number is enough, all greater ones are.
-    low, high : float
-        What is not enough or need not be exceeded, and what is enough.
-    precision : float
-        Relative.
+    shifts : iterable of float
+        Of each release, positive: ``[mechanism.shift] * rounds``; for a cap and at most n
+        releases, any n whose squares add up to the cap.
+    delta : float
+        In [1e-12, 1).
+
+    Returns
+    -------
+    float
+        At least 0.001; infinity above 100, where no epsilon has a meaning.
+
+    Raises
+    ------
+    ValueError
+        If there is no shift or a parameter is outside its interval.
+
+    Examples
+    --------
+    >>> from flower_ldp.mechanisms import Gaussian
+    >>> epsilon = composed_epsilon([Gaussian(1.0, 1e-6).shift] * 50, delta=1e-5)
+    >>> round(epsilon, 2)
+    8.04
     """
-    while high - low > precision * high:
-        middle = (low + high) / 2
-        if enough(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    from flower_ldp.mechanisms.gaussian import LARGEST_EPSILON, SMALLEST_EPSILON, gaussian_delta
+
+    check_in("[1e-12, 1)", "delta", delta)
+    shifts = list(shifts)
+    shift = math.hypot(*shifts)
+    if not 0 < shift < math.inf:
+        raise ValueError(f"shifts must be positive numbers, got a root of squares of {shift}")
+    # A millionth covers the roundings of the curve in doubles.
+    allowed = delta * (1.0 - 1e-6) - len(shifts) * _SAMPLER
+    ends = (SMALLEST_EPSILON, LARGEST_EPSILON)
+    return _least_epsilon(lambda epsilon: gaussian_delta(epsilon, shift), allowed, ends, 1e-9)
+
+
+@dataclass(frozen=True)
+class ShuffleBound:
+    """The cost of one report among shuffled ones: conditional on the shuffler.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Per client and round, towards whoever sees the shuffled reports only.
+    clients : int
+        Reports that were shuffled together.
+    """
+
+    epsilon: float
+    delta: float
+    clients: int
+
+    def __str__(self) -> str:
+        return (
+            f"epsilon {self.epsilon:.4g}, delta {self.delta:g} per client and round, ONLY IF a "
+            f"shuffler outside the server's control mixes {self.clients:,} reports; Flower has none"
+        )
+
+
+def shuffled(epsilon: float, *, clients: int, delta: float) -> ShuffleBound | None:
+    r"""Return what one report of each of ``clients`` clients costs if they are shuffled.
+
+    **Condition.** A shuffler that the server does not control collects the reports of n
+    clients, removes every trace of who sent which, and hands them on in random order. Flower
+    has no such part: a server receives each reply with its sender's identity. Without it the
+    figure here means nothing, which is why it is never part of a total and stands on a line
+    of its own that names the condition.
+
+    **Theorem** (Feldman, McMillan, Talwar 2021, "Hiding Among the Clones", Theorem 3.1). Let
+    each of n clients report once through an :math:`\epsilon_0`-DP local randomizer. For any
+    :math:`\delta \in (0, 1]` with :math:`\epsilon_0 \le \ln(n / (16 \ln(2/\delta)))` the
+    shuffled reports are :math:`(\epsilon, \delta)`-DP for one client's data replaced, with
+
+    .. math:: \epsilon = \ln\left(1 + \frac{e^{\epsilon_0}-1}{e^{\epsilon_0}+1} \left(
+        \frac{8\sqrt{e^{\epsilon_0}\ln(4/\delta)}}{\sqrt n} + \frac{8 e^{\epsilon_0}}{n}
+        \right)\right).
+
+    The constants were not compared with the paper's text; tests hold the formula to be no
+    smaller than the exact privacy of the paper's pair of clone distributions.
+
+    Parameters
+    ----------
+    epsilon : float
+        Of one client's whole report in the round (pure, local); finite and positive.
+    clients : int
+        Clients that report in the round and whose reports are shuffled together. Those that
+        drop out do not count, nor do those that help the server.
+    delta : float
+        Probability with which the bound may fail, in (0, 1).
+
+    Returns
+    -------
+    ShuffleBound or None
+        None where the theorem does not apply: too few clients for this epsilon and delta.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its interval.
+    """
+    check_in("(0, inf)", "epsilon", epsilon)
+    check_in("[1, inf)", "clients", clients, int)
+    check_in("(0, 1)", "delta", delta)
+    if epsilon > math.log(clients / (16.0 * math.log(2.0 / delta))):
+        return None
+    growth = math.exp(epsilon) / clients
+    spread = 8.0 * math.sqrt(growth * math.log(4.0 / delta)) + 8.0 * growth
+    # tanh(x/2) = (e^x - 1)/(e^x + 1), without cancellation for a small epsilon.
+    amplified = math.log1p(math.tanh(epsilon / 2.0) * spread)
+    # Shuffling is post-processing: it never costs more than the report itself.
+    return ShuffleBound(min(amplified, epsilon), delta, clients)

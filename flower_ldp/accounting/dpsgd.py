@@ -9,8 +9,7 @@ example's content apart no better than the laws :math:`(1 - q) N(0, \sigma^2) + 
 \sigma^2)` are, whatever was seen before, and no less (docs/dpsgd_release.md has the proof: joint
 convexity and Kahane's inequality). So T steps tell no more than T independent draws from these do.
 The sum of their losses is computed here, with every error of rounding and of the transform on
-the safe side (:mod:`~flower_ldp.accounting.sampled_losses`,
-:mod:`~flower_ldp.accounting.loss_sums`).
+the safe side (:mod:`~flower_ldp.accounting.loss_distribution`).
 
 Accountants usually state the epsilon for an example *removed* or *added*. It is smaller for the
 same noise, and means less; docs/dpsgd_release.md has the figures.
@@ -20,19 +19,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import Annotated
 
-from flower_ldp.accounting.composition import least
-from flower_ldp.accounting.loss_sums import LossLaw, LossSum, chernoff_epsilon, loss_sum
-from flower_ldp.accounting.sampled_losses import removed_or_added, replaced
-from flower_ldp.errors import quoted
+from flower_ldp.accounting.loss_distribution import (
+    LossLaw,
+    chernoff_epsilon,
+    loss_sum,
+    removed_or_added,
+    replaced,
+)
+from flower_ldp.bounds import Bounded, check_fields, check_in, least
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 
 # Relative precision of the noise multiplier that is searched, and of an epsilon.
 _PRECISION, _EPSILON_PRECISION = 1e-3, 1e-6
 # Beyond these no one trains.
 _MOST_NOISE, _LEAST_NOISE = 1e4, 0.05
-_SMALLEST_DELTA = 1e-15
 
 
 @dataclass(frozen=True)
@@ -54,17 +57,12 @@ class SampledGaussian:
         If a parameter is outside its interval.
     """
 
-    noise_multiplier: float
-    sample_rate: float
-    steps: int
+    noise_multiplier: Annotated[float, Bounded(f"[{_LEAST_NOISE:g}, {_MOST_NOISE:g}]")]
+    sample_rate: Annotated[float, Bounded("[1e-9, 1]")]
+    steps: Annotated[int, Bounded("[1, 100000000]")]
 
     def __post_init__(self) -> None:
-        if not _LEAST_NOISE <= self.noise_multiplier <= _MOST_NOISE:
-            raise ValueError(
-                f"noise_multiplier must be in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}], "
-                f"got {self.noise_multiplier}"
-            )
-        _check_plan(self.sample_rate, self.steps)
+        check_fields(self)
 
     def delta(self, epsilon: float, *, replace: bool = True) -> float:
         """Return a delta at ``epsilon``: never below the true one, and mostly close to it.
@@ -83,8 +81,7 @@ class SampledGaussian:
         ModuleNotFoundError
             If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
         """
-        if not 0 <= epsilon < math.inf:
-            raise ValueError(f"epsilon must be at least 0, got {epsilon}")
+        check_in("[0, inf)", "epsilon", epsilon)
         return max(
             loss_sum(law, self.steps, around=epsilon).delta(epsilon)
             for law in _laws(self.noise_multiplier, self.sample_rate, replace)
@@ -107,8 +104,7 @@ class SampledGaussian:
         ModuleNotFoundError
             If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
         """
-        if not _SMALLEST_DELTA <= delta < 1:
-            raise ValueError(f"delta must be in [{_SMALLEST_DELTA:g}, 1), got {delta}")
+        check_in("[1e-15, 1)", "delta", delta)
         laws = _laws(self.noise_multiplier, self.sample_rate, replace)
         return max(_epsilon(law, self.steps, delta) for law in laws)
 
@@ -139,11 +135,9 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
     ModuleNotFoundError
         If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
     """
-    if not 0.01 <= epsilon <= 30:
-        raise ValueError(f"epsilon must be in [0.01, 30], got {epsilon}")
-    if not 1e-10 <= delta <= 0.5:
-        raise ValueError(f"delta must be in [1e-10, 0.5], got {delta}")
-    _check_plan(sample_rate, steps)
+    check_in("[0.01, 30]", "epsilon", epsilon)
+    check_in("[1e-10, 0.5]", "delta", delta)
+    SampledGaussian(_MOST_NOISE, sample_rate, steps)  # checks the other two
     return _least_noise(epsilon, delta, sample_rate, steps)
 
 
@@ -192,33 +186,27 @@ def _delta(noise: float, rate: float, steps: int, epsilon: float) -> float:
 
 def _epsilon(law: LossLaw, steps: int, delta: float) -> float:
     """Return an epsilon with at most ``delta``, by laws that are exact ever nearer to it."""
-    if loss_sum(law, steps, around=0.0).delta(0.0) <= delta:
+
+    def enough(epsilon: float) -> bool:
+        return total.delta(epsilon) <= delta
+
+    total = loss_sum(law, steps, around=0.0)
+    if enough(0.0):
         return 0.0
     found = chernoff_epsilon(law, steps, delta)
     while True:
         total = loss_sum(law, steps, around=found)
         low, high = 0.0, 2.0 * found + 1.0
-        while total.delta(high) > delta:
+        while not enough(high):
             low, high = high, 2.0 * high
             if high > 1e9:
                 return math.inf  # a loss that is infinite too often
-        high = least(partial(_suffices, total, delta), low, high, _EPSILON_PRECISION / 4)
+        high = least(enough, low, high, _EPSILON_PRECISION / 4)
         if high > found * (1.0 - 1e-3):
-            return min(high, found) if total.delta(found) <= delta else high
+            return min(high, found) if enough(found) else high
         found = high
-
-
-def _suffices(total: LossSum, delta: float, epsilon: float) -> bool:
-    return total.delta(epsilon) <= delta
 
 
 @lru_cache(maxsize=4)
 def _laws(noise: float, rate: float, replace: bool) -> tuple[LossLaw, ...]:
     return replaced(noise, rate) if replace else removed_or_added(noise, rate)
-
-
-def _check_plan(sample_rate: float, steps: int) -> None:
-    if not 1e-9 <= sample_rate <= 1:
-        raise ValueError(f"sample_rate must be in [1e-9, 1], got {sample_rate}")
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= 10**8:
-        raise ValueError(f"steps must be an integer from 1 to 100,000,000, got {quoted(steps)}")

@@ -25,7 +25,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
-from flower_ldp.accounting.shuffle import shuffled
+from flower_ldp.accounting.composition import shuffled
 from flower_ldp.advice import Outlook
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report, usage, wrong

@@ -429,7 +429,7 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
     updates, each client counting the same, since numbers of examples do not arrive here. Metrics
     of a round have ``noise-deviation``, of an entry of the mean, besides. For a smaller bound on
     rounds that all use the same parameters than the sum that :meth:`privacy_spent` gives see
-    :func:`flower_ldp.accounting.gaussian.composed_epsilon`.
+    :func:`flower_ldp.accounting.composed_epsilon`.
 
     The arguments are those of :class:`~flower_ldp.strategies.training.TrainingStrategy`; the
     mechanism is a Gaussian, with epsilon and delta of a round, and the clip norm.

@@ -24,8 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from flower_ldp.accounting.composition import Totals, totals
-from flower_ldp.accounting.shuffle import ShuffleBound, shuffled
+from flower_ldp.accounting.composition import ShuffleBound, Totals, shuffled, totals
 from flower_ldp.privacy import (
     PrivacyEvent,
     PrivacySpent,

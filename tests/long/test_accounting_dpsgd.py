@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
-from flower_ldp.accounting.loss_sums import LossLaw, loss_sum
+from flower_ldp.accounting.loss_distribution import LossLaw, loss_sum
 from tests.extras import extra
 
 mpmath = extra("mpmath")

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from flower_ldp.accounting.composition import totals
-from flower_ldp.accounting.gaussian import composed_epsilon
+from flower_ldp.accounting.composition import composed_epsilon, totals
 from flower_ldp.mechanisms import Gaussian
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra

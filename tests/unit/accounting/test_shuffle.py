@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from flower_ldp.accounting.shuffle import ShuffleBound, shuffled
+from flower_ldp.accounting.composition import ShuffleBound, shuffled
 from tests.extras import extra
 
 mpmath = extra("mpmath")
@@ -131,7 +131,7 @@ def test_epsilon_is_checked(epsilon: float) -> None:
 
 @pytest.mark.parametrize("clients", [0, -1, 1.5, True, math.nan])
 def test_clients_are_checked(clients: int) -> None:
-    with pytest.raises(ValueError, match="clients must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="clients must be an integer in"):
         shuffled(1.0, clients=clients, delta=0.1)
 
 

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from flower_ldp.accounting.composition import totals
-from flower_ldp.accounting.shuffle import shuffled
+from flower_ldp.accounting.composition import shuffled, totals
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
 from flower_ldp.strategies.spending import Proposals
 
