@@ -1,8 +1,8 @@
-"""The way to a file from the root: each folder and each link on it, for who judges their rights.
+"""The way to a file from the root, and who else could change what lies on it.
 
 Each step is taken within the folder before (``openat``), and no link is followed that was not
 shown first. What is judged is therefore what is used, whatever is renamed or linked meanwhile.
-The file itself is looked at and not opened. Windows has no such descriptors.
+The file itself is looked at and not opened. Windows has no such descriptors and bits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,41 @@ def mine() -> tuple[int, ...]:
     if sys.platform == "win32":
         return (0,)
     return (0, os.geteuid())
+
+
+def faults(
+    what: str, status: os.stat_result, own: tuple[int, ...] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield who else could change a file, a folder or a link.
+
+    Parameters
+    ----------
+    what : str
+        What a sentence calls it.
+    status : os.stat_result
+        Its own.
+    own : tuple of int, optional
+        Who may own it: root and this user, if left out.
+
+    Yields
+    ------
+    str, str
+        ``"owner"``, ``"others"``, or ``"group"`` if it is only the group; and a sentence.
+    """
+    if sys.platform == "win32":
+        return
+    mode, own = status.st_mode, own or mine()
+    if status.st_uid not in own:
+        yield (
+            "owner",
+            f"{what} belongs to user {status.st_uid}, this process runs as user {own[-1]}: give it "
+            "to this user (chown)",
+        )
+    sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
+    # The mode of a link says nothing.
+    if mode & 0o022 and not sticky and not stat.S_ISLNK(mode):
+        by = "others" if mode & 0o002 else "group"
+        yield by, f"{what} can be written by others (mode {stat.S_IMODE(mode):04o}): chmod go-w"
 
 
 @dataclass(frozen=True)
@@ -49,6 +84,9 @@ class Step:
     name: str
     folder: int | None
     status: os.stat_result
+
+    def __str__(self) -> str:
+        return f"{'link' if stat.S_ISLNK(self.status.st_mode) else 'folder'} {self.path}"
 
 
 def way(path: Path) -> Generator[Step]:

@@ -1,22 +1,44 @@
-"""Exact amounts of privacy: epsilon and delta as integers, so that sums are exact.
+"""Exact amounts of privacy, and what an account has spent, line by line.
 
-Epsilon is counted in units of 1e-12 and delta in units of 1e-18, both as 64-bit integers.
-A cost is rounded **up** to the next unit and a limit **down**: sums of integers add no
+**Amounts.** Epsilon is counted in units of 1e-12 and delta in units of 1e-18, both as 64-bit
+integers. A cost is rounded **up** to the next unit and a limit **down**: sums of integers add no
 error of their own, so a total never understates its terms.
 
 A floating-point number means the shortest decimal that names it: ``0.1`` is one tenth, not
 the binary fraction 5.6e-18 above it. Otherwise eighty releases of 0.1 would not fit in a
 limit of 8, though that is what everyone wrote. The two differ by less than one part in
 10^15, which is below the rounding of any mechanism that computes with such numbers.
+
+**Books.** A :class:`Book` holds the sums of one account. Its lines, for each unit of privacy u:
+
+====================  ===================================================================
+line                  content
+====================  ===================================================================
+``u``                 all that was promised for u: releases about u and about coarser units
+``u direct``          the part of it that was about u itself
+``u counted``         what limits count: ``u`` and conditional claims together
+``u NAME``            claims under a condition, in all, for each mechanism's own NAME
+``u silent``          number of releases that promise nothing for u, being about a finer unit
+``u conditional``     number of releases that promise something under a condition only
+``u waived``          number of releases that the owner declared post-processing for u
+``releases``          number of releases, whatever they are about
+====================  ===================================================================
+
+**Parts.** A layout cuts the data into disjoint parts by index. A release about a part says
+nothing about an example outside of it, so of each layout an example, or its label, has spent
+at most what the part with the most has: the **largest**. A client has data in every part, so
+for it parts **add up**, and so do numbers of releases.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 
-from flower_ldp.privacy import PrivacySpent, Unit, as_fraction
+from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacySpent, Unit, as_fraction
 
 EPSILON_UNITS = 10**12
 """Units of epsilon in one: the smallest amount that is told apart is 1e-12."""
@@ -24,6 +46,14 @@ DELTA_UNITS = 10**18
 """Units of delta in one."""
 MOST = 2**63 - 1
 """Largest count of units: an epsilon of about 9.2 million, a delta of about 9.2."""
+
+DIRECT, COUNTED = "direct", "counted"
+SILENT, CONDITIONAL, WAIVED = "silent", "conditional", "waived"
+NUMBERS = (SILENT, CONDITIONAL, WAIVED)
+RELEASES = "releases"
+
+Pair = tuple[int, int]
+"""Epsilon and delta in exact units; of a number of releases: the number, and 0."""
 
 
 def _exact(name: str, value: float) -> Fraction:
@@ -106,6 +136,10 @@ class Amount:
     def __sub__(self, other: Amount) -> Amount:
         return Amount(self.epsilon - other.epsilon, self.delta - other.delta)
 
+    def fits(self, allowed: Amount) -> bool:
+        """Return whether neither epsilon nor delta is above what is allowed."""
+        return self.epsilon <= allowed.epsilon and self.delta <= allowed.delta
+
     @property
     def epsilon_text(self) -> str:
         """Epsilon as an exact decimal."""
@@ -124,3 +158,185 @@ class Amount:
         return PrivacySpent(
             unit, _float_up(self.epsilon, EPSILON_UNITS), _float_up(self.delta, DELTA_UNITS)
         )
+
+
+@dataclass(frozen=True)
+class ExactEvent:
+    """A privacy event as the ledger holds it.
+
+    Parameters
+    ----------
+    mechanism : str
+        Name of the mechanism.
+    unit : str
+        What its guarantee hides a change of.
+    cost : Amount
+        Of one release.
+    count : int
+        Number of releases.
+    waived : tuple of str
+        Finer units for which the owner declared it post-processing of what was paid.
+    """
+
+    mechanism: str
+    unit: str
+    cost: Amount
+    count: int
+    waived: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Book:
+    """Sums by line; a line that is not there is zero."""
+
+    lines: Mapping[str, Pair] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Iterable[ExactEvent], releases: int) -> Book:
+        """Return what events cost that leave in so many releases, about data that is not cut."""
+        lines: dict[str, Pair] = {RELEASES: (releases, 0)} if releases else {}
+        for event in events:
+            cost = (event.cost.epsilon * event.count, event.cost.delta * event.count)
+            for name, pair in _lines(event, cost).items():
+                lines[name] = _plus(lines.get(name, (0, 0)), pair)
+        return cls(lines)
+
+    def __add__(self, other: Book) -> Book:
+        return Book(
+            {**self.lines, **{n: _plus(self.pair(n), pair) for n, pair in other.lines.items()}}
+        )
+
+    def __sub__(self, other: Book) -> Book:
+        lines = dict(self.lines)
+        for name, (epsilon, delta) in other.lines.items():
+            had = self.pair(name)
+            lines[name] = (had[0] - epsilon, had[1] - delta)
+        return Book({name: pair for name, pair in lines.items() if pair != (0, 0)})
+
+    def pair(self, name: str) -> Pair:
+        """Return a line."""
+        return self.lines.get(name, (0, 0))
+
+    def joined(self, cost: Book, part: Book) -> Book:
+        """Return this book of a layout after ``cost`` brought one of its parts to ``part``."""
+        lines = dict(self.lines)
+        for name, pair in cost.lines.items():
+            had = self.pair(name)
+            lines[name] = _plus(had, pair) if adds_up(name) else larger(had, part.pair(name))
+        return Book(lines)
+
+    def largest(self) -> Book:
+        """Return the lines of which the largest part counts."""
+        return Book({name: pair for name, pair in self.lines.items() if not adds_up(name)})
+
+    def amount(self, unit: Unit, kind: str = "") -> Amount:
+        """Return a line about a unit, by default all that was promised for it."""
+        return Amount(*self.pair(_name(unit, kind)))
+
+    def number(self, unit: Unit, kind: str) -> int:
+        """Return a number of releases."""
+        return self.pair(_name(unit, kind))[0]
+
+    def conditional(self, unit: Unit) -> dict[str, Amount]:
+        """Return the claims under a condition, by the mechanism's name."""
+        start = f"{unit.value} "
+        return {
+            name[len(start) :]: Amount(*pair)
+            for name, pair in sorted(self.lines.items())
+            if name.startswith(start) and name.endswith(CONDITIONAL_SUFFIX)
+        }
+
+    def text(self) -> str:
+        """Return the book as canonical JSON."""
+        return json.dumps(self.lines, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Book:
+        """Return the book that :meth:`text` wrote."""
+        return cls({name: (pair[0], pair[1]) for name, pair in json.loads(text).items()})
+
+
+def _lines(event: ExactEvent, cost: Pair) -> dict[str, Pair]:
+    """Return what one event adds to each line."""
+    number = (event.count, 0)
+    own = Unit(event.unit)
+    lines: dict[str, Pair] = {}
+    for unit in Unit:
+        if unit not in own.within:
+            lines[_name(unit, SILENT)] = number
+        elif unit.value in event.waived:
+            lines[_name(unit, WAIVED)] = number
+        else:
+            lines[_name(unit, COUNTED)] = cost
+            if event.mechanism.endswith(CONDITIONAL_SUFFIX):
+                lines[_name(unit, event.mechanism)] = cost
+                lines[_name(unit, CONDITIONAL)] = number
+                continue
+            lines[_name(unit, "")] = cost
+            if unit is own:
+                lines[_name(unit, DIRECT)] = cost
+    return lines
+
+
+def _name(unit: Unit, kind: str) -> str:
+    return f"{unit.value} {kind}" if kind else unit.value
+
+
+def adds_up(name: str) -> bool:
+    """Return whether parts add up in a line, rather than the largest counting."""
+    unit, _, kind = name.partition(" ")
+    return unit in (Unit.CLIENT.value, RELEASES) or kind in NUMBERS
+
+
+def larger(one: Pair, other: Pair) -> Pair:
+    """Return the larger epsilon and the larger delta: what bounds both."""
+    return max(one[0], other[0]), max(one[1], other[1])
+
+
+def _plus(one: Pair, other: Pair) -> Pair:
+    return one[0] + other[0], one[1] + other[1]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which data an account is about: all of it, or one part of one layout.
+
+    Parameters
+    ----------
+    account : str
+        Name of the account of all the data.
+    layout : str
+        How the data is cut; empty for all of it.
+    name : str
+        The account's own name: ``account`` or ``account#layout/part``.
+    """
+
+    account: str
+    layout: str
+    name: str
+
+    @classmethod
+    def of(cls, name: str) -> Place:
+        """Return the place that an account's name says."""
+        account, _, rest = name.partition("#")
+        layout, _, part = rest.partition("/")
+        if account and layout and part:
+            return cls(account, layout, name)
+        return cls(name, "", name)
+
+    # No account's name can have a tab in it: names are printable.
+
+    @property
+    def all_layouts(self) -> str:
+        """Name of the sums over all layouts of the data."""
+        return f"{self.account}\t"
+
+    @property
+    def own_layout(self) -> str:
+        """Name of the sums of the part's layout."""
+        return f"{self.account}\t{self.layout}"
+
+
+def is_account(name: str) -> bool:
+    """Return whether a name is an account's, not that of sums over parts."""
+    return "\t" not in name

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
-from flower_ldp.accounting.gaussian import composed_epsilon
+from flower_ldp.accounting.composition import composed_epsilon
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report, usage
 from flower_ldp.cli.plan_costs import (

@@ -1,18 +1,32 @@
-"""Where a policy comes from: a file that the operator names, outside of any run."""
+"""Where a policy comes from: a file that the operator names, outside of any run.
+
+The path is walked folder by folder (:mod:`flower_ldp.trusted_path`), and the file is opened within
+the last. A name may be a symbolic link: then the folders of the link and those of the file are
+judged alike.
+
+The file and each folder on the way must belong to root or to this user, and nobody else may
+write to them. A folder with the sticky bit, as ``/tmp``, may be written by all: there nobody
+can rename or replace what is another's. Access lists of Linux show in the group's bits, which
+are looked at; those of NFSv4 and of macOS are not looked at. Windows has no such bits: there
+nothing is judged, and the operator sets the rights of the folder.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import stat
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy.judgement import Policy
-from flower_ldp.policy.source import PolicyText, read_policy
-from flower_ldp.yaml_source import YamlFormat
+from flower_ldp.trusted_path import faults, way
+from flower_ldp.yaml_source import YamlFormat, decoded, error_text
 
 _log = logging.getLogger("flower_ldp")
 
@@ -20,6 +34,12 @@ _log = logging.getLogger("flower_ldp")
 NODE_CONFIG_KEY = "ldp-policy"
 ENVIRONMENT_VARIABLE = "FLOWER_LDP_POLICY"
 _STARTED = f"{ENVIRONMENT_VARIABLE}, when this process was started,"
+
+#: A policy is a few kilobytes; this keeps a wrong name from filling the memory.
+MOST_BYTES = 2**20
+# Opening must not wait for the other end of a pipe, nor take a terminal over.
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_READ |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 _FORMAT = YamlFormat(Policy)
 
@@ -34,7 +54,7 @@ def load_policy(path: str | Path) -> Policy:
         and field of every error.
     """
     path = Path(path)
-    return _loaded(path, read_policy(path))
+    return _parsed(_read(path)[0], str(path), path.absolute().parent)
 
 
 def load_own_policy(path: str | Path) -> tuple[Policy, tuple[str, ...]]:
@@ -50,20 +70,17 @@ def load_own_policy(path: str | Path) -> tuple[Policy, tuple[str, ...]]:
     ------
     ConfigError
         As :func:`load_policy`; also if anyone but root and this user could change the policy
-        (:mod:`flower_ldp.policy.source`), whatever mode it states.
+        (:mod:`flower_ldp.policy.files`), whatever mode it states.
     """
     path = Path(path)
-    found = read_policy(path)
-    if found.faults:
-        raise ConfigError("\n".join(found.faults))
-    policy = _loaded(path, found)
-    if found.by_group and not policy.is_simulation:
-        raise ConfigError("\n".join(found.by_group))
-    return policy, found.by_group
-
-
-def _loaded(path: Path, found: PolicyText) -> Policy:
-    return _parsed(found.text, str(path), path.absolute().parent)
+    text, found = _read(path)
+    by_group = tuple(fault for by, fault in found if by == "group")
+    if len(by_group) < len(found):
+        raise ConfigError("\n".join(fault for by, fault in found if by != "group"))
+    policy = _parsed(text, str(path), path.absolute().parent)
+    if by_group and not policy.is_simulation:
+        raise ConfigError("\n".join(by_group))
+    return policy, by_group
 
 
 # The file is read, and its rights are judged, for each release, so that a change holds from the
@@ -162,3 +179,55 @@ def _started_with() -> str | None:
 
 
 _at_start = _started_with()
+
+
+def _read(path: Path) -> tuple[str, list[tuple[str, str]]]:
+    """Return the text of a policy file, and who could change it, as :func:`.faults` has it.
+
+    Raises
+    ------
+    ConfigError
+        If there is no regular file of at most 1 MiB of UTF-8 text, or it changes meanwhile.
+    """
+    try:
+        if sys.platform == "win32":
+            with open(os.open(path, _READ), "rb") as file:
+                return _text(path, file), []
+        return _judged(path)
+    except ConfigError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error_text(error)}") from error
+
+
+def _judged(path: Path) -> tuple[str, list[tuple[str, str]]]:
+    found: list[tuple[str, str]] = []
+    with closing(way(path)) as steps:
+        for step in steps:
+            if stat.S_ISLNK(step.status.st_mode) or stat.S_ISDIR(step.status.st_mode):
+                found += faults(str(step), step.status)
+                continue
+            with open(os.open(step.name, _READ, dir_fd=step.folder), "rb") as file:
+                found += faults(f"policy {step.path}", os.fstat(file.fileno()))
+                return _text(path, file), found
+    raise ConfigError(f"{path}: cannot be read: Is a directory")
+
+
+def _text(path: Path, file: BinaryIO) -> str:
+    """Return the text of an open file."""
+    before = os.fstat(file.fileno())
+    if stat.S_ISDIR(before.st_mode):
+        raise ConfigError(f"{path}: cannot be read: Is a directory")
+    if not stat.S_ISREG(before.st_mode):
+        raise ConfigError(f"{path}: cannot be read: it is no regular file")
+    content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{path}: cannot be read: it has more than {MOST_BYTES:,} bytes")
+    if _version(os.fstat(file.fileno())) != _version(before):
+        # Half of a new text may be a policy too, with a limit less.
+        raise ConfigError(f"{path}: cannot be read: it changed meanwhile")
+    return decoded(content, path)
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from flower_ldp.accounting.ledger.types import Limit, NumberLimit
+from flower_ldp.accounting.ledger.charges import Limit, NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.policy.listed import App, Digest, ExtensionEntry, ExtensionName

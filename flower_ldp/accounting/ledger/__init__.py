@@ -1,16 +1,15 @@
 """The durable privacy ledger, a file that the data owner keeps.
 
-``ledger`` is its face. Beneath it, in the order of the data: ``types`` (charges, limits, receipts),
-``file`` and ``file_checks`` (who may write it), ``schema``, ``rows`` (digests and
-the chain), ``entries``, ``sums`` and ``spending`` (what was spent), ``limits``, ``plans``,
-``time``, ``session`` (one open file), ``verify``; ``anchor`` keeps its end elsewhere.
+``ledger`` is its face. Beneath it, in the order of the data: ``charges`` (charges, limits,
+receipts), ``file`` and ``file_checks`` (its tables, who may write it), ``rows`` (digests and the
+chain), ``entries``, ``sums`` (what was spent), ``limits`` (and plans), ``time``, ``session`` (one
+open file), ``verify``; ``anchor`` keeps its end elsewhere.
 """
 
 from __future__ import annotations
 
-from flower_ldp.accounting.ledger.charges import Charge
+from flower_ldp.accounting.ledger.charges import Charge, Entry, Limit, Mark, NumberLimit, Receipt
 from flower_ldp.accounting.ledger.ledger import Ledger
-from flower_ldp.accounting.ledger.types import Entry, Limit, Mark, NumberLimit, Receipt
 from flower_ldp.refusals import REFUSED_REPEAT
 
 __all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "NumberLimit", "Receipt"]

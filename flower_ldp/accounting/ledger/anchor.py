@@ -18,18 +18,26 @@ processes that charge at once cannot move it back.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import selectors
+import signal
+import stat
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from flower_ldp.accounting.ledger.anchor_command import answer_of
-from flower_ldp.accounting.ledger.file_checks import check_folder, check_owned
-from flower_ldp.accounting.ledger.types import Mark
+from flower_ldp.accounting.ledger.charges import Mark
+from flower_ldp.accounting.ledger.file_checks import check_folder, check_owned, check_way
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import LdpError, LedgerError, quoted
 from flower_ldp.files import replacing
+from flower_ldp.trusted_path import faults
 
 _MARK = re.compile(r"([0-9a-f]{32}) (0|[1-9][0-9]{0,18}) ([0-9a-f]{64})")
 T = TypeVar("T")
@@ -38,8 +46,8 @@ _WORD = "flower-ldp-anchor "
 _MOST = 1_024
 
 
-class Anchor(Protocol):
-    """Where a ledger's mark is kept."""
+class Anchor:
+    """Where a ledger's mark is kept: an own kind says how it reads and writes one."""
 
     def read(self) -> Mark | None:
         """Return what is stored, or None if nothing ever was.
@@ -49,6 +57,7 @@ class Anchor(Protocol):
         LedgerError
             If that cannot be found out.
         """
+        raise NotImplementedError
 
     def write(self, mark: Mark) -> None:
         """Store a mark; when this returns it outlives a power loss.
@@ -58,10 +67,67 @@ class Anchor(Protocol):
         LedgerError
             If it is not certain that it is stored.
         """
+        raise NotImplementedError
+
+    def compare(self, head: Mark, chain_at: Callable[[int], bytes]) -> Mark:
+        """Return the stored mark if it lies in the history that ends with ``head``.
+
+        Parameters
+        ----------
+        head : Mark
+            The end of the ledger, which is locked against charges.
+        chain_at : callable
+            Returns the chain value after an entry of the ledger.
+
+        Raises
+        ------
+        LedgerError
+            Saying what is wrong and what to do.
+        """
+        mark = self._asked(self.read)
+        if mark is None:
+            raise LedgerError(
+                f"{self} holds no mark. Is its disk there? If it never held one, and this ledger "
+                "is the newest of its data, the owner makes it: flower-ldp ledger anchor "
+                "(docs/ledger.md)"
+            )
+        if mark.ledger != head.ledger:
+            raise LedgerError(f"{self} is that of ledger {mark.ledger}, and this is {head.ledger}")
+        if mark.entries > head.entries:
+            raise LedgerError(
+                f"the ledger was set back: {self} has entry {mark.entries}, and it ends with "
+                f"{head.entries}. Put the newest copy back; if there is none, docs/ledger.md says "
+                "how a restored backup is made good. Nothing was released"
+            )
+        if chain_at(mark.entries).hex() != mark.chain:
+            raise LedgerError(
+                f"the ledger was set back and used again: {self} has another entry {mark.entries}. "
+                "Put the newest copy back (docs/ledger.md). Nothing was released"
+            )
+        return mark
+
+    def move(self, mark: Mark) -> None:
+        """Store a mark; the ledger that it is of is locked for writing.
+
+        Raises
+        ------
+        LedgerError
+            If it is not certain that it is stored.
+        """
+        self._asked(lambda: self.write(mark))
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """Fail closed, whatever an anchor raises."""
+        try:
+            return ask()
+        except LdpError:
+            raise
+        except Exception as error:
+            raise LedgerError(f"{self} failed: {error}") from error
 
 
 @dataclass(frozen=True)
-class FileAnchor:
+class FileAnchor(Anchor):
     """A mark in a file of its own: on another disk than the ledger, or it is worth little.
 
     It is replaced whole. The file belongs to the user who charges, with mode 0600, in a folder
@@ -107,7 +173,7 @@ class FileAnchor:
         try:
             check_folder(self.path.parent, str(self))
             with replacing(self.path, mode=0o600) as stream:
-                stream.write(f"{_WORD}{text_of(mark)}\n".encode("ascii"))
+                stream.write(f"{_WORD}{mark}\n".encode("ascii"))
         except OSError as error:
             raise self._failed(error) from error
 
@@ -116,7 +182,7 @@ class FileAnchor:
 
 
 @dataclass(frozen=True)
-class CommandAnchor:
+class CommandAnchor(Anchor):
     """A mark behind a command of the owner's, which is called without a shell.
 
     With ``read`` as one more argument it prints the mark that it stores, or an empty line if
@@ -144,8 +210,7 @@ class CommandAnchor:
             raise ValueError(
                 f"the anchor's program must be an absolute path, got {self.argv[0][:80]!r}"
             )
-        if not 0 < self.timeout <= 3_600:
-            raise ValueError(f"timeout must be in (0, 3600], got {self.timeout}")
+        check_in("(0, 3600]", "timeout", self.timeout)
 
     def __str__(self) -> str:
         return f"anchor command {self.argv[0]}"
@@ -157,12 +222,54 @@ class CommandAnchor:
 
     def write(self, mark: Mark) -> None:
         """Have the command store a mark, and compare what it then has."""
-        text = self._ask("write", f"{text_of(mark)}\n")
+        text = self._ask("write", f"{mark}\n")
         if parse(text, str(self)) != mark:
             raise LedgerError(f"{self} stores another mark than it was given")
 
-    def _ask(self, word: str, text: str) -> str:
-        return answer_of((*self.argv, word), text, self.timeout, str(self))
+    def _ask(self, word: str, given: str) -> str:
+        """Return what the command prints, after it ended with status 0.
+
+        What it writes to its standard error goes where this process's goes.
+
+        Raises
+        ------
+        LedgerError
+            If it cannot be run, fails, takes too long, or prints what is no short text.
+        """
+        try:
+            self._check_program()
+            process = subprocess.Popen(
+                (*self.argv, word),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                cwd=os.path.abspath(os.sep),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LedgerError(f"{self} cannot be run: {error.strerror or error}") from error
+        end = time.monotonic() + self.timeout
+        try:
+            content = _spoken(process, given, end)
+            status = process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            raise LedgerError(
+                f"{self} did not end and close its output within {self.timeout:g} seconds"
+            ) from error
+        finally:
+            _end(process)
+        if len(content) > _MOST or not content.isascii():
+            raise LedgerError(f"{self} prints what is no mark: {quoted(content)}")
+        if status != 0:
+            raise LedgerError(f"{self} ended with status {status}")
+        return content.decode("ascii")
+
+    def _check_program(self) -> None:
+        status = os.stat(self.argv[0])
+        if not stat.S_ISREG(status.st_mode):
+            raise LedgerError(f"{self} is no file")
+        for _, fault in faults(str(self), status):
+            raise LedgerError(fault)
+        check_way(Path(self.argv[0]), str(self))
 
 
 def anchor_of(
@@ -182,11 +289,6 @@ def anchor_of(
     return None if command is None else CommandAnchor(tuple(command))
 
 
-def text_of(mark: Mark) -> str:
-    """Return a mark as one line."""
-    return f"{mark.ledger} {mark.entries} {mark.chain}"
-
-
 def parse(text: str, source: str) -> Mark:
     """Return the mark of a line.
 
@@ -201,61 +303,39 @@ def parse(text: str, source: str) -> Mark:
     return Mark(found[1], int(found[2]), found[3])
 
 
-def compare(anchor: Anchor, head: Mark, chain_at: Callable[[int], bytes]) -> Mark:
-    """Return the anchor's mark if it lies in the history that ends with ``head``.
-
-    Parameters
-    ----------
-    anchor : Anchor
-        What is asked.
-    head : Mark
-        The end of the ledger, which is locked against charges.
-    chain_at : callable
-        Returns the chain value after an entry of the ledger.
+def _spoken(process: subprocess.Popen[bytes], given: str, end: float) -> bytes:
+    """Return the beginning of what the command prints until its output is closed.
 
     Raises
     ------
-    LedgerError
-        Saying what is wrong and what to do.
+    subprocess.TimeoutExpired
+        If that is not so at the moment ``end``. Nothing is left behind that waits for it.
     """
-    mark = _asked(anchor.read, anchor)
-    if mark is None:
-        raise LedgerError(
-            f"{anchor} holds no mark. Is its disk there? If it never held one, and this ledger is "
-            "the newest of its data, the owner makes it: flower-ldp ledger anchor (docs/ledger.md)"
-        )
-    if mark.ledger != head.ledger:
-        raise LedgerError(f"{anchor} is that of ledger {mark.ledger}, and this is {head.ledger}")
-    if mark.entries > head.entries:
-        raise LedgerError(
-            f"the ledger was set back: {anchor} has entry {mark.entries}, and it ends with "
-            f"{head.entries}. Put the newest copy back; if there is none, docs/ledger.md says "
-            "how a restored backup is made good. Nothing was released"
-        )
-    if chain_at(mark.entries).hex() != mark.chain:
-        raise LedgerError(
-            f"the ledger was set back and used again: {anchor} has another entry {mark.entries}. "
-            "Put the newest copy back (docs/ledger.md). Nothing was released"
-        )
-    return mark
+    if sys.platform == "win32":  # no waiting for pipes there; the process ends at the same moment
+        return process.communicate(given.encode("ascii"), max(0.0, end - time.monotonic()))[0]
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError), process.stdin as stream:
+            stream.write(given.encode("ascii"))
+    found = b""
+    if process.stdout is None:
+        return found
+    with process.stdout as output, selectors.DefaultSelector() as waiting:
+        waiting.register(output, selectors.EVENT_READ)
+        while len(found) <= _MOST:
+            left = end - time.monotonic()
+            if left <= 0 or not waiting.select(left):
+                raise subprocess.TimeoutExpired(process.args, left)
+            piece = os.read(output.fileno(), _MOST + 1 - len(found))
+            if not piece:
+                break
+            found += piece
+    return found
 
 
-def move(anchor: Anchor, mark: Mark) -> None:
-    """Store a mark; the ledger that it is of is locked for writing.
-
-    Raises
-    ------
-    LedgerError
-        If it is not certain that it is stored.
-    """
-    _asked(lambda: anchor.write(mark), anchor)
-
-
-def _asked(ask: Callable[[], T], anchor: Anchor) -> T:
-    """Fail closed, whatever an anchor raises."""
-    try:
-        return ask()
-    except LdpError:
-        raise
-    except Exception as error:
-        raise LedgerError(f"{anchor} failed: {error}") from error
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the command and what it has started."""
+    if sys.platform != "win32":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()

@@ -1,16 +1,24 @@
-"""What is charged to the ledger, and what its fields may hold."""
+"""What the ledger is asked with and what it answers: charges, limits, receipts, marks, entries."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
+from typing import Annotated, Literal
 
-from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.books import COUNTED, Book, ExactEvent
+from flower_ldp.accounting.amounts import COUNTED, Amount, Book, ExactEvent
+from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.errors import quoted
 from flower_ldp.privacy import PrivacyEvent, Unit
+
+Scope = Literal["run", "life", "window"]
+Kind = Literal["again", "acknowledged", "failed"]
+"""What is counted beside charges: a stored report that was sent again, a message that was
+acknowledged with nothing in it, an app that failed after a charge."""
 
 #: Longest name and longest parameters, in characters: the other side chooses some of them.
 MOST_NAME, MOST_PARAMETERS = 1_024, 65_536
@@ -18,39 +26,22 @@ MOST_REPORT = 2**28
 """Longest report that is stored, in bytes."""
 NO_RUN = 0
 """Run of releases whose reports answer messages of every run: limits of each run count them."""
-MOST_RELEASES = 2**32
-"""Largest number of releases of one charge."""
 MOST_TIME = 253_402_300_799_000_000
 """Latest time, in microseconds since 1970: the end of the year 9999."""
+_RUNS, _WINDOWS, _RELEASES = Bounded("[0, 2^64)"), Bounded("(0, 1e12]"), Bounded("[0, 2^32]")
 
 
 def check_name(name: str, value: str) -> None:
     """Refuse a name that is empty, long, or cannot be shown on one line."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, got {type(value).__name__}")
-    if not (1 <= len(value) <= MOST_NAME and value.isprintable()):
+    if not (isinstance(value, str) and 1 <= len(value) <= MOST_NAME and value.isprintable()):
         raise ValueError(
             f"{name} must have 1 to {MOST_NAME} printable characters, got {quoted(value)}"
         )
 
 
-def check_number(name: str, value: int, most: int) -> None:
-    """Refuse what is no whole number in [0, most]."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
-    if not 0 <= value <= most:
-        raise ValueError(f"{name} must be in [0, {most}], got {value}")
-
-
-def check_window(seconds: float) -> None:
-    """Refuse what is no length of a window."""
-    if isinstance(seconds, bool) or not 0 < seconds <= 1e12:
-        raise ValueError(f"window_seconds must be in (0, 1e12], got {seconds}")
-
-
 def check_run(run_id: int) -> None:
     """Refuse what is no run of Flower's: they have unsigned 64-bit numbers."""
-    check_number("run_id", run_id, 2**64 - 1)
+    _RUNS.check("run_id", run_id, int)
 
 
 @dataclass(frozen=True)
@@ -94,36 +85,31 @@ class Charge:
 
     Raises
     ------
-    ValueError, TypeError
+    ValueError
         Naming the parameter; also if the cost is too large to be represented.
     """
 
     data_id: str
-    run_id: int
+    run_id: Annotated[int, _RUNS]
     message_id: str
     message_type: str
     fingerprint: bytes
     events: tuple[PrivacyEvent, ...]
     parameters: str = "{}"
     waived: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
-    during: int | None = None
-    releases: int = 1
-    rounds: int | None = None
+    during: Annotated[int | None, _RUNS] = None
+    releases: Annotated[int, _RELEASES] = 1
+    rounds: Annotated[int | None, _RELEASES] = None
     example: str = "row"
 
     def __post_init__(self) -> None:
         for name in ("data_id", "message_id", "message_type"):
             check_name(name, getattr(self, name))
-        check_number("releases", self.releases, MOST_RELEASES)
-        check_run(self.run_id)
-        if self.during is not None:
-            check_run(self.during)
-            if self.run_id != NO_RUN:
-                raise ValueError(f"during is for releases in run {NO_RUN}, got run {self.run_id}")
+        check_fields(self)
+        if self.during is not None and self.run_id != NO_RUN:
+            raise ValueError(f"during is for releases in run {NO_RUN}, got run {self.run_id}")
         if not isinstance(self.fingerprint, bytes) or not 1 <= len(self.fingerprint) <= 64:
             raise ValueError("fingerprint must have 1 to 64 bytes")
-        if self.rounds is not None:
-            check_number("rounds", self.rounds, MOST_RELEASES)
         if bool(self.events) == (self.rounds is not None):
             raise ValueError("events must hold at least one event, and of a round none")
         for event in self.events:
@@ -169,3 +155,211 @@ class Charge:
                 )
         freed = {finer for unit in declared for finer in unit.within}
         return tuple(unit.value for unit in Unit if unit in freed)
+
+
+class _Windowed:
+    """What may hold for every period of some length."""
+
+    window_seconds: float | None
+
+    @property
+    def microseconds(self) -> int:
+        """Length of the window, rounded up; 0 without one."""
+        return math.ceil((self.window_seconds or 0) * 1_000_000)
+
+
+@dataclass(frozen=True)
+class Limit(_Windowed):
+    """The most that releases about one unit may cost together.
+
+    Parameters
+    ----------
+    unit : Unit
+        What it protects. Costs about coarser units count towards it too; costs about finer
+        ones do not, since they promise nothing for it.
+    scope : str
+        ``"run"``: within one run, and beside it all in :data:`NO_RUN`. ``"life"``: ever.
+        ``"window"``: within any period of ``window_seconds``.
+    epsilon : float
+        At least 0, at most 9.2 million; rounded down to a multiple of 1e-12.
+    delta : float
+        In [0, 1]; rounded down to a multiple of 1e-18.
+    window_seconds : float, optional
+        Length of the period, positive; for a window and only there.
+    """
+
+    unit: Unit
+    scope: Scope
+    epsilon: float
+    delta: Annotated[float, Bounded("[0, 1]")] = 0.0
+    window_seconds: Annotated[float | None, _WINDOWS] = None
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("run", "life", "window"):
+            raise ValueError(f"scope must be run, life or window, got {quoted(self.scope)}")
+        check_fields(self)
+        Amount.allowance(self.epsilon, self.delta)
+        if (self.window_seconds is None) == (self.scope == "window"):
+            raise ValueError("window_seconds must be given for a window and only there")
+
+    @property
+    def allowed(self) -> Amount:
+        """The limit, exact."""
+        return Amount.allowance(self.epsilon, self.delta)
+
+    def __str__(self) -> str:
+        scope = f"{self.window_seconds:g} s" if self.window_seconds else self.scope
+        return f"{self.allowed} per {self.unit.value} and {scope}"
+
+
+@dataclass(frozen=True)
+class NumberLimit(_Windowed):
+    """The most releases of an account, whatever they cost; those of all its parts together.
+
+    Parameters
+    ----------
+    most : int
+        At least 0.
+    window_seconds : float, optional
+        Length of the period that it holds for, positive; for life if it is left out.
+    """
+
+    most: Annotated[int, Bounded("[0, 2^63)")]
+    window_seconds: Annotated[float | None, _WINDOWS] = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __str__(self) -> str:
+        scope = "life" if self.window_seconds is None else f"{self.window_seconds:g} s"
+        return f"{self.most:,} releases per {scope}"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof that a charge is in the ledger.
+
+    Parameters
+    ----------
+    entry : int
+        Number of the entry.
+    chain : bytes
+        The entry's chain value.
+    report : bytes, optional
+        The report that was sealed when the same message came before: send this one and
+        draw nothing. None for a new charge: draw, seal, send.
+    """
+
+    entry: int
+    chain: bytes
+    report: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point in a ledger's history, to be kept elsewhere: shows that a file was set back.
+
+    Parameters
+    ----------
+    ledger : str
+        Random name of the ledger.
+    entries : int
+        Number of entries at that point.
+    chain : str
+        Chain value of the last one, hexadecimal.
+    """
+
+    ledger: str
+    entries: int
+    chain: str
+
+    def __str__(self) -> str:
+        return f"{self.ledger} {self.entries} {self.chain}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge as the ledger holds it.
+
+    Parameters
+    ----------
+    number : int
+        1, 2, 3, ... in the order of charging.
+    at : int
+        When, in microseconds since 1970 (UTC).
+    data_id, run_id, message_id, message_type, fingerprint, parameters
+        As in :class:`Charge`.
+    events : tuple of ExactEvent
+        As in :class:`Charge`, exact.
+    chain : bytes
+        Chain value, 32 bytes.
+    sealed : bool
+        Whether a report was stored; if not, none has left.
+    releases : int
+        As in :class:`Charge`.
+    """
+
+    number: int
+    at: int
+    data_id: str
+    run_id: int
+    message_id: str
+    message_type: str
+    fingerprint: bytes
+    parameters: str
+    events: tuple[ExactEvent, ...]
+    chain: bytes
+    sealed: bool
+    releases: int
+
+    @property
+    def book(self) -> Book:
+        """What it cost."""
+        return Book.of(self.events, self.releases)
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return one flat row for each event, ready for JSON or CSV; amounts are exact."""
+        common = {
+            "entry": self.number,
+            "at": datetime.fromtimestamp(self.at / 1e6, UTC).isoformat(),
+            "data_id": self.data_id,
+            "run_id": str(self.run_id),
+            "message_id": self.message_id,
+            "message_type": self.message_type,
+            "fingerprint": self.fingerprint.hex(),
+            "parameters": self.parameters,
+            "sealed": self.sealed,
+            "releases": self.releases,
+        }
+        return [
+            {
+                **common,
+                "mechanism": event.mechanism,
+                "unit": event.unit,
+                "epsilon": event.cost.epsilon_text,
+                "delta": event.cost.delta_text,
+                "count": event.count,
+                "waived": " ".join(event.waived),
+            }
+            for event in self.events
+        ]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What :meth:`Ledger.verify` found in order.
+
+    Parameters
+    ----------
+    entries, sealed : int
+        Number of entries, and of those with a report.
+    totals : int
+        Number of running sums that agree with the entries.
+    mark : Mark
+        The end of the chain.
+    """
+
+    entries: int
+    sealed: int
+    totals: int
+    mark: Mark

@@ -10,13 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.books import ExactEvent, Place
+from flower_ldp.accounting.amounts import Amount, ExactEvent, Place
 from flower_ldp.accounting.ledger import rows
-from flower_ldp.accounting.ledger.charges import Charge
+from flower_ldp.accounting.ledger.charges import Charge, Entry, Receipt
 from flower_ldp.accounting.ledger.rows import DamageError, Head, chain_at, digest
 from flower_ldp.accounting.ledger.sums import Snapshot, raise_all
-from flower_ldp.accounting.ledger.types import Entry, Receipt
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_REPEAT
 

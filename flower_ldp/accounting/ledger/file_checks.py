@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from flower_ldp.errors import LedgerError
-from flower_ldp.trusted_path import mine, way
+from flower_ldp.trusted_path import faults, mine, way
 
 _log = logging.getLogger("flower_ldp")
 
@@ -37,18 +37,8 @@ def check_owned(status: os.stat_result, name: str) -> None:
     """
     if not stat.S_ISREG(status.st_mode):
         raise LedgerError(f"{name} is not a regular file: name a file")
-    if sys.platform == "win32":
-        return
-    if status.st_uid != os.geteuid():
-        raise LedgerError(
-            f"{name} belongs to user {status.st_uid}, this process runs as user "
-            f"{os.geteuid()}: run as its owner, or give it to this user (chown)"
-        )
-    if status.st_mode & 0o022:
-        raise LedgerError(
-            f"{name} can be written by others (mode {stat.S_IMODE(status.st_mode):04o}): check "
-            "who changed it (flower-ldp ledger verify), then chmod 600"
-        )
+    for _, fault in faults(name, status, mine()[-1:]):
+        raise LedgerError(f"{fault}. Find out who changed it (flower-ldp ledger verify)")
     check_links(status, name)
 
 
@@ -87,13 +77,11 @@ def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
     """
     if not lenient:
         check_way(folder, name)
-    elif sys.platform != "win32":
-        fault = _owner_fault(str(folder), folder.stat(), name)
-        if fault is not None:
-            raise LedgerError(fault)
-        doubt = _mode_fault(str(folder), folder.stat(), name)
-        if doubt is not None:
-            _warn(doubt)
+        return
+    for by, fault in faults(f"folder {folder}", folder.stat()):
+        if by == "owner":
+            raise LedgerError(_replaceable(name, fault))
+        _warn(_replaceable(name, fault))
 
 
 def check_way(path: Path, name: str) -> None:
@@ -114,30 +102,13 @@ def check_way(path: Path, name: str) -> None:
     gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
     with contextlib.closing(way(path)) as steps, gone:
         for step in steps:
-            fault = _owner_fault(step.path, step.status, name)
-            fault = fault or _mode_fault(step.path, step.status, name)
-            if fault is not None:
-                raise LedgerError(fault)
+            if not stat.S_ISREG(step.status.st_mode):
+                for _, fault in faults(str(step), step.status):
+                    raise LedgerError(_replaceable(name, fault))
 
 
-def _owner_fault(here: str, status: os.stat_result, name: str) -> str | None:
-    if stat.S_ISREG(status.st_mode) or status.st_uid in mine():
-        return None
-    what = "is reached by a link" if stat.S_ISLNK(status.st_mode) else "lies in a folder"
-    return (
-        f"{name} {what} of user {status.st_uid}, who may put another in its place: give {here} "
-        "to this user (chown), or keep it elsewhere"
-    )
-
-
-def _mode_fault(here: str, status: os.stat_result, name: str) -> str | None:
-    mode = stat.S_IMODE(status.st_mode)
-    if not (stat.S_ISDIR(status.st_mode) and mode & 0o022) or mode & stat.S_ISVTX:
-        return None
-    return (
-        f"{name} lies in a folder that others may write to (mode {mode:04o}): they may put "
-        f"another in its place. chmod go-w {here}"
-    )
+def _replaceable(name: str, fault: str) -> str:
+    return f"{name} may be replaced: {fault}"
 
 
 @cache

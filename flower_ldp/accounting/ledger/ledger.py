@@ -25,21 +25,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.books import Place, is_account
+from flower_ldp.accounting.amounts import Amount, Place, is_account
 from flower_ldp.accounting.ledger import entries, file, rows, sums
 from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.anchor import Anchor
-from flower_ldp.accounting.ledger.charges import MOST_REPORT, Charge, check_name, check_run
-from flower_ldp.accounting.ledger.file_checks import check_way
-from flower_ldp.accounting.ledger.limits import check_given_again
-from flower_ldp.accounting.ledger.plans import fitting, is_bookkeeping, rounds_left
-from flower_ldp.accounting.ledger.rows import Head
-from flower_ldp.accounting.ledger.session import READ, WRITE, Session, mark_of
-from flower_ldp.accounting.ledger.spending import UnitSpending, spending
-from flower_ldp.accounting.ledger.sums import Snapshot
-from flower_ldp.accounting.ledger.time import Clock
-from flower_ldp.accounting.ledger.types import (
+from flower_ldp.accounting.ledger.charges import (
+    MOST_REPORT,
+    Charge,
     Entry,
     Kind,
     Limit,
@@ -47,25 +39,30 @@ from flower_ldp.accounting.ledger.types import (
     NumberLimit,
     Receipt,
     Verification,
+    check_name,
+    check_run,
 )
+from flower_ldp.accounting.ledger.file_checks import check_way
+from flower_ldp.accounting.ledger.limits import (
+    check_given_again,
+    fitting,
+    is_bookkeeping,
+    rounds_left,
+)
+from flower_ldp.accounting.ledger.session import READ, WRITE, LedgerFile
+from flower_ldp.accounting.ledger.sums import Snapshot, UnitSpending, spending
+from flower_ldp.accounting.ledger.time import Clock
 from flower_ldp.accounting.ledger.verify import verify
 from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import Unit
-from flower_ldp.refusals import REFUSED_REPEAT
-
-__all__ = ["REFUSED_REPEAT", "Charge", "Entry", "Ledger", "Limit", "Mark", "NumberLimit", "Receipt"]
 
 
-class Ledger:
+class Ledger(LedgerFile):
     """A ledger file, open; a context manager. Make one with :meth:`open`.
 
     Any number of processes may have the same file open, and threads may share an object.
     A child process opens its own.
     """
-
-    def __init__(self, session: Session, clock: Callable[[], int]) -> None:
-        self._session = session
-        self._clock = clock
 
     @classmethod
     def open(
@@ -122,40 +119,13 @@ class Ledger:
                         f"{path}"
                     )
                 file.create(path, _fill, durable=durable)
-        session = Session(
-            path,
-            read_only=read_only,
-            timeout=timeout,
-            at_least=at_least,
-            durable=durable,
-            anchor=anchor,
-        )
-        return cls(session, clock)
+        return cls(path, read_only, timeout, at_least, durable, anchor, clock)
 
     def __enter__(self) -> Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Close the file; closing twice does nothing."""
-        self._session.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._session.closed
-
-    def look_again(self) -> None:
-        """Judge the file as :meth:`open` does: for a ledger that was open for long.
-
-        Raises
-        ------
-        LedgerError
-            If the file cannot be used.
-        """
-        self._session.look_again()
 
     def charge(
         self,
@@ -199,8 +169,8 @@ class Ledger:
         LedgerError
             If the file cannot be used. Nothing may be released.
         """
-        with self._session.transaction(WRITE) as (db, head):
-            self._session.catch_up(head)
+        with self._transaction(WRITE) as (db, head):
+            self._catch_up(head)
             known = entries.find(db, head, charge)
             if known is not None:
                 receipt = entries.answer(db, known, charge)
@@ -214,7 +184,7 @@ class Ledger:
                 receipt = Receipt(head.entries, head.chain)
                 for mark in marks:
                     head = entries.record(db, head, mark, at)
-        self._session.charged(head)
+        self._charged(head)
         return receipt
 
     def seal(self, receipt: Receipt, report: bytes, *, last: bytes = b"") -> None:
@@ -245,7 +215,7 @@ class Ledger:
             raise TypeError(f"report must be bytes, got {type(report).__name__}")
         if len(report) > MOST_REPORT:
             raise ValueError(f"report must have at most {MOST_REPORT} bytes, got {len(report)}")
-        with self._session.transaction(WRITE) as (db, head):
+        with self._transaction(WRITE) as (db, head):
             number = receipt.entry
             if not 1 <= number <= head.entries or rows.chain_at(db, head, number) != receipt.chain:
                 raise ValueError(f"receipt of entry {number} is not from this ledger")
@@ -279,7 +249,7 @@ class Ledger:
         BudgetExhausted, RefusalError, LedgerError
             As :meth:`charge` would be refused now.
         """
-        with self._session.transaction(READ) as (db, head):
+        with self._transaction(READ) as (db, head):
             known = entries.find(db, head, charge)
             if known is not None:
                 entries.answer(db, known, charge)
@@ -302,7 +272,7 @@ class Ledger:
         LedgerError
             If the file cannot be used.
         """
-        with self._session.transaction(READ) as (db, _):
+        with self._transaction(READ) as (db, _):
             return entries.has_report(db, data_id, beginning)
 
     def end_plan(self, charge: Charge) -> None:
@@ -318,14 +288,14 @@ class Ledger:
         LedgerError
             If the file cannot be used.
         """
-        with self._session.transaction(WRITE) as (db, head):
-            self._session.catch_up(head)
+        with self._transaction(WRITE) as (db, head):
+            self._catch_up(head)
             left = rounds_left(db, charge)
             if not left or entries.find(db, head, charge) is not None:
                 return
             at = self._clock_at(head).of_a_charge()
             head = entries.record(db, head, replace(charge, releases=left), at)
-        self._session.charged(head)
+        self._charged(head)
 
     def unsealed(self, charge: Charge) -> Receipt:
         """Find a charge that has no report, so that it gets one after all.
@@ -341,8 +311,8 @@ class Ledger:
         LedgerError
             If the file cannot be used.
         """
-        with self._session.transaction(WRITE) as (db, head):
-            self._session.catch_up(head)
+        with self._transaction(WRITE) as (db, head):
+            self._catch_up(head)
             return entries.unsealed(db, head, charge)
 
     def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
@@ -371,24 +341,24 @@ class Ledger:
             If the file cannot be used.
         """
         check_name("data_id", data_id)
-        with self._session.transaction(WRITE) as (db, _):
+        with self._transaction(WRITE) as (db, _):
             return sums.count(db, data_id, kind, most)
 
     def counts(self, data_id: str) -> dict[Kind, int]:
         """Return what was counted for an account, by kind; see :meth:`count`."""
         check_name("data_id", data_id)
-        with self._session.transaction(READ) as (db, _):
+        with self._transaction(READ) as (db, _):
             return sums.counts(db, data_id)
 
     def counted(self) -> dict[str, dict[Kind, int]]:
         """Return what was counted for all accounts of which anything was, sorted by name."""
-        with self._session.transaction(READ) as (db, _):
+        with self._transaction(READ) as (db, _):
             return {account: sums.counts(db, account) for _, account in sums.every_count(db)}
 
     def number(self, data_id: str, limit: NumberLimit) -> int:
         """Return how many releases of an account count towards a limit now."""
         check_name("data_id", data_id)
-        with self._session.transaction(READ) as (db, head):
+        with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
             return Snapshot(db).number(limit, Place.of(data_id), at)
 
@@ -416,7 +386,7 @@ class Ledger:
         if run_id is not None:
             check_run(run_id)
         run = "" if run_id is None else str(run_id)
-        with self._session.transaction(READ) as (db, _):
+        with self._transaction(READ) as (db, _):
             return list(spending(Snapshot(db).spent(run, Place.of(data_id))))
 
     def spent(self, data_id: str, run_id: int, limit: Limit) -> Amount:
@@ -426,13 +396,13 @@ class Ledger:
         """
         check_name("data_id", data_id)
         check_run(run_id)
-        with self._session.transaction(READ) as (db, head):
+        with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
             return Snapshot(db).towards(limit, Place.of(data_id), run_id, at)
 
     def has_charge(self, data_id: str, run_id: int, message_id: str) -> bool:
         """Return whether a message was charged."""
-        with self._session.transaction(READ) as (db, _):
+        with self._transaction(READ) as (db, _):
             return entries.has(db, data_id, run_id, message_id)
 
     def data_ids(self) -> list[str]:
@@ -440,7 +410,7 @@ class Ledger:
 
         What the ledger keeps for itself, as the rounds of a plan, is none of them.
         """
-        with self._session.transaction(READ) as (db, _):
+        with self._transaction(READ) as (db, _):
             every = rows.totals_between(db, rows.FIRST, ("0", ""))
             return [name for (_, name), _ in every if is_account(name) and not is_bookkeeping(name)]
 
@@ -462,7 +432,7 @@ class Ledger:
         last = self.mark().entries
         while first <= last:
             stop = min(first + entries.PAGE - 1, last)
-            with self._session.transaction(READ) as (db, head):
+            with self._transaction(READ) as (db, head):
                 page = list(entries.read(db, head, first, stop))
             yield from page
             first = stop + 1
@@ -473,25 +443,8 @@ class Ledger:
 
     def mark(self) -> Mark:
         """Return the end of the chain: keep it elsewhere, and give it to :meth:`open`."""
-        with self._session.transaction(READ) as (_, head):
-            return mark_of(head)
-
-    def make_anchor(self, anchor: Anchor, *, replace: bool = False) -> Mark:
-        """Store the end of the chain in an anchor; its owner says that the ledger is the newest.
-
-        Parameters
-        ----------
-        anchor : Anchor
-            Where. What it holds must be in this ledger's history.
-        replace : bool
-            Give up what it holds, whatever it is.
-
-        Raises
-        ------
-        LedgerError
-            If it holds something else, or cannot be used.
-        """
-        return self._session.make_anchor(anchor, replace=replace)
+        with self._transaction(READ) as (_, head):
+            return head.mark
 
     def verify(self) -> Verification:
         """Check the whole file; takes time in proportion to it and holds charges off.
@@ -501,13 +454,13 @@ class Ledger:
         LedgerError
             Naming the first thing that is wrong.
         """
-        with self._session.transaction(READ) as (db, _):
+        with self._transaction(READ) as (db, _):
             head, sealed, totals = verify(db)
-        return Verification(head.entries, sealed, totals, mark_of(head))
+        return Verification(head.entries, sealed, totals, head.mark)
 
     def clock(self) -> Clock:
         """Return what the clock shows and what the ledger's time is."""
-        with self._session.transaction(READ) as (_, head):
+        with self._transaction(READ) as (_, head):
             return self._clock_at(head)
 
     def accept_clock(self) -> Clock:
@@ -517,13 +470,10 @@ class Ledger:
         every window of that length. Where the ledger itself is ahead, since it was charged with
         a wrong clock, its time goes on from its latest entry: nothing leaves a window early.
         """
-        with self._session.transaction(WRITE) as (db, head):
+        with self._transaction(WRITE) as (db, head):
             before = self._clock_at(head)
             times.accept(db, before)
         return before
-
-    def _clock_at(self, head: Head) -> Clock:
-        return times.read(self._session.db, head, self._clock() // 1_000)
 
 
 def _fill(db: sqlite3.Connection) -> None:

@@ -1,17 +1,44 @@
-"""Whether a charge fits: every limit of every unit that it concerns, in exact integers."""
+"""Whether a charge fits: every limit of every unit that it concerns, and the rounds of its plan.
+
+**Plans.** A plan of private training costs the same whether one of its rounds is made or all. Its
+charge is one entry, about all of the data. Each round is an entry of its own, with no cost: it
+marks that the round's steps are used, before the first of them is taken. All rounds of a plan are
+charged to one part, ``data#patients:PLAN/rounds`` or ``data#rows:PLAN/rounds``, whose number of
+releases is the number of rounds that were used. It stands among the totals, where a lost row shows,
+and is compared with the plan's in the transaction that writes the entry.
+
+A release that is private per row says little about a patient with many rows, so both kinds in one
+account would add up to nothing: the ledger takes one kind. The first charge per patient leaves a
+mark, an entry of no cost for the part ``data#patients:unit/mark``.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-from flower_ldp.accounting.amounts import MOST, Amount
-from flower_ldp.accounting.books import COUNTED, Book, Place
-from flower_ldp.accounting.ledger.charges import Charge
+from flower_ldp.accounting.amounts import (
+    CONDITIONAL,
+    COUNTED,
+    DIRECT,
+    MOST,
+    RELEASES,
+    Amount,
+    Place,
+)
+from flower_ldp.accounting.ledger import entries, rows
+from flower_ldp.accounting.ledger.charges import NO_RUN, Charge, Limit, NumberLimit
+from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.sums import Snapshot, Window
-from flower_ldp.accounting.ledger.types import Limit, NumberLimit
-from flower_ldp.errors import BudgetExhausted
+from flower_ldp.errors import BudgetExhausted, RefusalError
 from flower_ldp.privacy import Unit
+from flower_ldp.refusals import REFUSED_POLICY
+
+#: Begins the layouts of plans, by what one example is.
+_LAYOUTS: Mapping[str, str] = MappingProxyType({"patient": "patients", "row": "rows"})
+#: End the names of parts that are the ledger's own.
+_ROUNDS, _MARK = "/rounds", ":unit/mark"
 
 
 def check_fits(
@@ -43,13 +70,19 @@ def check_fits(
         if asked == Amount():
             continue
         for limit in binding:
-            spent = _too_much(_spent(sums, place, run, limit, at), asked, limit)
-            if spent is not None:
+            if limit.scope == "window":  # a bound that is found quickly may be enough
+                quick = Window(sums, place, at - limit.microseconds).at_most(unit)
+                if (quick + asked).fits(limit.allowed):
+                    continue
+            spent = sums.towards(limit, place, run, at)
+            if not (spent + asked).fits(limit.allowed):
+                whole, own = life.amount(unit), life.amount(unit, DIRECT)
+                note = f" (of {whole} that were ever promised for it, {own} directly)"
                 raise BudgetExhausted(
                     f"{charge.data_id}: {spent} was spent and {asked} is asked for, but the "
-                    f"limit is {limit}" + _coarser(life, unit)
+                    f"limit is {limit}{note if whole != own else ''}"
                 )
-        if not _fits(life.amount(unit, COUNTED), asked, Amount(MOST, MOST)):
+        if not (life.amount(unit, COUNTED) + asked).fits(Amount(MOST, MOST)):
             raise BudgetExhausted(
                 f"{charge.data_id}: the ledger cannot count beyond {life.amount(unit, COUNTED)}"
             )
@@ -82,39 +115,117 @@ def check_given_again(db: sqlite3.Connection, charge: Charge, limits: Sequence[L
         if limit.scope != "run" or Amount() in touched:
             continue
         spent = sums.towards(limit, place, charge.during, 0)
-        if not _fits(spent, Amount(), limit.allowed):
+        if not spent.fits(limit.allowed):
             raise BudgetExhausted(
                 f"{charge.data_id}: with what other runs have paid for, {spent} counts towards run "
                 f"{charge.during}, but the limit is {limit}"
             )
 
 
-def _too_much(bounds: Iterator[Amount], asked: Amount, limit: Limit) -> Amount | None:
-    """Return what was spent, if the charge does not fit beside it."""
-    spent = Amount()
-    for spent in bounds:
-        if _fits(spent, asked, limit.allowed):
-            return None
-    return spent
+def rounds_part(example: str, plan: str) -> str:
+    """Return the part that the rounds of a plan are charged to.
+
+    Parameters
+    ----------
+    example : {"row", "patient"}
+        What one example is.
+    plan : str
+        The plan's digest.
+    """
+    return f"{_LAYOUTS[example]}:{plan}{_ROUNDS}"
 
 
-def _spent(sums: Snapshot, place: Place, run_id: int, limit: Limit, at: int) -> Iterator[Amount]:
-    """Yield bounds on what counts towards a limit, quick ones first, and at last what does."""
-    if limit.scope == "window":
-        yield Window(sums, place, at - limit.microseconds).at_most(limit.unit)
-    yield sums.towards(limit, place, run_id, at)
+def is_bookkeeping(name: str) -> bool:
+    """Return whether an account holds rounds of a plan, or a mark, and nothing that was spent.
+
+    Parameters
+    ----------
+    name : str
+        Of an account, or of a part of it.
+    """
+    kind, colon, _ = Place.of(name).layout.partition(":")
+    return bool(colon) and kind in _LAYOUTS.values() and name.endswith((_ROUNDS, _MARK))
 
 
-def _coarser(life: Book, unit: Unit) -> str:
-    """Say how much of what was spent was not about the unit itself."""
-    whole, own = life.amount(unit), life.amount(unit, "direct")
-    if whole == own:
-        return ""
-    return f" (in all; of {whole} that were ever promised per {unit.value}, {own} directly)"
+def rounds_left(db: sqlite3.Connection, charge: Charge) -> int:
+    """Return how many rounds of a plan are not used."""
+    used = Snapshot(db).total("", charge.data_id).pair(RELEASES)[0]
+    return max(0, (charge.rounds or 0) - used)
 
 
-def _fits(spent: Amount, cost: Amount, allowed: Amount) -> bool:
-    return (
-        spent.epsilon + cost.epsilon <= allowed.epsilon
-        and spent.delta + cost.delta <= allowed.delta
+def fitting(
+    db: sqlite3.Connection,
+    head: Head,
+    charge: Charge,
+    basis: Charge | None,
+    limits: Sequence[Limit],
+    numbers: Sequence[NumberLimit],
+    at: int,
+) -> Iterator[tuple[Charge, list[Charge]]]:
+    """Yield what a new message is charged, and the marks of each charge, once it fits.
+
+    A basis that was not charged before comes first. What is recorded of it counts for the other.
+
+    Raises
+    ------
+    RefusalError, BudgetExhausted
+        If it does not fit, or is a round of a plan that has none left.
+    ValueError
+        If it is a round and no plan is charged with it.
+    """
+    if charge.rounds is not None:
+        if basis is None:
+            raise ValueError("a round must come with the charge of its plan")
+        if not rounds_left(db, charge):
+            raise BudgetExhausted(
+                f"{charge.data_id}: all {charge.rounds:,} rounds of the plan are used"
+            )
+    for one in entries.unpaid(db, head, basis, charge):
+        marks = example_marks(db, one)
+        check_fits(db, one, limits, numbers, at)
+        yield one, marks
+
+
+def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:
+    """Return the mark that a charge leaves if it is the account's first per patient.
+
+    A charge must mean by an example what all charges of the account mean.
+
+    Raises
+    ------
+    RefusalError
+        With ``REFUSED_POLICY``, if it is per row and the account is one of patients, or the
+        other way round.
+    """
+    if all(event.unit is not Unit.EXAMPLE for event in charge.events):
+        return []
+    place = Place.of(charge.data_id)
+    start = f"{place.account}#{_LAYOUTS['patient']}:"
+    # ";" comes after ":": all names that begin so lie between.
+    of_patients = bool(dict(rows.totals_between(db, ("", start), ("", f"{start[:-1]};"))))
+    if charge.example == "row" and of_patients:
+        raise RefusalError(
+            REFUSED_POLICY,
+            f"{place.account} is an account of patients: a release that is private per row says "
+            "too little about one of many rows",
+        )
+    if charge.example == "row" or of_patients:
+        return []
+    book = Snapshot(db).spent("", Place.of(place.account))
+    direct = book.pair(f"{Unit.EXAMPLE.value} {DIRECT}") != (0, 0)
+    if direct or book.number(Unit.EXAMPLE, CONDITIONAL):
+        raise RefusalError(
+            REFUSED_POLICY,
+            f"{place.account} has charges per row already, which bound nothing per patient",
+        )
+    mark = Charge(
+        data_id=f"{start[:-1]}{_MARK}",
+        run_id=NO_RUN,
+        message_id="an example is a patient",
+        message_type=charge.message_type,
+        fingerprint=b"patient",
+        events=(),
+        releases=0,
+        rounds=0,
     )
+    return [mark]

@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from flower_ldp.accounting.books import Book
+from flower_ldp.accounting.amounts import Book
+from flower_ldp.accounting.ledger.charges import Mark
 
 Key = tuple[str, str]
 """Key of a total: run ("" for all), account or sums over parts."""
@@ -59,6 +60,11 @@ class Head:
     def empty(cls, ledger: str) -> Head:
         """Return the head of a new ledger."""
         return cls(ledger, 0, 0, digest("ledger", ledger))
+
+    @property
+    def mark(self) -> Mark:
+        """The same in the form that is kept elsewhere."""
+        return Mark(self.ledger, self.entries, self.chain.hex())
 
 
 def put(

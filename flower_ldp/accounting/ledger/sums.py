@@ -2,26 +2,39 @@
 
 A charge to all of the data raises its account. One to a part raises the part's account, the
 sums of its layout and those over all layouts, so that what any record has spent in all is
-known from four rows, whatever the number of parts (:mod:`flower_ldp.accounting.books`).
+known from four rows, whatever the number of parts (:mod:`flower_ldp.accounting.amounts`).
 
 What was answered or failed beside charges is counted among the totals, under a run of its own.
+At the end: what was spent as people read it, and all releases once more.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import get_args
 
-from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.books import COUNTED, RELEASES, Book, Pair, Place, is_account, larger
+from flower_ldp.accounting.amounts import (
+    COUNTED,
+    DIRECT,
+    NUMBERS,
+    RELEASES,
+    Amount,
+    Book,
+    ExactEvent,
+    Pair,
+    Place,
+    is_account,
+    larger,
+)
 from flower_ldp.accounting.ledger import rows
-from flower_ldp.accounting.ledger.charges import NO_RUN, check_number
+from flower_ldp.accounting.ledger.charges import NO_RUN, Entry, Kind, Limit, NumberLimit
 from flower_ldp.accounting.ledger.rows import DamageError, Key
-from flower_ldp.accounting.ledger.types import Kind, Limit, NumberLimit
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import BudgetExhausted, quoted
-from flower_ldp.privacy import Unit
+from flower_ldp.privacy import PrivacyEvent, Unbounded, Unit
 
 _RUN = "counts"
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -117,7 +130,7 @@ class Snapshot:
 
     def number(self, limit: NumberLimit, place: Place, at: int) -> int:
         """Return how many releases of an account count towards a limit at time ``at``."""
-        if limit.microseconds is None:
+        if limit.window_seconds is None:
             return self.spent("", place).pair(RELEASES)[0]
         return Window(self, place, at - limit.microseconds).number()
 
@@ -234,7 +247,7 @@ def count(db: sqlite3.Connection, data_id: str, kind: Kind, most: int | None) ->
     place = Place.of(data_id)
     book = rows.read_total(db, _key(place)) + Book({kind: (1, 0)})
     if most is not None:
-        check_number("most", most, 2**63 - 1)
+        check_in("[0, 2^63)", "most", most, int)
         together = _ANSWERS if kind in _ANSWERS else (kind,)
         if sum(book.pair(one)[0] for one in together) > most:
             raise BudgetExhausted(
@@ -257,3 +270,98 @@ def every_count(db: sqlite3.Connection) -> dict[Key, Book]:
 
 def _key(place: Place) -> Key:
     return (_RUN, place.account)
+
+
+@dataclass(frozen=True)
+class UnitSpending:
+    """What was spent about one unit of privacy.
+
+    Parameters
+    ----------
+    unit : Unit
+        The unit.
+    direct : Amount
+        Promised for the unit itself.
+    in_all : Amount
+        Promised for the unit and for coarser ones: all that is bounded. Zero if nothing was
+        promised: then nothing is bounded, see ``promised``.
+    counted : Amount
+        What limits count: conditional claims beside ``in_all``.
+    under : mapping of str to Amount
+        Conditional claims, in all, by the mechanism's name.
+    beyond : Unbounded
+        Releases that ``in_all`` says nothing about.
+    waived : int
+        Releases that the owner declared post-processing for this unit.
+    """
+
+    unit: Unit
+    direct: Amount
+    in_all: Amount
+    counted: Amount
+    under: Mapping[str, Amount]
+    beyond: Unbounded
+    waived: int
+
+    @property
+    def promised(self) -> bool:
+        """Whether anything was promised for the unit without a condition."""
+        return self.in_all != Amount()
+
+
+def spending(book: Book) -> Iterator[UnitSpending]:
+    """Yield what a book says about each unit for which there was a release."""
+    for unit in Unit:
+        silent, conditional, waived = (book.number(unit, kind) for kind in NUMBERS)
+        beyond, in_all = Unbounded(silent, conditional), book.amount(unit)
+        if in_all != Amount() or beyond or waived:
+            direct, counted = book.amount(unit, DIRECT), book.amount(unit, COUNTED)
+            under = book.conditional(unit)
+            yield UnitSpending(unit, direct, in_all, counted, under, beyond, waived)
+
+
+@dataclass
+class Releases:
+    """What was released of one data set: of all of it, and by layout and part."""
+
+    whole: Counter[ExactEvent] = field(default_factory=Counter)
+    parts: dict[str, dict[str, Counter[ExactEvent]]] = field(default_factory=dict)
+
+    def add(self, place: Place, events: tuple[ExactEvent, ...]) -> None:
+        """Count the events of an entry."""
+        counts = self.whole
+        if place.layout:
+            layout = self.parts.setdefault(place.layout, {})
+            counts = layout.setdefault(place.name, Counter())
+        for event in events:
+            counts[event] += event.count
+
+    def towards(self, unit: Unit) -> list[PrivacyEvent]:
+        """Return releases that tell at least as much about a unit as those that were made.
+
+        A client has data in every part. A record is in one part of each layout, and of each
+        kind of release it is in at most as many as the part with the most.
+        """
+        found = +self.whole
+        for layout in self.parts.values():
+            most: Counter[ExactEvent] = Counter()
+            for counts in layout.values():
+                most = most + counts if unit is Unit.CLIENT else most | counts
+            found += most
+        events = []
+        for event, count in found.items():
+            own = Unit(event.unit)
+            spent = event.cost.spent(own)
+            one = PrivacyEvent(event.mechanism, spent.epsilon, spent.delta, own, count)
+            if unit in own.within and unit.value not in event.waived and not one.is_conditional:
+                events.append(one)
+        return events
+
+
+def releases_by_account(entries: Iterable[Entry]) -> dict[str, Releases]:
+    """Return the releases of each data set, sorted by its name: for a bound other than the sum."""
+    found: dict[str, Releases] = {}
+    for entry in entries:
+        place = Place.of(entry.data_id)
+        found.setdefault(place.account, Releases()).add(place, entry.events)
+    return dict(sorted(found.items()))

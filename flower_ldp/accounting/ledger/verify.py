@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlite3
 from operator import itemgetter
 
-from flower_ldp.accounting.books import Book, Place
+from flower_ldp.accounting.amounts import Book, Place
 from flower_ldp.accounting.ledger import entries, rows
 from flower_ldp.accounting.ledger import time as times
+from flower_ldp.accounting.ledger.charges import Entry
 from flower_ldp.accounting.ledger.rows import FIRST, DamageError, Head, Key
 from flower_ldp.accounting.ledger.sums import every_count, raised
-from flower_ldp.accounting.ledger.types import Entry
 
 
 def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:

@@ -85,7 +85,10 @@ def test_a_ledger_that_others_can_replace_is_refused(
     top: Path, way: Callable[[Path], Path]
 ) -> None:
     path = way(top)
-    with pytest.raises(LedgerError, match=r"in a folder that others may write to \(mode 077[57]\)"):
+    with pytest.raises(
+        LedgerError,
+        match=r"folder .*top can be written by others \(mode 077[57]\)|folder .*other can be",
+    ):
         Ledger.open(path)
     Ledger.open(path, read_only=True).close()
 
@@ -115,7 +118,7 @@ def test_a_folder_or_link_of_another_user_is_refused(top: Path, what: str) -> No
         path.parent.symlink_to("own")
         os.chown(path.parent, 4711, -1, follow_symlinks=False)
     with pytest.raises(
-        LedgerError, match=rf"{what} of user 4711, who may put another in its place"
+        LedgerError, match=rf"another in the place of ledger .*: {what} .* belongs to user 4711"
     ):
         Ledger.open(path)
 
@@ -146,7 +149,9 @@ def test_an_anchor_under_a_shared_folder_is_refused(top: Path) -> None:
     with Ledger.open(top / "own" / "ledger.sqlite") as ledger:
         ledger.make_anchor(anchor)
     shared(top)
-    with pytest.raises(LedgerError, match=r"anchor .* lies in a folder that others may write to"):
+    with pytest.raises(
+        LedgerError, match=r"place of anchor .*: folder .* can be written by others"
+    ):
         anchor.read()
 
 
@@ -161,7 +166,9 @@ def test_a_program_that_others_can_replace_is_refused(top: Path) -> None:
     anchor = program(top / "own", f"echo {MARK}")
     assert anchor.read() is not None
     shared(top)
-    with pytest.raises(LedgerError, match=r"anchor command .* that others may write to"):
+    with pytest.raises(
+        LedgerError, match=r"place of anchor command .*: folder .* can be written by others"
+    ):
         anchor.read()
 
 
@@ -170,7 +177,7 @@ def test_what_a_program_leaves_running_is_not_waited_for_again(tmp_path: Path) -
     anchor = program(tmp_path, f"setsid sleep 3 & echo {MARK}")
     open_before, threads = len(os.listdir("/dev/fd")), threading.active_count()
     start = time.monotonic()
-    with pytest.raises(LedgerError, match="ended, but its output was not closed within"):
+    with pytest.raises(LedgerError, match="did not end and close its output within"):
         anchor.read()
     assert time.monotonic() - start < 2.5
     assert threading.active_count() == threads

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
-from flower_ldp.accounting.ledger import schema as ledger_schema
+from flower_ldp.accounting.ledger import file as ledger_file
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -73,7 +73,7 @@ def test_file_that_others_can_write_is_refused(path: Path, mode: int) -> None:
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files away")
 def test_file_of_another_user_is_refused(path: Path) -> None:
     os.chown(path, 65_534, 65_534)
-    with pytest.raises(LedgerError, match=r"belongs to user 65534.*run as its owner"):
+    with pytest.raises(LedgerError, match=r"belongs to user 65534.*give it to this user"):
         Ledger.open(path)
 
 
@@ -111,7 +111,7 @@ def test_folder_and_other_database_are_refused(tmp_path: Path) -> None:
 
 
 def test_newer_version_is_refused_and_not_changed(path: Path) -> None:
-    edit(path, f"PRAGMA user_version = {ledger_schema.VERSION + 1}")
+    edit(path, f"PRAGMA user_version = {ledger_file.VERSION + 1}")
     content = path.read_bytes()
     with pytest.raises(LedgerError, match=r"has version 3, and this flower-ldp reads version 2"):
         Ledger.open(path)
@@ -259,7 +259,7 @@ def test_ledger_of_a_parent_process_is_refused(path: Path, monkeypatch: pytest.M
 
 
 def test_a_ledger_that_is_dropped_is_closed(path: Path) -> None:
-    db = Ledger.open(path)._session.db
+    db = Ledger.open(path)._db
     gc.collect()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         db.execute("SELECT 1")
@@ -267,7 +267,7 @@ def test_a_ledger_that_is_dropped_is_closed(path: Path) -> None:
 
 def test_durable_settings(path: Path) -> None:
     with Ledger.open(path) as ledger:
-        db = ledger._session.db
+        db = ledger._db
         read = [db.execute(f"PRAGMA {n}").fetchone()[0] for n in ("journal_mode", "synchronous")]
     assert read == ["persist", 3]
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flower_ldp.accounting.ledger import Ledger, Limit
-from flower_ldp.accounting.ledger.types import Scope
+from flower_ldp.accounting.ledger.charges import Scope
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.unit.accounting.test_ledger import LIFE, Clock, charge
@@ -133,7 +133,7 @@ def test_damage_to_the_past_frees_no_window(
             ledger.charge(charge(message), [window])
             clock.seconds += 100
         clock.seconds -= 70
-        ledger._session.db.execute(damage)
+        ledger._db.execute(damage)
         with pytest.raises(error):
             ledger.charge(charge("more"), [window])
 

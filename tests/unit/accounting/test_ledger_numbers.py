@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flower_ldp.accounting.ledger import Ledger, Limit, NumberLimit
-from flower_ldp.accounting.ledger.types import Kind
+from flower_ldp.accounting.ledger.charges import Kind
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.unit.accounting.test_ledger import LIFE, Clock, charge

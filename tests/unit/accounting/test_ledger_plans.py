@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, NumberLimit
-from flower_ldp.accounting.ledger.plans import rounds_part
+from flower_ldp.accounting.ledger.limits import rounds_part
 from flower_ldp.errors import BudgetExhausted, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
 

@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
-from flower_ldp.accounting.composition import totals
+from flower_ldp.accounting.composition import shuffled, totals
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
-from flower_ldp.accounting.shuffle import shuffled
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import MagRR, RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_round import encode_report

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flower_ldp.accounting.ledger.types import Limit, NumberLimit
+from flower_ldp.accounting.ledger.charges import Limit, NumberLimit
 from flower_ldp.errors import ConfigError, RefusalError
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.policy import (

@@ -16,7 +16,7 @@ import pytest
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy import ENVIRONMENT_VARIABLE, Policy, find_policy, load_policy
-from flower_ldp.policy import source as rights
+from flower_ldp.policy import files as rights
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights of files are POSIX's")
 
@@ -275,7 +275,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
 def hooked(monkeypatch: pytest.MonkeyPatch, when: str, act: Callable[[], None]) -> list[str]:
     """Act once, right after the walk has judged what is named."""
     done: list[str] = []
-    judge = rights._faults
+    judge = rights.faults
 
     def hook(what: str, status: os.stat_result) -> list[tuple[bool, str]]:
         found = list(judge(what, status))
@@ -284,7 +284,7 @@ def hooked(monkeypatch: pytest.MonkeyPatch, when: str, act: Callable[[], None]) 
             act()
         return found
 
-    monkeypatch.setattr(rights, "_faults", hook)
+    monkeypatch.setattr(rights, "faults", hook)
     return done
 
 
