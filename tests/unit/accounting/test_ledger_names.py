@@ -218,7 +218,7 @@ def test_none_is_made_in_a_folder_that_others_may_write_to(tmp_path: Path) -> No
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o775)
-    with pytest.raises(LedgerError, match="folder .* can be written by others"):
+    with pytest.raises(LedgerError, match=r"folder .* can be written by others"):
         Ledger.open(folder / "ledger.sqlite", create=True)
     assert list(folder.iterdir()) == []
     Ledger.open(folder / "ledger.sqlite", create=True, durable=False).close()

@@ -62,7 +62,7 @@ def test_a_plan_counts_its_rounds_and_nothing_counts_none(ledger: Ledger, path: 
         assert [entry.releases for entry in other.entries()] == [9, 1, 0]
         assert [row["releases"] for row in other.export()] == [9, 1, 0]
     for wrong in (-1, 2**32 + 1):
-        with pytest.raises(ValueError, match="releases must be in"):
+        with pytest.raises(ValueError, match="releases must be an integer in"):
             charge(releases=wrong)
 
 
