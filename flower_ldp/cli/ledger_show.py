@@ -9,16 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.books import Place
+from flower_ldp.accounting.amounts import Amount, Place
 from flower_ldp.accounting.composition import Totals
 from flower_ldp.accounting.composition import totals as composed
 from flower_ldp.accounting.ledger import Ledger, NumberLimit
 from flower_ldp.accounting.ledger.anchor import Anchor
-from flower_ldp.accounting.ledger.charges import NO_RUN, check_run
+from flower_ldp.accounting.ledger.charges import NO_RUN, Kind, check_run
 from flower_ldp.accounting.ledger.file import undo
-from flower_ldp.accounting.ledger.spending import UnitSpending, releases_by_account
-from flower_ldp.accounting.ledger.types import Kind
+from flower_ldp.accounting.ledger.sums import UnitSpending, releases_by_account
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import File, Report, usage, working
 from flower_ldp.cli.policy import accounts_of, left_of, over

@@ -46,7 +46,7 @@ from flwr.app import Context
 from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Charge, Ledger
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.accounting.ledger.plans import rounds_part
+from flower_ldp.accounting.ledger.limits import rounds_part
 from flower_ldp.clients import charging
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.keys import own_key
