@@ -45,7 +45,6 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.run import Run
 
 TaskIdentity: Any
 try:
@@ -82,11 +81,6 @@ def awaited_nodes() -> int:
         if frame.f_code is sample_nodes.__code__:
             return int(frame.f_locals["min_available_nodes"])
     return 0
-
-
-def make_run(run_id: int) -> Run:
-    """Return what Flower tells a server app of its run."""
-    return Run.create_empty(run_id)
 
 
 @contextlib.contextmanager

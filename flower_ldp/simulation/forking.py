@@ -7,7 +7,7 @@ do not survive a fork. A worker has no end of another's connection. The nursery 
 to cut the connection when the worker has died: a process that its app forked may live on and hold
 another. And a worker dies with the nursery, which dies with the run, however that ends.
 
-There is no such thing on Windows: only :mod:`flower_ldp.simulation.pool` imports this, where
+There is no such thing on Windows: only :mod:`flower_ldp.simulation.workers` imports this, where
 there is ``os.fork``.
 """
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import logging
 import multiprocessing
 import os
 import shutil
@@ -23,15 +22,14 @@ import signal
 import socket
 import sys
 import threading
-import time
-from collections.abc import Iterable
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import recv_handle, send_handle
 
 from flwr.clientapp import ClientApp
 
-from flower_ldp.simulation.contexts import Plan
-from flower_ldp.simulation.serving import GRACE_SECONDS, serve
+from flower_ldp.simulation.nodes import Plan
+from flower_ldp.simulation.workers import GRACE_SECONDS, end_all, serve
 
 if sys.platform == "win32":
     raise ImportError("there is no fork on Windows")
@@ -43,7 +41,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Forking:
-    """Starts workers for an app.
+    """Starts workers that are copies of this process.
 
     Parameters
     ----------
@@ -83,12 +81,7 @@ class Forking:
             with contextlib.suppress(OSError):
                 self._control.send_bytes(_KILL if at_once else _END)
             self._control.close()
-        self._nursery.join(2 * GRACE_SECONDS)
-        self._nursery.kill()
-        self._nursery.join()
-        # Where a parent ignores its children's ends, nobody can learn that this one has ended.
-        with contextlib.suppress(ValueError):
-            self._nursery.close()
+        end_all([self._nursery], 2 * GRACE_SECONDS)
 
 
 def _nurse(
@@ -96,88 +89,68 @@ def _nurse(
 ) -> None:
     """Fork a worker for each request; end them all when the run ends, or its process does."""
     others.close()
+    signal.set_wakeup_fd(-1)  # the program's, which is told of its own signals
     signal.signal(signal.SIGINT, lambda *_: None)
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    workers: dict[int, int] = {}
-    died, wake = _wakes_when_a_child_dies()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    multiprocessing.current_process().daemon = False  # it starts processes, and apps may
+    context = multiprocessing.get_context("fork")
+    workers: dict[BaseProcess, Connection] = {}
     grace = 0.0
     try:
         # A program that the server app started may hold the other end of the connection, which
         # is then not seen to close.
         _end_with(parent, signal.SIGTERM)
         while not over.is_set():
-            if control in wait([control, died], _LOOK_SECONDS):
+            if control in wait([control, *(one.sentinel for one in workers)], _LOOK_SECONDS):
                 order = control.recv_bytes()
                 if order != _START:
                     grace = GRACE_SECONDS if order == _END else 0.0
                     break
-                handle = recv_handle(control)
-                ends = control.fileno(), died, wake, *workers.values()
-                workers[_fork(ends, handle, app, plan)] = handle
-            _drain(died)
-            _bury(workers)
+                end = Connection(recv_handle(control))
+                ends = [control, *workers.values()]
+                worker = context.Process(
+                    target=_serve_copy, args=(end, ends, os.getpid(), app, plan)
+                )
+                worker.start()
+                workers[worker] = end
+            # A process that a worker's app forked holds its sentinel too: each is asked.
+            for one in list(workers):
+                if not one.is_alive():
+                    _cut(workers.pop(one))  # at once: nothing is sent to it any more
+                    one.close()
     except (EOFError, OSError, RuntimeError):
         pass  # the run's process is gone, or was interrupted in the middle of a request
     finally:
-        _end(workers, grace)
+        end_all(workers, grace)
         if plan.folder is not None:
             # The parent does so too, unless it was killed.
             shutil.rmtree(plan.folder, ignore_errors=True)
 
 
-def _wakes_when_a_child_dies() -> tuple[int, int]:
-    """Return what can be read from when a child of this process has ended, and its other end."""
-    died, wake = os.pipe()
-    os.set_blocking(died, False)
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return died, wake
+def _cut(connection: Connection) -> None:
+    """End a connection for all who hold an end of it."""
+    end = socket.socket(fileno=os.dup(connection.fileno()))
+    with connection, end, contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
-def _drain(died: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        os.read(died, 4096)
-
-
-def _fork(ends: Iterable[int], handle: int, app: ClientApp, plan: Plan) -> int:
-    nursery = os.getpid()
-    child = os.fork()
-    if child:
-        return child
-    status = 1
-    try:
-        _end_with(nursery, signal.SIGKILL)
-        # Not by what this returns: since Python 3.12 asyncio has done so already.
-        signal.set_wakeup_fd(-1)
-        for end in ends:
-            os.close(end)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _draw_anew()
-        multiprocessing.current_process().daemon = False  # apps may start processes
-        with Connection(handle) as connection:
-            serve(connection, app, plan)
-        status = 0
-    except SystemExit:
-        pass
-    except BaseException:
-        logging.getLogger("flwr").exception("a worker")
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        # Not what the parent has registered for its own end.
-        os._exit(status)
-
-
-def _draw_anew() -> None:
-    """Seed the global generators of this copy: two workers must not draw the same."""
+def _serve_copy(
+    connection: Connection, ends: list[Connection], nursery: int, app: ClientApp, plan: Plan
+) -> None:
+    """Serve in a process that was forked."""
+    _end_with(nursery, signal.SIGKILL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for end in ends:
+        end.close()
+    # Two workers must not draw the same from the global generators that they copied.
     if (legacy := sys.modules.get("numpy.random")) is not None:
         legacy.seed()
     if (torch := sys.modules.get("torch")) is not None:
         torch.default_generator.seed()
+    with connection:
+        serve(connection, app, plan)
 
 
 def _end_with(parent: int, how: signal.Signals) -> None:
@@ -186,22 +159,3 @@ def _end_with(parent: int, how: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:
         sys.exit(1)
-
-
-def _bury(workers: dict[int, int], how: int = os.WNOHANG) -> None:
-    """Forget workers that have ended, and cut their connections."""
-    for worker in [one for one in workers if os.waitpid(one, how)[0]]:
-        with socket.socket(fileno=workers.pop(worker)) as end, contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-
-
-def _end(workers: dict[int, int], grace: float) -> None:
-    """Wait for workers, and kill those that do not end."""
-    end = time.monotonic() + grace
-    _bury(workers)
-    while workers and time.monotonic() < end:
-        time.sleep(0.005)
-        _bury(workers)
-    for worker in workers:
-        os.kill(worker, signal.SIGKILL)
-    _bury(workers, 0)

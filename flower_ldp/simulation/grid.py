@@ -1,14 +1,21 @@
-"""Flower's grid, over nodes in this very process."""
+"""Flower's grid over nodes in this process, and what it has beneath it at the plainest.
+
+That is one message after another in this process, and all nodes, always. Messages may be worked on
+in other processes (:mod:`flower_ldp.simulation.workers`), and nodes be away, slow or silent
+(:mod:`flower_ldp.simulation.faults`).
+"""
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import threading
-from collections import Counter
-from collections.abc import Iterable
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flwr.app import Message, Metadata, RecordDict
 from flwr.serverapp import Grid
@@ -17,11 +24,97 @@ from flwr.supercore.run import Run
 from flower_ldp.errors import ConfigError
 from flower_ldp.refusals import is_code
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import SLICE_SECONDS, Answering, Expiry, Link
 from flower_ldp.simulation.progress import Watcher
+
+if TYPE_CHECKING:
+    from flower_ldp.simulation.faults import Unreliable
+    from flower_ldp.simulation.workers import Pool
+
+#: Takes messages to nodes and gives their replies. ``submit`` is called from any thread and returns
+#: at once, ``answers`` from one thread at a time; it waits so many seconds for a first reply at
+#: most. ``pending`` counts the messages that a reply is still to come to: one that was lost is not
+#: among them.
+Answering: TypeAlias = "Inline | Pool | Unreliable"
+
+#: No wait is longer at a time: on Windows a wait does not end when the user asks it to.
+SLICE_SECONDS = 0.5
 
 _AtLast = Literal["stop", "give up", "wait"]
 _OVER = "the message's time to live has passed"
+
+
+class Inline:
+    """Works on messages in the thread that asks for replies, in the order they were sent.
+
+    So everything happens in one order, a breakpoint in the app works, and an app that runs is not
+    interrupted: a time limit is looked at between two messages.
+
+    Parameters
+    ----------
+    answer : callable
+        Returns a node's reply to a message.
+    """
+
+    def __init__(self, answer: Callable[[Message], Message]) -> None:
+        self._answer = answer
+        self._waiting: deque[Message] = deque()
+
+    def submit(self, message: Message) -> None:
+        """Take a message; it is worked on when its turn comes."""
+        self._waiting.append(message)
+
+    def answers(self, timeout: float) -> list[Message]:
+        """Work on the first message that waits; return its reply."""
+        del timeout  # what is begun is finished
+        return [self._answer(self._waiting.popleft())] if self._waiting else []
+
+    @property
+    def pending(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Forget what waits."""
+        self._waiting.clear()
+
+
+class Link:
+    """What stands between the server and its nodes: here all of them, always, and a clock.
+
+    Parameters
+    ----------
+    nodes : sequence of int
+        The identities of partition 0, 1 and so on.
+    """
+
+    #: For how many seconds replies are waited for at a time.
+    longest_wait = SLICE_SECONDS
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        self._nodes = nodes
+
+    def node_ids(self) -> Iterable[int]:
+        """Return the identities of the nodes that are there now."""
+        return self._nodes
+
+    def begin_push(self) -> None:
+        """Note that messages are about to be sent."""
+
+    def unreachable(self, waiting: Mapping[str, Metadata]) -> Collection[str]:
+        """Return the messages, of those that wait, that are given up: their node is not there.
+
+        A node that does not exist answers for itself.
+        """
+        del waiting
+        return ()
+
+    def now(self) -> float:
+        """Return the time in seconds; only differences mean something."""
+        return time.monotonic()
+
+    def seconds_left(self, message: Metadata) -> float:
+        """Return how much of its time to live a message has that is sent now."""
+        return message.created_at + message.ttl - time.time()
 
 
 @dataclass(eq=False)
@@ -58,7 +151,7 @@ class InProcessGrid(Grid):
     pull_seconds : float, optional
         How long :meth:`pull_messages` waits at most. None waits as long as replies are to come,
         which is what makes a run in one thread happen in one order.
-    watcher : Watcher, optional
+    watcher : Watcher
         Is told of messages that are sent, and of replies.
     """
 
@@ -76,12 +169,12 @@ class InProcessGrid(Grid):
         *,
         seal: bool = True,
         pull_seconds: float | None = None,
-        watcher: Watcher | None = None,
+        watcher: Watcher,
     ) -> None:
         self._outcomes = Counter() if outcomes is None else outcomes
         self._nodes = nodes
         self._answering = answering
-        self._run = flower.make_run(run_id)
+        self._run = Run.create_empty(run_id)
         self._link = link
         self._sealer = flower.Sealer() if seal else None
         self._pull_seconds = pull_seconds
@@ -89,7 +182,7 @@ class InProcessGrid(Grid):
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._open: dict[str, Metadata] = {}  # of messages without a reply
-        self._expiry = Expiry(link.now)
+        self._ends: list[tuple[float, str]] = []  # of their times to live, the next one first
         self._replies: dict[str, Message] = {}
         self._pulls: list[_Pull] = []
         self._asking = False  # whether one of the pulls asks for replies
@@ -169,9 +262,8 @@ class InProcessGrid(Grid):
         ]
         if letters:
             self._link.begin_push()
-            if self._watcher is not None:
-                with self._lock:
-                    self._watcher.sent(messages)
+            with self._lock:
+                self._watcher.sent(messages)
         for letter in letters:
             self._send(letter)
         return [letter.metadata.message_id for letter in letters]
@@ -180,8 +272,8 @@ class InProcessGrid(Grid):
         where = letter.metadata
         with self._lock:
             self._open[where.message_id] = where
-            left = self._link.seconds_left(where)
-            self._expiry.add(where.message_id, self._link.now() + left)
+            end = self._link.now() + self._link.seconds_left(where)
+            heapq.heappush(self._ends, (end, where.message_id))
             self._answering.submit(letter)
 
     def _parts(self, message: Message, sealed: dict[int, flower.Parts]) -> flower.Parts | None:
@@ -218,19 +310,21 @@ class InProcessGrid(Grid):
                 for name in self._link.unreachable(waiting):
                     self._give_up(name, flower.NODE_GONE, "the node is not there")
                 while pull.missing and end > self._link.now():
-                    left = min(one.end for one in self._pulls) - self._link.now()
-                    left = min(left, self._expiry.seconds_left())
+                    next_end = min(one.end for one in self._pulls)
+                    if self._ends:
+                        next_end = min(next_end, self._ends[0][0])
+                    left = max(next_end - self._link.now(), 0)
                     if self._asking:
-                        pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
+                        pull.woken.wait(min(left, SLICE_SECONDS))
                     elif self._answering.pending:
-                        self._ask(max(min(left, self._link.longest_wait), 0))
+                        self._ask(min(left, self._link.longest_wait))
                     elif at_last == "give up":
                         for name in names:
                             self._give_up(name, flower.TOO_LATE, _OVER)
                     elif at_last == "stop":
                         break
                     else:
-                        pull.woken.wait(max(min(left, SLICE_SECONDS), 0))
+                        pull.woken.wait(min(left, SLICE_SECONDS))
                     self._expire()
             finally:
                 self._pulls.remove(pull)
@@ -268,12 +362,13 @@ class InProcessGrid(Grid):
             pull.missing.discard(name)
             if not pull.missing:
                 pull.woken.notify()
-        if self._watcher is not None:
-            self._watcher.answered(len(self._open))
+        self._watcher.answered(len(self._open))
 
     def _expire(self) -> None:
-        for name in self._expiry.passed(self._open):
-            self._give_up(name, flower.TOO_LATE, _OVER)
+        """Give up messages whose time to live has passed; forget the ends of answered ones."""
+        now = self._link.now()
+        while self._ends and (self._ends[0][0] <= now or self._ends[0][1] not in self._open):
+            self._give_up(heapq.heappop(self._ends)[1], flower.TOO_LATE, _OVER)
 
     def _give_up(self, name: str, code: int, reason: str) -> None:
         where = self._open.get(name)

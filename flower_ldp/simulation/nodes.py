@@ -1,4 +1,4 @@
-"""The nodes of a run: the client app's answer to a message, with the node's own context."""
+"""The nodes of a run: the client app's answers, and each node's context between two messages."""
 
 from __future__ import annotations
 
@@ -7,18 +7,174 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeVar
 
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
+from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
 
+from flower_ldp.bounds import check_in
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.contexts import FIRST_NODE, Contexts, Plan
 
 _log = logging.getLogger("flwr")
 
 Sent = TypeVar("Sent")
+
+#: Where the contexts of nodes are between two messages.
+Keeping = Literal["memory", "disk", "drop"]
+
+Config = Mapping[str, bool | float | int | str]
+
+#: Added to a partition's number: an identity that is no number of a partition, and the same in
+#: each run, so that runs can be compared.
+FIRST_NODE = 1_000_000
+
+
+class Folder:
+    """Keeps bytes in a file for each node.
+
+    Parameters
+    ----------
+    path : path-like
+        A folder that is there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    def get(self, node: int, /) -> bytes | None:
+        """Return what the file holds, or None if there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self._path / str(node)).read_bytes()
+        return None
+
+    def __setitem__(self, node: int, kept: bytes, /) -> None:
+        """Write the file as a whole: a process that dies leaves the one before."""
+        new = self._path / f"{node}.new"
+        with contextlib.suppress(FileNotFoundError):  # the folder goes when the run ends
+            new.write_bytes(kept)
+            new.replace(self._path / str(node))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The nodes of a run, without their app.
+
+    Parameters
+    ----------
+    run_id : int
+        Of the run.
+    count : int
+        How many nodes; at least 1.
+    run_config : mapping
+        As every app of the run gets it.
+    node_config : mapping
+        Of every node, beside ``partition-id`` and ``num-partitions``.
+    strict : bool
+        Whether messages and contexts go through bytes, as over a network.
+    contexts : {"memory", "disk", "drop"}
+        Where a node's context is between two messages.
+    folder : str, optional
+        For contexts on disk; it is there.
+    expire : bool
+        Whether times to live pass at the nodes by the machine's clock, and not by another.
+
+    Raises
+    ------
+    ValueError
+        If there is no node, or no such place.
+    """
+
+    run_id: int
+    count: int
+    run_config: Config
+    node_config: Config
+    strict: bool = True
+    contexts: Keeping = "memory"
+    folder: str | None = None
+    expire: bool = True
+
+    def __post_init__(self) -> None:
+        check_in("[1, inf)", "num_nodes", self.count, int)
+        if self.contexts not in ("memory", "disk", "drop"):
+            raise ValueError(f"contexts must be memory, disk or drop, got {self.contexts!r}")
+        if (self.contexts == "disk") != (self.folder is not None):
+            raise ValueError("contexts on disk need a folder, and others none")
+
+    @property
+    def ids(self) -> range:
+        """The nodes' identities."""
+        return range(FIRST_NODE, FIRST_NODE + self.count)
+
+    @property
+    def as_bytes(self) -> bool:
+        """Whether contexts are kept as Flower writes them.
+
+        Then what an app keeps aside does not change them.
+        """
+        return self.strict or self.folder is not None
+
+
+class Contexts:
+    """Makes a node's context for a message, and keeps what the app left in it.
+
+    A context that the app left as it was new takes no room.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the nodes.
+    shelf : Folder or dict
+        Where they are kept.
+    """
+
+    def __init__(self, plan: Plan, shelf: Folder | dict[int, Any]) -> None:
+        self._plan = plan
+        self._shelf = shelf
+        if plan.as_bytes:  # what Flower refuses in a configuration, it refuses before the run
+            flower.context_to_bytes(self._new(FIRST_NODE))
+
+    def take(self, node: int) -> Context:
+        """Return a node's context."""
+        kept: Any = self._shelf.get(node)
+        if kept is None:
+            return self._new(node)
+        found: Context = flower.context_from_bytes(kept) if self._plan.as_bytes else kept
+        found.run_config = dict(self._plan.run_config)  # what an app did to it was refused
+        return found
+
+    def keep(self, node: int, context: Context) -> None:
+        """Keep a context as the app left it.
+
+        Raises
+        ------
+        ValueError
+            If the app changed its ``run_config``, as in Flower; or if there is a value that
+            Flower does not write.
+        """
+        if context.run_config != self._plan.run_config:
+            raise ValueError("the app changed its run_config, which Flower refuses")
+        unchanged = not len(context.state) and context.node_config == self._node_config(node)
+        if unchanged and self._shelf.get(node) is None:
+            return
+        kept: Any = context
+        if self._plan.as_bytes:
+            known = Context(context.run_id, node, context.node_config, context.state, {})
+            kept = flower.context_to_bytes(known)
+        if self._plan.contexts != "drop":
+            self._shelf[node] = kept
+
+    def _new(self, node: int) -> Context:
+        run_config = dict(self._plan.run_config)
+        config = self._node_config(node)
+        return Context(self._plan.run_id, node, config, RecordDict(), run_config)
+
+    def _node_config(self, node: int) -> UserConfig:
+        of_node = {"num-partitions": self._plan.count, "partition-id": node - FIRST_NODE}
+        return {**self._plan.node_config, **of_node}
 
 
 class Nodes:
@@ -35,7 +191,7 @@ class Nodes:
     def __init__(self, app: ClientApp, plan: Plan) -> None:
         self._app = app
         self._plan = plan
-        self._contexts = Contexts(plan, plan.shelf())
+        self._contexts = Contexts(plan, {} if plan.folder is None else Folder(plan.folder))
         self._seen: dict[str, set[int]] = {}
 
     def answer(self, message: Message) -> Message:

@@ -11,11 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from flwr.app import Message
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress
 
 __all__ = ["Pace", "Watcher"]
 
@@ -23,8 +23,11 @@ __all__ = ["Pace", "Watcher"]
 ROUND_KEY = "server-round"
 
 
-class Watcher(Protocol):
-    """Is told of messages and replies, one call at a time, while the server app waits."""
+class Watcher:
+    """Is told of messages and replies, one call at a time, while the server app waits.
+
+    This one passes over them. Any object with these two methods is one.
+    """
 
     def sent(self, messages: Sequence[Message]) -> None:
         """Note messages that are sent together; at least one."""
@@ -34,7 +37,7 @@ class Watcher(Protocol):
 
 
 @dataclass(eq=False)
-class Pace:
+class Pace(Watcher):
     """Counts, says how long the rest takes if it goes on like this, and is shown now and then.
 
     A round is the strategy's own, which Flower's strategies write into their messages. Where no
@@ -67,34 +70,30 @@ class Pace:
     def __post_init__(self) -> None:
         self._shown = self.clock()
         self._is_shown = True
-        self._waiting = self._rounds_before = 0
-        self._first = self._round_began = self._push_began = 0.0
+        self._first = 0
+        self._first_began = self._round_began = self._push_began = 0.0
 
     def sent(self, messages: Sequence[Message]) -> None:
-        """Begin to count anew, unless messages that were sent before still wait."""
+        """Begin to count anew, unless messages of this round that were sent before still wait."""
         now = self.clock()
-        next_round = self.round if self.round and self._waiting else self.round + 1
-        number = _round_of(messages[0]) or next_round
+        still_wait = self.answered_now < self.asked
+        number = _round_of(messages[0]) or (self.round if still_wait else self.round + 1)
         if number != self.round:
             if not self.round:
-                self._first = now
-                self._rounds_before = number
+                self._first, self._first_began = number, now
             self.round, self._round_began = number, now
-            self._waiting = 0  # of a round that is over
-        if not self._waiting:
+            still_wait = False  # those of a round that is over
+        if not still_wait:
             self.asked = self.answered_now = 0
             self._push_began = now
         self.kind = messages[0].metadata.message_type
         self.asked += len(messages)
-        self._waiting += len(messages)
         self._maybe_show(now)
 
     def answered(self, waiting: int) -> None:
         """Count a reply."""
         del waiting  # those of earlier rounds are among them
-        if self._waiting:
-            self.answered_now += 1
-            self._waiting -= 1
+        self.answered_now = min(self.answered_now + 1, self.asked)
         self._maybe_show(self.clock())
 
     def close(self) -> None:
@@ -110,14 +109,14 @@ class Pace:
         """
         now = self.clock()
         rounds_left = max(0, self.rounds - self.round) if self.rounds else 0
-        done = self.round - self._rounds_before
+        done = self.round - self._first
         if self.rounds and done:
-            each = (self._round_began - self._first) / done
+            each = (self._round_began - self._first_began) / done
             return rounds_left * each + max(0.0, each - (now - self._round_began))
         if not self.answered_now:
             return None
         each = (now - self._push_began) / self.answered_now
-        return each * (self._waiting + rounds_left * self.asked)
+        return each * (self.asked - self.answered_now + rounds_left * self.asked)
 
     def text(self) -> str:
         """Return the round and the kind of its messages in words."""
@@ -160,7 +159,7 @@ BAR_SECONDS, LINE_SECONDS = 0.1, 5.0
 
 
 @contextlib.contextmanager
-def watching(progress: bool | Watcher | None, rounds: int | None) -> Iterator[Watcher | None]:
+def watching(progress: bool | Watcher | None, rounds: int | None) -> Iterator[Watcher]:
     """Give who is told of messages and replies: a bar, lines, somebody else or nobody.
 
     Parameters
@@ -171,17 +170,16 @@ def watching(progress: bool | Watcher | None, rounds: int | None) -> Iterator[Wa
     rounds : int, optional
         How many there will be, if known.
     """
-    if progress is None:
-        progress = sys.stderr.isatty()
+    at_terminal = sys.stderr.isatty()
+    progress = at_terminal if progress is None else progress
     if not isinstance(progress, bool):
         yield progress
     elif not progress:
-        yield None
-    elif sys.stderr.isatty():
-        with _bar() as show, contextlib.closing(Pace(rounds, show, BAR_SECONDS)) as shown:
-            yield shown
+        yield Watcher()
     else:
-        with contextlib.closing(Pace(rounds, _line, LINE_SECONDS)) as shown:
+        every = BAR_SECONDS if at_terminal else LINE_SECONDS
+        showing = _bar() if at_terminal else contextlib.nullcontext(_line)
+        with showing as show, contextlib.closing(Pace(rounds, show, every)) as shown:
             yield shown
 
 
@@ -196,23 +194,21 @@ def _bar() -> Iterator[Callable[[Pace], None]]:
 
     No thread draws it, and the output of apps is not touched: a debugger's prompt stays whole.
     """
-    columns = [TextColumn("{task.fields[text]}"), BarColumn()]
-    columns += [TextColumn("{task.fields[clients]}"), TextColumn("{task.fields[left]}")]
-    error_output = sys.stderr
-    console = Console(stderr=True)
+    error_output, console = sys.stderr, Console(stderr=True)
+    columns = "{task.description}", BarColumn(), "{task.fields[clients]}", "{task.fields[left]}"
     bar = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
-    task = bar.add_task("", total=None, text="", clients="", left="")
+    task = bar.add_task("", total=None, clients="", left="")
 
     def show(pace: Pace) -> None:
         bar.update(
             task,
             total=pace.asked,
             completed=pace.answered_now,
-            text=pace.text(),
+            description=pace.text(),
+            refresh=True,
             clients=pace.clients(),
             left=pace.left(),
         )
-        bar.refresh()
 
     with bar, _logs_above(error_output):
         yield show

@@ -11,18 +11,13 @@ from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
+from flower_ldp.bounds import check_in
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.answering import Answering, Inline, Link
-from flower_ldp.simulation.contexts import Config, Keeping, Plan
-from flower_ldp.simulation.faults import Faults
-from flower_ldp.simulation.grid import InProcessGrid
-from flower_ldp.simulation.nodes import Nodes
-from flower_ldp.simulation.pool import Pool, Start, starter
+from flower_ldp.simulation.faults import PULL_SECONDS, Faults, Unreliable
+from flower_ldp.simulation.grid import SLICE_SECONDS, Answering, Inline, InProcessGrid, Link
+from flower_ldp.simulation.nodes import Config, Keeping, Nodes, Plan
 from flower_ldp.simulation.progress import Watcher, watching
-from flower_ldp.simulation.unreliable import PULL_SECONDS, Unreliable
-
-#: How long one look for replies lasts at most where worker processes answer.
-LOOK_SECONDS = 0.5
+from flower_ldp.simulation.workers import Pool, Start, starter
 
 
 def run_in_process(
@@ -78,7 +73,7 @@ def run_in_process(
     faults : Faults, optional
         Nodes that go and come, slow nodes and lost replies. Time limits and times to live then
         pass by a clock that jumps over waiting, see
-        :class:`~flower_ldp.simulation.unreliable.Unreliable`.
+        :class:`~flower_ldp.simulation.faults.Unreliable`.
     progress : bool or Watcher, optional
         Whether a bar shows rounds, clients that have answered and the seconds left: by default if
         the error output is a terminal. True prints lines where it is none. Or somebody else to be
@@ -106,8 +101,7 @@ def run_in_process(
         raise TypeError(f"server_app must be a ServerApp, got {type(server_app).__name__}")
     if not isinstance(client_app, ClientApp):
         raise TypeError(f"client_app must be a ClientApp, got {type(client_app).__name__}")
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ValueError(f"workers must be an integer of at least 1, got {workers!r}")
+    check_in("[1, inf)", "workers", workers, int)
     run_id = int.from_bytes(os.urandom(8), "big") >> 1 | 1  # Flower's are random too
     config = dict(run_config or {})
     context = Context(
@@ -133,7 +127,7 @@ def run_in_process(
         stack.callback(asked.close)
         stack.enter_context(flower.server_identity(run_id))
         watcher = stack.enter_context(watching(progress, _rounds(config)))
-        link, look = Link(plan.ids), None if workers == 1 else LOOK_SECONDS
+        link, look = Link(plan.ids), None if workers == 1 else SLICE_SECONDS
         if faults is not None:
             asked = link = Unreliable(asked, plan.ids, faults)
             look = PULL_SECONDS

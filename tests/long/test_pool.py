@@ -19,9 +19,8 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.simulation import flower, run_in_process
-from flower_ldp.simulation.contexts import Plan
-from flower_ldp.simulation.pool import Pool
-from flower_ldp.simulation.serving import Spawning
+from flower_ldp.simulation.nodes import Plan
+from flower_ldp.simulation.workers import Pool, Spawning
 from tests.unit.simulation.apps import (
     asked,
     client,

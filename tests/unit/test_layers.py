@@ -67,7 +67,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "node": CLIENT | {"clients", "apps"},
     "training": CLIENT | {"clients", "isolation"},
     "strategies": SERVER,
-    "simulation": frozenset({"refusals", "errors"}),
+    "simulation": frozenset({"refusals", "errors", "bounds"}),
     "split": BOTH | {"isolation"},
     "config": BOTH,
     "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "node", "simulation"},
@@ -119,7 +119,7 @@ EXCEPTIONS = {
     f"{PACKAGE}.node.sandbox.command": frozenset({"rich"}),
     f"{PACKAGE}.node.sandbox.seccomp": frozenset({"pyseccomp"}),
     f"{PACKAGE}.simulation.progress": frozenset({"rich"}),
-    f"{PACKAGE}.simulation.federation": frozenset({"click"}),  # errors of Flower's parsers
+    f"{PACKAGE}.simulation.apps": frozenset({"click"}),  # errors of Flower's parsers
 }
 #: Generators that can be predicted or repeated, or that bypass RandomSource.
 OTHER_RANDOMNESS = ("random", "secrets", "numpy.random")

@@ -165,7 +165,7 @@ def test_the_federation_is_that_of_flwr_run(app: Path) -> None:
         (("--node-config", f"size={2**63}"), "size: 9223372036854775808 does not fit into 64 bits"),
         (("--policy", "/nowhere.yaml"), "/nowhere.yaml"),
         (("--faults", "asleep=0.5"), "--faults has away, leaving, lost, seed, slow, slow-seconds"),
-        (("--faults", "lost=2"), "lost must be a probability"),
+        (("--faults", "lost=2"), "lost must be in [0, 1]"),
         (("--faults", "lost='often'"), "--faults: "),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message
 from flwr.serverapp import Grid
 
-from flower_ldp.simulation.contexts import FIRST_NODE, Contexts, Folder, Keeping, Plan
+from flower_ldp.simulation.nodes import FIRST_NODE, Contexts, Folder, Keeping, Plan
 from tests.unit.simulation.apps import asked, client, messages, numbers
 
 
