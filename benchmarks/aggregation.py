@@ -34,8 +34,8 @@ from flower_ldp.mechanisms.signds_round import (
     SignDSRound,
     decode_report,
     encode_report,
-    report_length,
 )
+from flower_ldp.mechanisms.subset_code import encoded_length
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import HealthMonitor
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, UpdateProposal
@@ -172,7 +172,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     dense = time_dense(options.dense_reports, dimension)
     # Mean, not median: an extrapolated total is a number of mean additions.
     dense_seconds = float(np.mean(dense)) * reports
-    size = report_length(dimension=dimension, dim_out=dim_out)
+    size = 2 + encoded_length(dimension, dim_out)
     return {
         "reports": reports,
         "dimension": dimension,

@@ -23,7 +23,7 @@ from _environment import write_report
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource, SignDS
-from flower_ldp.mechanisms.signds import SignSum
+from flower_ldp.mechanisms.signds import sum_of_signs
 
 SIZES = (2_010, 61_706, 1_000_000, 11_000_000)
 WEIGHTS = 2_010
@@ -65,11 +65,9 @@ def sum_of_codewords(epsilon: float, codes: int, seed: int, updates: list[Floats
 
 
 def sum_of_signds(epsilon: float, seed: int, updates: list[Floats]) -> Floats:
-    mechanism, total = SignDS(epsilon).sized(WEIGHTS), SignSum(WEIGHTS)
-    source = RandomSource.seeded(seed)
-    for one in updates:
-        total.add(mechanism.randomize(one.astype(np.float32), source))
-    return total.total().astype(np.float64)
+    mechanism, source = SignDS(epsilon).sized(WEIGHTS), RandomSource.seeded(seed)
+    reports = (mechanism.randomize(one.astype(np.float32), source) for one in updates)
+    return sum_of_signs(reports, WEIGHTS).astype(np.float64)
 
 
 def cosines(epsilon: float, share: float, clients: int, seeds: int) -> dict[str, Any]:

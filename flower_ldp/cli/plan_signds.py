@@ -42,7 +42,6 @@ from flower_ldp.cli.plan_costs import (
 from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
-from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.wire.proposal import health_events, health_length
 
@@ -119,8 +118,7 @@ class SignDSRun:
         if self.params is not None:
             with usage("--dim-out"), report.warnings_of(SmallTopSetWarning):
                 plan = mechanism.plan(self.params)
-            size = report_length(dimension=plan.dimension, dim_out=plan.dim_out)
-            size += health_length(self.health_epsilon)
+            size = plan.report_bytes + health_length(self.health_epsilon)
             sizes = [*plan.describe("selection"), *bytes_up(size, self.rounds, self.params)]
             report.tell(*sizes, *self._outlook(mechanism, plan))
         warn_of_delta(self.delta, self.clients, report)

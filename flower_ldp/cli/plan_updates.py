@@ -24,7 +24,6 @@ from flower_ldp.facts import Fact, keyed, number
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian, classical_deviation, gaussian_delta
 from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
 
 _LEAST_DELTA = 1e-12
@@ -89,9 +88,8 @@ class CodewordRun:
     def _beside_signds(self, efficiency: float, cosine: float | None) -> list[Fact]:
         """Say what SignDS's reports are worth at the same epsilon, its sizes chosen."""
         other = SignDS(self.epsilon).plan(self.params, quiet=True)
-        size = report_length(dimension=other.dimension, dim_out=other.dim_out)
         its = None if self.clients is None else other.cosine_of_sum(self.clients)
-        told = f"efficiency {number(other.efficiency)}, {size:,} bytes"
+        told = f"efficiency {number(other.efficiency)}, {other.report_bytes:,} bytes"
         if cosine is None or its is None:
             is_better, by = efficiency > other.efficiency, "efficiency of a report"
         else:
@@ -100,7 +98,7 @@ class CodewordRun:
         better = "codeword" if is_better else "signds"
         return [
             Fact("signds.efficiency", other.efficiency, "   of SignDS, its sizes chosen", "", told),
-            *keyed("signds", cosine=its, bytes_up=size),
+            *keyed("signds", cosine=its, bytes_up=other.report_bytes),
             Fact("better", better, "better", f", by the {by}"),
         ]
 

@@ -154,11 +154,7 @@ class UpdateMechanism(ABC):
         WireError
             ``"version"`` or ``"length"``.
         """
-        expected = self.report_length(dimension)
-        if data and data[0] != REPORT_VERSION:
-            raise WireError("version", f"version {data[0]}, expected {REPORT_VERSION}")
-        if len(data) != expected:
-            raise WireError("length", f"{len(data)} bytes, expected {expected}")
+        check_report_length(data, self.report_length(dimension))
 
     def total(self, reports: Iterable[Any], dimension: int) -> NDArray[Any]:
         """Return the sum of decoded reports, shape (d,); of none it is zeros.
@@ -207,6 +203,14 @@ class UpdateMechanism(ABC):
         if cls.stated and not values[cls.stated]:
             raise ValueError(f"{cls.stated} must be stated, got {values[cls.stated]}")
         return cls(**values)
+
+
+def check_report_length(data: bytes, expected: int) -> None:
+    """Raise WireError unless a report has this version and so many bytes."""
+    if data and data[0] != REPORT_VERSION:
+        raise WireError("version", f"version {data[0]}, expected {REPORT_VERSION}")
+    if len(data) != expected:
+        raise WireError("length", f"{len(data)} bytes, expected {expected}")
 
 
 def typed(given: Mapping[str, object], name: str, kind: type[Any]) -> Any:

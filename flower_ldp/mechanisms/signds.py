@@ -39,7 +39,6 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -62,10 +61,13 @@ from flower_ldp.mechanisms.signds_size import (
     largest_dim_out,
     mean_of_top,
 )
-from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
+from flower_ldp.mechanisms.subset_code import encoded_length
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction, rounded_up
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
 SMALL_TOP_SET = 50
+#: Bytes of a report before its indices.
+HEADER_BYTES = 2
 _LARGEST_K = 0.25
 
 
@@ -203,7 +205,10 @@ class SignDS:
         update, dimension = read_vector(value, dimension)
         plan = _plan(self, dimension)
         sign = rng.sign()
-        top = None if update is None else _top_set(update, plan.top_size, sign)
+        try:
+            top = None if update is None else top_set(update, plan.top_size, sign)
+        except ValueError:  # it is not finite
+            top = None
         if top is None:
             note("signds", f"the update is no {dimension} finite numbers")
             return Selection(uniform_subset(rng, dimension, plan.dim_out), sign), None
@@ -269,10 +274,7 @@ class SignDS:
         if not reports:
             raise ValueError("reports must hold at least one report")
         total = sum_of_signs(reports, dimension)
-        scaled: NDArray[np.float64] = np.multiply(
-            total, plan.unbiasing / len(reports), dtype=np.float64
-        )
-        return scaled
+        return total.astype(np.float64) * (plan.unbiasing / len(reports))
 
 
 def _advice(mechanism: SignDS, dimension: int) -> str:
@@ -280,17 +282,11 @@ def _advice(mechanism: SignDS, dimension: int) -> str:
     if mechanism.k is None:
         return "k was chosen by what a report is worth; only a larger epsilon or model helps"
     if _LARGEST_K * dimension >= SMALL_TOP_SET:
-        return f"raise k to {_at_least(SMALL_TOP_SET / dimension):g} at least, or leave it out"
+        return f"raise k to {rounded_up(SMALL_TOP_SET / dimension, 3):g} at least, or leave it out"
     return (
         f"no k does better for so few weights (it is at most {_LARGEST_K:g}); with the Gaussian "
         "mechanism every weight takes part"
     )
-
-
-def _at_least(value: float) -> float:
-    """Return a positive number in three digits, rounded up."""
-    unit = Fraction(10) ** (math.floor(math.log10(value)) - 2)
-    return float(math.ceil(Fraction(value) / unit) * unit)
 
 
 def _check_report(report: Selection, plan: SelectionPlan) -> None:
@@ -301,14 +297,6 @@ def _check_report(report: Selection, plan: SelectionPlan) -> None:
             f"report must hold a sign and {plan.dim_out} distinct dimensions "
             f"in [0, {plan.dimension})"
         )
-
-
-def _top_set(update: NDArray[Any], size: int, sign: int) -> TopSet | None:
-    """Return S, or None if an entry is not finite, which its search finds out on the way."""
-    try:
-        return top_set(update, size, sign)
-    except ValueError:
-        return None
 
 
 @lru_cache(maxsize=32)
@@ -373,6 +361,11 @@ class SelectionPlan(UpdatePlan):
     def summary(self) -> str:
         """What was chosen, in words."""
         return f"K = {self.top_size:,}, h = {self.dim_out:,}"
+
+    @property
+    def report_bytes(self) -> int:
+        """Number of bytes of every report: a version, flags, and the indices."""
+        return HEADER_BYTES + encoded_length(self.dimension, self.dim_out)
 
     @property
     def expected_inside(self) -> float:
@@ -481,45 +474,11 @@ class Selection:
     sign: int
 
 
-class SignSum:
-    """The sum over reports of the sign at each reported dimension.
+def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int32]:
+    """Return the sum over reports of the sign at each reported dimension.
 
     Costs h per report, and d once for the result. Reports are added up in batches, so that any
     number of them needs no more than a batch's memory.
-
-    Parameters
-    ----------
-    dimension : int
-        d.
-    """
-
-    def __init__(self, dimension: int) -> None:
-        self._total = np.zeros(dimension, dtype=np.int32)
-        self._batch: list[Selection] = []
-        self._pending = 0
-
-    def add(self, report: Selection) -> None:
-        """Take in a validated report: indices in [0, d), distinct within it."""
-        self._batch.append(report)
-        self._pending += len(report.indices)
-        if self._pending >= _BATCH_ENTRIES:
-            self._add_up()
-
-    def total(self) -> NDArray[np.int32]:
-        """Return the sum so far, shape (d,): the array that further reports are added to.
-
-        Exact for up to 2^31 - 1 reports.
-        """
-        self._add_up()
-        return self._total
-
-    def _add_up(self) -> None:
-        _add_batch(self._total, self._batch)
-        self._batch, self._pending = [], 0
-
-
-def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int32]:
-    """Return the sum over reports of the sign at each reported dimension (:class:`SignSum`).
 
     Parameters
     ----------
@@ -533,10 +492,17 @@ def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int
     ndarray of int32, shape (d,)
         Exact for up to 2^31 - 1 reports.
     """
-    found = SignSum(dimension)
+    total = np.zeros(dimension, dtype=np.int32)
+    batch: list[Selection] = []
+    pending = 0
     for report in reports:
-        found.add(report)
-    return found.total()
+        batch.append(report)
+        pending += len(report.indices)
+        if pending >= _BATCH_ENTRIES:
+            _add_batch(total, batch)
+            batch, pending = [], 0
+    _add_batch(total, batch)
+    return total
 
 
 def _add_batch(total: NDArray[np.int32], batch: list[Selection]) -> None:

@@ -30,11 +30,22 @@ from numpy.typing import NDArray
 from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms import subset_code as subset
-from flower_ldp.mechanisms.base import Parameter, UpdateMechanism, typed
+from flower_ldp.mechanisms.base import (
+    REPORT_VERSION,
+    Parameter,
+    UpdateMechanism,
+    check_report_length,
+    typed,
+)
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.signds import Selection, SignDS, sum_of_signs
-from flower_ldp.mechanisms.subset_code import LENGTH
+from flower_ldp.mechanisms.signds import (
+    HEADER_BYTES,
+    Selection,
+    SelectionPlan,
+    SignDS,
+    sum_of_signs,
+)
 from flower_ldp.privacy import PrivacyEvent
 
 _SELECTION = {"epsilon": float, "k": float, "threshold-ratio": float, "dim-out": int}
@@ -45,8 +56,6 @@ VERSION = "version"
 #: An unknown flag is set, or the magnitude bit is missing or uncalled for.
 FLAGS = "flags"
 
-_REPORT_VERSION = 1
-_HEADER_BYTES = 2
 _POSITIVE = 1
 _HAS_BIT = 2
 _BIT = 4
@@ -118,7 +127,7 @@ class SignDSRound(UpdateMechanism):
         ValueError
             If there are fewer entries than the selection reports, or too many.
         """
-        return report_length(dimension=dimension, dim_out=self._dim_out(dimension))
+        return self._plan(dimension).report_bytes
 
     def encode(self, report: Report, dimension: int) -> bytes:
         """Return the bytes of a report; see :func:`encode_report`."""
@@ -127,7 +136,7 @@ class SignDSRound(UpdateMechanism):
 
     def decode(self, data: bytes, dimension: int) -> Report:
         """Decode a report, strictly; see :func:`decode_report`."""
-        dim_out, has_bit = self._dim_out(dimension), self.magnitude_epsilon is not None
+        dim_out, has_bit = self._plan(dimension).dim_out, self.magnitude_epsilon is not None
         indices, sign, bit = decode_report(
             data, dimension=dimension, dim_out=dim_out, has_bit=has_bit
         )
@@ -155,26 +164,8 @@ class SignDSRound(UpdateMechanism):
         bit = [typed(given, name, kind) for name, kind in _MAGNITUDE.items() if name in given]
         return cls(SignDS(*values), *bit)
 
-    def _dim_out(self, dimension: int) -> int:
-        return self.selection.plan(dimension, quiet=True).dim_out
-
-
-def report_length(*, dimension: int, dim_out: int) -> int:
-    """Return the number of bytes of every report of ``dim_out`` indices.
-
-    Parameters
-    ----------
-    dimension : int
-        Number of coordinates of the update, in [1, 2**32 - 1].
-    dim_out : int
-        Number of indices, in [1, min(dimension, 4096)].
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
-    """
-    return _HEADER_BYTES + subset.encoded_length(dimension, dim_out)
+    def _plan(self, dimension: int) -> SelectionPlan:
+        return self.selection.plan(dimension, quiet=True)
 
 
 def encode_report(
@@ -200,7 +191,7 @@ def encode_report(
     Returns
     -------
     bytes
-        Of length ``report_length(dimension=dimension, dim_out=dim_out)``.
+        Of length :attr:`SelectionPlan.report_bytes`.
 
     Raises
     ------
@@ -214,7 +205,7 @@ def encode_report(
     flags = _POSITIVE if sign == 1 else 0
     if bit is not None:
         flags |= _HAS_BIT | (_BIT if bit else 0)
-    return bytes((_REPORT_VERSION, flags)) + subset.encode(indices, dimension)
+    return bytes((REPORT_VERSION, flags)) + subset.encode(indices, dimension)
 
 
 def decode_report(
@@ -249,17 +240,13 @@ def decode_report(
     ValueError
         If ``dimension`` or ``dim_out`` is outside its interval.
     """
-    expected = report_length(dimension=dimension, dim_out=dim_out)
-    if data and data[0] != _REPORT_VERSION:
-        raise WireError(VERSION, f"version {data[0]}, expected {_REPORT_VERSION}")
-    if len(data) != expected:
-        raise WireError(LENGTH, f"{len(data)} bytes, expected {expected}")
+    check_report_length(data, HEADER_BYTES + subset.encoded_length(dimension, dim_out))
     flags = data[1]
     required = _HAS_BIT if has_bit else 0
     allowed = _POSITIVE | (_HAS_BIT | _BIT if has_bit else 0)
     if flags & required != required or flags & ~allowed:
         raise WireError(FLAGS, f"flags {flags:#04x} with has_bit = {has_bit}")
-    indices = subset.decode(data[_HEADER_BYTES:], dimension, dim_out)
+    indices = subset.decode(data[HEADER_BYTES:], dimension, dim_out)
     sign = 1 if flags & _POSITIVE else -1
     bit = int(bool(flags & _BIT)) if has_bit else None
     return indices, sign, bit

@@ -125,22 +125,14 @@ class TailMoments:
         products = [v * count for v, count in enumerate(counts, start=first)]
         return cls(first, _suffix_sums(counts), _suffix_sums(products))
 
-    def _split(self, t: int) -> tuple[int, int, int, int]:
+    def bounds_mean(self, t: int, bound: Fraction, epsilon: float, side: int) -> bool:
+        """Decide E_t >= bound (side 1) or E_t <= bound (side -1), exactly."""
         at = min(max(t - self.first, 0), len(self.counts) - 1)
-        count, moment = self.counts[at], self.moments[at]
-        return self.counts[0] - count, self.moments[0] - moment, count, moment
-
-    def mean_at_least(self, t: int, bound: Fraction, epsilon: float) -> bool:
-        """Decide E_t >= bound, exactly."""
-        below, below_v, above, above_v = self._split(t)
+        above, above_v = self.counts[at], self.moments[at]
+        below, below_v = self.counts[0] - above, self.moments[0] - above_v
         p, q = bound.numerator, bound.denominator
-        return exp_scaled_at_least(epsilon, q * above_v - p * above, p * below - q * below_v)
-
-    def mean_at_most(self, t: int, bound: Fraction, epsilon: float) -> bool:
-        """Decide E_t <= bound, exactly."""
-        below, below_v, above, above_v = self._split(t)
-        p, q = bound.numerator, bound.denominator
-        return exp_scaled_at_least(epsilon, p * above - q * above_v, q * below_v - p * below)
+        gained, missing = q * above_v - p * above, p * below - q * below_v
+        return exp_scaled_at_least(epsilon, side * gained, side * missing)
 
 
 def _suffix_sums(terms: list[int]) -> list[int]:
@@ -216,9 +208,6 @@ class SelectionLaw:
         return (moment * denominator - numerator * self.total) / (self.total * denominator)
 
 
-# From t >= h/2 on, terms fall by a factor of three or more if K <= d/4, so that 48 of
-# them leave out less than 1e-22 of the sum.
-_TAIL_TERMS = 48
 # The h in question stay below 1,000 (epsilon <= 100 caps them through Hoeffding's bound),
 # log C(d, h) below 2e4, and a running sum of 1,000 such logarithms loses less than 1e-8.
 _DOUBLE_MARGIN = 1e-7
@@ -247,12 +236,14 @@ def largest_dim_out(dimension: int, top_size: int, epsilon: float, threshold_rat
     for start in range(1, last + 1, _ROWS):
         sizes = np.arange(start, min(start + _ROWS, last + 1))
         thresholds = np.array([math.ceil(ratio * h) for h in sizes.tolist()])
-        surplus = _surplus(dimension, top_size, epsilon, sizes, thresholds) - threshold_ratio
+        excesses = _excesses(dimension, top_size, epsilon, sizes)
+        at_threshold = excesses[np.arange(len(sizes)), sizes[-1] - thresholds]
+        surplus = at_threshold / sizes + (top_size / dimension - threshold_ratio)
         for h, t, value in zip(sizes.tolist(), thresholds.tolist(), surplus, strict=True):
             holds = bool(value > 0)
             if abs(value) < _DOUBLE_MARGIN:
                 tails = TailMoments.of(dimension, top_size, h)
-                holds = tails.mean_at_least(t, ratio * h, epsilon)
+                holds = tails.bounds_mean(t, ratio * h, epsilon, 1)
             if not holds:
                 return max(h - 1, 1)
     return last
@@ -273,49 +264,19 @@ def best_threshold(dimension: int, top_size: int, dim_out: int, epsilon: float) 
     int
         In [0, h].
     """
-    excess = _mean_excess(dimension, top_size, dim_out, epsilon)
+    # E_t - t in doubles, for t from 0 to h.
+    (excess,) = _excesses(dimension, top_size, epsilon, np.array([dim_out]))
+    excess = excess[::-1] + dim_out * (top_size / dimension) - np.arange(dim_out + 1)
     excess[-1] = min(excess[-1], 0.0)  # v <= h, whatever the last digit of a double says
     t = int(np.argmax(excess <= 0))
     if np.abs(excess[max(t - 1, 0) : t + 1]).min() > _DOUBLE_MARGIN * dim_out:
         return t
     tails = TailMoments.of(dimension, top_size, dim_out)
-    return bisect_left(
-        range(dim_out), True, key=lambda t: tails.mean_at_most(t, Fraction(t), epsilon)
-    )
 
+    def reached(t: int) -> bool:
+        return tails.bounds_mean(t, Fraction(t), epsilon, -1)
 
-def _mean_excess(
-    dimension: int, top_size: int, dim_out: int, epsilon: float
-) -> NDArray[np.float64]:
-    """Return E_t - t in doubles, for t from 0 to h."""
-    (excess,) = _excesses(dimension, top_size, epsilon, np.array([dim_out]))
-    result: NDArray[np.float64] = (
-        excess[::-1] + dim_out * (top_size / dimension) - np.arange(dim_out + 1)
-    )
-    return result
-
-
-def _surplus(
-    dimension: int,
-    top_size: int,
-    epsilon: float,
-    sizes: NDArray[np.int64],
-    thresholds: NDArray[np.int64],
-) -> NDArray[np.float64]:
-    """Return E_t(h) / h in doubles, for each h of ``sizes`` at its t."""
-    terms = int(sizes[-1]) + 1
-    log_top = log_binomials(top_size, terms)
-    log_rest = log_binomials(dimension - top_size, terms)
-    log_all = log_binomials(dimension, terms)
-    v = thresholds[:, None] + np.arange(_TAIL_TERMS)
-    feasible = v <= sizes[:, None]
-    v = np.where(feasible, v, 0)
-    log_p = log_top[v] + log_rest[sizes[:, None] - v] - log_all[sizes][:, None]
-    p = np.where(feasible, np.exp(log_p), 0.0)
-    gain = math.expm1(epsilon)
-    means = sizes * (top_size / dimension) + gain * (p * v).sum(axis=1)
-    result: NDArray[np.float64] = means / (1.0 + gain * p.sum(axis=1)) / sizes
-    return result
+    return bisect_left(range(dim_out), True, key=reached)
 
 
 def log_binomials(n: int, terms: int) -> NDArray[np.float64]:
@@ -367,31 +328,7 @@ def worths(
     """
     q = top_size / dimension
     excess = _excesses(dimension, top_size, epsilon, dim_outs).max(axis=1)
-    result: NDArray[np.float64] = excess / np.sqrt(dim_outs) / (1.0 - q) * mean_of_top(q)
-    return result
-
-
-def cosines(
-    dimension: int, top_size: int, epsilon: float, dim_outs: NDArray[np.int64], crowd: float
-) -> NDArray[np.float64]:
-    """Return the cosine of a sum of reports with their update, over sqrt(nu), for each h.
-
-    Parameters
-    ----------
-    dimension, top_size, epsilon, dim_outs
-        As in :func:`worths`.
-    crowd : float
-        nu, reports in the sum for each weight; with 0 this is c itself.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-    """
-    c = worths(dimension, top_size, epsilon, dim_outs)
-    q = top_size / dimension
-    limit = 2.0 * q * mean_of_top(q) ** 2
-    result: NDArray[np.float64] = c / np.sqrt(1.0 + crowd * c**2 / limit)
-    return result
+    return np.asarray(excess / np.sqrt(dim_outs) / (1.0 - q) * mean_of_top(q))
 
 
 def best_sizes(
@@ -434,7 +371,9 @@ def best_sizes(
     epsilon = max(epsilon, _SMALL_EPSILON)
     best, chosen = 0.0, (smallest, dim_out or 1)  # if all are worth nothing, as with h = d
     for top_size in sorted(grid):
-        found = cosines(dimension, top_size, epsilon, sizes, crowd)
+        worth, q = worths(dimension, top_size, epsilon, sizes), top_size / dimension
+        # The cosine of a sum with its update, over sqrt(nu).
+        found = worth / np.sqrt(1.0 + crowd * worth**2 / (2.0 * q * mean_of_top(q) ** 2))
         first = int(np.argmax(found > found.max() * (1.0 - _MARGIN)))
         if found[first] > best * (1.0 + _MARGIN):
             best, chosen = float(found[first]), (top_size, int(sizes[first]))
@@ -455,5 +394,4 @@ def _excesses(
     above_v = np.cumsum((p * v)[:, ::-1], axis=1)
     gain = math.expm1(epsilon)
     means = dim_outs[:, None] * (top_size / dimension)
-    result: NDArray[np.float64] = gain * (above_v - means * above) / (1.0 + gain * above)
-    return result
+    return np.asarray(gain * (above_v - means * above) / (1.0 + gain * above))

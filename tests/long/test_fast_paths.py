@@ -403,13 +403,13 @@ def test_searches_of_many_pieces_end_where_the_definition_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[int] = []
-    surplus = signds_size._surplus
+    excesses = signds_size._excesses
 
-    def spy(d: int, top: int, epsilon: float, sizes: Any, thresholds: Any) -> Any:
+    def spy(d: int, top: int, epsilon: float, sizes: Any) -> Any:
         seen.append(int(sizes[0]))
-        return surplus(d, top, epsilon, sizes, thresholds)
+        return excesses(d, top, epsilon, sizes)
 
-    monkeypatch.setattr(signds_size, "_surplus", spy)
+    monkeypatch.setattr(signds_size, "_excesses", spy)
     d, epsilon, ratio = 200_000, 100.0, 0.5
     h = signds_size.largest_dim_out(d, d // 4, epsilon, ratio)
     assert seen == [1, 257, 513]

@@ -43,7 +43,8 @@ from flower_ldp.mechanisms import (
     SignDS,
 )
 from flower_ldp.mechanisms.signds import Selection
-from flower_ldp.mechanisms.signds_round import decode_report, report_length
+from flower_ldp.mechanisms.signds_round import decode_report
+from flower_ldp.mechanisms.subset_code import encoded_length
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.refusals import REFUSED_PROPOSAL
@@ -356,7 +357,7 @@ def test_both_bits_are_in_one_charge_and_a_repeat_gets_the_same_bytes(
     assert first == again
     assert isinstance(first, bytes)
     h = SignDS(8.0, 0.2).plan(D).dim_out
-    assert len(first) == report_length(dimension=D, dim_out=h) + 1
+    assert len(first) == 2 + encoded_length(D, h) + 1
     with Ledger.open(load_policy(simulation_policy).ledger, read_only=True) as ledger:
         (account,) = ledger.data_ids()
         assert ledger.totals(account)[Unit.CLIENT].spent(Unit.CLIENT).epsilon == 9.5

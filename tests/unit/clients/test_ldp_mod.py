@@ -28,7 +28,8 @@ from flower_ldp.clients import LdpMod, Permit, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.release import ERROR_CODE, open_proposal
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import RandomSource, SignDS
-from flower_ldp.mechanisms.signds_round import decode_report, report_length
+from flower_ldp.mechanisms.signds_round import decode_report
+from flower_ldp.mechanisms.subset_code import encoded_length
 from flower_ldp.refusals import FAILED, NO_PROPOSAL, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import Arrays, UnrecordedPermit, context, message, proposal, record
@@ -116,7 +117,7 @@ def test_reply_holds_one_packed_report_and_nothing_else() -> None:
     payload = fields[PAYLOAD_KEY]
     assert isinstance(payload, bytes)
     h = SELECTION.plan(DIMENSION).dim_out
-    assert len(payload) == report_length(dimension=DIMENSION, dim_out=h)
+    assert len(payload) == 2 + encoded_length(DIMENSION, h)
     indices, sign, bit = decode_report(payload, dimension=DIMENSION, dim_out=h, has_bit=False)
     assert sign in (-1, 1)
     assert bit is None

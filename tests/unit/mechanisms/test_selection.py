@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import signds as selection
-from flower_ldp.mechanisms.signds import Selection, SignSum, sum_of_signs
+from flower_ldp.mechanisms.signds import Selection, sum_of_signs
 
 
 def report(sign: int, *indices: int) -> Selection:
@@ -84,14 +84,6 @@ def test_reports_are_consumed_in_batches(monkeypatch: pytest.MonkeyPatch) -> Non
     total = sum_of_signs(stream(), 12)
     assert total.tolist() == [1, *[2] * 10, 1]
     assert sizes == [4, 4, 4, 4, 4, 2]
-
-
-def test_a_sum_may_be_looked_at_and_goes_on() -> None:
-    found = SignSum(4)
-    found.add(report(1, 0, 2))
-    assert found.total().tolist() == [1, 0, 1, 0]
-    found.add(report(-1, 2, 3))
-    assert found.total().tolist() == [1, 0, 0, -1]
 
 
 def test_reports_are_left_as_they_were() -> None:

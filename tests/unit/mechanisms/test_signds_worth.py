@@ -14,7 +14,6 @@ from flower_ldp.mechanisms.signds_size import (
     LEAST_FRACTION,
     REPORTS_PER_WEIGHT,
     best_sizes,
-    cosines,
     mean_of_top,
     worths,
 )
@@ -110,10 +109,11 @@ def test_sums_of_reports_have_the_cosine_that_the_rule_maximizes(
 def test_the_chosen_sizes_are_the_best_there_are(dimension: int, epsilon: float) -> None:
     smallest, nu = max(1, math.ceil(LEAST_FRACTION * dimension)), REPORTS_PER_WEIGHT
     sizes = np.arange(1, dimension + 1)
-    best = max(
-        cosines(dimension, top_size, epsilon, sizes, nu).max()
-        for top_size in range(smallest, dimension // 4 + 1)
-    )
+    best = 0.0
+    for top_size in range(smallest, dimension // 4 + 1):
+        square = worths(dimension, top_size, epsilon, sizes) ** 2
+        limit = 2.0 * top_size / dimension * mean_of_top(top_size / dimension) ** 2
+        best = max(best, np.sqrt(square / (1.0 + nu * square / limit)).max())
     top_size, dim_out = best_sizes(dimension, epsilon)
     assert smallest <= top_size <= dimension // 4
     found = plain_cosine(dimension, top_size, dim_out, epsilon, nu) / math.sqrt(nu)

@@ -18,7 +18,6 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import SignDS
-from flower_ldp.mechanisms.signds_round import report_length
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Channel, object_ids, unpack
 from flower_ldp.node.guard import Guard, HeldMessage
@@ -112,7 +111,7 @@ def reply(channel: Channel, one: Message) -> None:
 
 
 #: Of every report that answers :func:`ask`.
-LENGTH = report_length(dimension=600, dim_out=SignDS(epsilon=2.0, k=0.2).plan(600).dim_out)
+LENGTH = SignDS(epsilon=2.0, k=0.2).plan(600).report_bytes
 
 
 def payload(sent: Message) -> bytes:

@@ -16,9 +16,15 @@ from flower_ldp.mechanisms.signds_round import (
     VERSION,
     decode_report,
     encode_report,
-    report_length,
 )
-from flower_ldp.mechanisms.subset_code import LENGTH, ORDER, PADDING, RANGE, log2_subsets
+from flower_ldp.mechanisms.subset_code import (
+    LENGTH,
+    ORDER,
+    PADDING,
+    RANGE,
+    encoded_length,
+    log2_subsets,
+)
 
 REASONS = {VERSION, FLAGS, LENGTH, PADDING, RANGE, ORDER}
 MAX_DIMENSION = 2**32 - 1
@@ -55,7 +61,7 @@ def test_round_trip(report: tuple[int, NDArray[np.int64], int, int | None]) -> N
     dimension, indices, sign, bit = report
     data = encode_report(indices, sign, bit, dimension=dimension)
     size = indices.size
-    assert len(data) == report_length(dimension=dimension, dim_out=size)
+    assert len(data) == 2 + encoded_length(dimension, size)
     assert len(data) <= 1.05 * log2_subsets(dimension, size) / 8 + 16
     got, got_sign, got_bit = decode_report(
         data, dimension=dimension, dim_out=size, has_bit=bit is not None
@@ -79,7 +85,7 @@ def test_round_trip(report: tuple[int, NDArray[np.int64], int, int | None]) -> N
     ],
 )
 def test_documented_lengths(dimension: int, dim_out: int, length: int) -> None:
-    assert report_length(dimension=dimension, dim_out=dim_out) == length
+    assert 2 + encoded_length(dimension, dim_out) == length
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
@@ -118,7 +124,7 @@ def test_mutations(
 )
 def test_arbitrary_bytes(data: bytes, size: tuple[int, int], has_bit: bool, shape: bool) -> None:
     if shape:
-        length = report_length(dimension=size[0], dim_out=size[1])
+        length = 2 + encoded_length(size[0], size[1])
         data = (bytes((1, 2 * has_bit)) + data).ljust(length, b"\0")[:length]
     accepted_or_refused(data, *size, has_bit)
 
@@ -151,7 +157,7 @@ def test_every_header(has_bit: bool) -> None:
     ],
 )
 def test_reasons(data: bytes, reason: str) -> None:
-    assert report_length(dimension=5_994, dim_out=9) == 15
+    assert 2 + encoded_length(5_994, 9) == 15
     with pytest.raises(WireError) as caught:
         decode_report(data, dimension=5_994, dim_out=9, has_bit=False)
     assert caught.value.reason == reason
@@ -183,7 +189,7 @@ def test_fixed_bytes() -> None:
 )
 def test_garbage_allocates_little(dimension: int, dim_out: int) -> None:
     """No more than a multiple of the length; a bitmap of the range would take 512 MB."""
-    length = report_length(dimension=dimension, dim_out=dim_out)
+    length = 2 + encoded_length(dimension, dim_out)
     body = np.random.default_rng(0).bytes(length - 2)
     garbage = [
         b"\1\0" + rest for rest in (body, bytes(length - 2), b"\xff" * (length - 2), body * 9)
