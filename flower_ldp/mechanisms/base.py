@@ -50,29 +50,43 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields
 from enum import Enum
 from functools import cache
-from typing import Any, ClassVar, Protocol, Self, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_fields
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.privacy import PrivacyEvent, Unit
 
 ValueT = TypeVar("ValueT", contravariant=True)
 ReportT = TypeVar("ReportT")
 RowT = TypeVar("RowT")
 
 
-class Mechanism(Protocol[ValueT, ReportT]):
-    """A local randomizer with an exactly known law."""
+class Mechanism(ABC, Generic[ValueT, ReportT]):
+    """A local randomizer with an exactly known law; the base of frozen dataclasses."""
+
+    #: What one release costs.
+    epsilon: Any
+    #: What ledgers and policies call it.
+    name: str
+    #: Whose value it is.
+    unit: Unit = Unit.CLIENT
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what one release costs one client."""
+        """Return what one release costs one client: by default epsilon for its unit."""
+        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
+    @abstractmethod
     def randomize(self, value: ValueT, rng: RandomSource) -> ReportT:
         """Return a private report of ``value``, whatever it is; never raise because of it."""
 
+    @abstractmethod
     def log_prob(self, report: ReportT, value: ValueT) -> float:
         """Return the natural logarithm of P(report | value); any value has a law."""
 

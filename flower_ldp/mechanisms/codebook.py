@@ -51,7 +51,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, check_in
+from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import INVALID
 from flower_ldp.mechanisms.laplace import check_simplex_rows, read_simplex_rows
 from flower_ldp.mechanisms.random import RandomSource
@@ -63,7 +64,7 @@ _PAIRS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class CodebookResponse:
+class CodebookResponse(Mechanism[object, Any]):
     """K-ary response on the nearest of m public codes.
 
     Parameters
@@ -102,7 +103,7 @@ class CodebookResponse:
             raise ValueError("codebook must hold at least 2 rows, all different")
         codes.flags.writeable = False
         object.__setattr__(self, "codebook", codes)
-        check_fields(self)
+        super().__post_init__()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CodebookResponse):

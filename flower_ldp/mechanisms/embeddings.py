@@ -69,13 +69,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
+from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_records
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse, check_labels
@@ -87,7 +88,7 @@ MAX_BITS = 2**20
 
 
 @dataclass(frozen=True)
-class UnaryEncoding:
+class UnaryEncoding(Mechanism[object, Any]):
     """One-bit quantization and randomized response on every bit of an embedding.
 
     Parameters
@@ -120,9 +121,6 @@ class UnaryEncoding:
     bits: Annotated[int, Bounded(f"[1, {MAX_BITS}]")]
     one_hot: bool = False
     name: str = "embedding_dp"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def width(self) -> int:
@@ -297,7 +295,7 @@ MAX_CODES = 2**16
 
 
 @dataclass(frozen=True)
-class CodebookEmbedding:
+class CodebookEmbedding(Mechanism[object, Any]):
     """k-ary randomized response on the code with the largest score.
 
     Parameters
@@ -323,9 +321,7 @@ class CodebookEmbedding:
     epsilon: Annotated[float, Bounded("(0, 100]")]
     codes: Annotated[int, Bounded(f"[2, {MAX_CODES}]")]
     name: str = "codebook_embedding"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+    unit = Unit.EXAMPLE
 
     @property
     def response(self) -> KaryResponse:
@@ -346,10 +342,6 @@ class CodebookEmbedding:
     def record_epsilon(self) -> float:
         """Epsilon of one release of one record."""
         return self.epsilon
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release of one record."""
-        return self.response.events()
 
     def unread(self, scores: object) -> NDArray[np.bool_]:
         """Return which records of many have no code that can be read, shape (n,). **Private**."""

@@ -69,7 +69,7 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.laplace import IntegerNoise
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import Unit
 
 
 class _OnGrid(IntegerNoise):
@@ -154,6 +154,9 @@ class ExampleMean(_OnGrid):
     True
     """
 
+    name = "example_mean"
+    unit = Unit.EXAMPLE
+
     epsilon: float
     examples: Annotated[int, Bounded("[1, 10^12]")]
     lower: float = 0.0
@@ -168,10 +171,6 @@ class ExampleMean(_OnGrid):
     @property
     def _step(self) -> float:
         return (self.upper - self.lower) / (self.steps * self.examples)
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon per example."""
-        return (PrivacyEvent("example_mean", self.epsilon, unit=Unit.EXAMPLE),)
 
     def rounded(self, value: object) -> int:
         """Return an example's value on the grid; 0 for what is no number."""
@@ -232,6 +231,9 @@ class ExampleCounts(IntegerNoise):
     (2,)
     """
 
+    name = "example_counts"
+    unit = Unit.EXAMPLE
+
     epsilon: float
     edges: Sequence[float]
     steps: Annotated[int, Bounded("[1, 2^16]")] = 1 << 6
@@ -251,10 +253,6 @@ class ExampleCounts(IntegerNoise):
     @cached_property
     def _places(self) -> NDArray[np.float64]:
         return np.asarray(self.edges, dtype=np.float64).ravel()
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon per example."""
-        return (PrivacyEvent("example_counts", self.epsilon, unit=Unit.EXAMPLE),)
 
     def weights(self, values: Iterable[object]) -> NDArray[np.int64]:
         """Return the weights of one example by its rows' values, shape (K,).
@@ -371,10 +369,6 @@ class BoundedMean(_OnGrid):
     def limits(self) -> tuple[int, int]:
         """Least and largest report, 64 noise scales beyond the bounds; a chance below e^-64."""
         return -self.noise.farthest, self.steps + self.noise.farthest
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon per client."""
-        return (PrivacyEvent(self.name, self.epsilon),)
 
     @property
     def _middle(self) -> tuple[int, int]:

@@ -351,7 +351,9 @@ class RRWithPrior(LabelMechanism):
         """The probability t of RRTop-j, for j of 1 and up, in units of 2^-256."""
         return tuple(truth_weight(self.epsilon, j) for j in range(1, self.categories + 1))
 
-    def randomize(self, value: SupportsIndex | None, rng: RandomSource, prior: ArrayLike) -> int:
+    def randomize(
+        self, value: SupportsIndex | None, rng: RandomSource, prior: ArrayLike | None = None
+    ) -> int:
         """Return a report of one value.
 
         Raises
@@ -414,7 +416,7 @@ class RRWithPrior(LabelMechanism):
         return law.reshape((*found.shape, self.categories))
 
     def log_prob(
-        self, report: SupportsIndex, value: SupportsIndex | None, prior: ArrayLike
+        self, report: SupportsIndex, value: SupportsIndex | None, prior: ArrayLike | None = None
     ) -> float:
         """Return log P(report | value, prior) of the sampler as built, roundings included.
 

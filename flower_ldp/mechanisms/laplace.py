@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -58,6 +58,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform, uniform_subset
@@ -142,18 +143,16 @@ def round_to_grid(rows: NDArray[np.floating[Any]], steps: int) -> NDArray[np.int
     return grid
 
 
-class IntegerNoise(ABC):
+class IntegerNoise(Mechanism[Any, Any]):
     """Discrete Laplace noise on integers; the base of frozen dataclasses."""
-
-    epsilon: float
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        check_fields(self)
+        super().__post_init__()
         self._check()
         _ = self.noise
 
-    def _check(self) -> None:  # noqa: B027
+    def _check(self) -> None:
         """Raise ValueError if what has no interval of its own is wrong."""
 
     @property

@@ -51,12 +51,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, check_in
+from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
-from flower_ldp.privacy import PrivacyEvent
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
 
@@ -104,7 +104,7 @@ class StepEstimate:
 
 
 @dataclass(frozen=True)
-class MagRR:
+class MagRR(Mechanism[Any, int]):
     """Magnitude estimation by randomized response.
 
     Parameters
@@ -127,22 +127,17 @@ class MagRR:
         If a parameter is outside its interval.
     """
 
+    name = "magrr"
+
     epsilon: Annotated[float, Bounded("(0, 100]")]
     initial_estimate: Annotated[float, Bounded(f"[{_SMALLEST:g}, {_LARGEST:g}]")] = 2.0**-10
     significance: Annotated[float, Bounded("[0, inf)")] = 2.3
     regrow_after: Annotated[int, Bounded("[0, inf)")] = 5
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     @property
     def response(self) -> BinaryResponse:
         """The randomized response that carries the bit."""
-        return BinaryResponse(self.epsilon, name="magrr")
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one bit: epsilon per client, pure."""
-        return self.response.events()
+        return BinaryResponse(self.epsilon, self.name)
 
     def randomize(self, value: bool | None, rng: RandomSource) -> int:
         """Return a report of the private answer to "is r below the threshold?", None if none."""

@@ -42,16 +42,17 @@ from __future__ import annotations
 
 import math
 import operator
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, SupportsIndex
+from typing import Annotated, Any, ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
+from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import (
     INVALID,
     fill_labels,
@@ -69,7 +70,7 @@ from flower_ldp.mechanisms.sampling.exact import (
     toss,
     uniform,
 )
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import Unit
 
 #: The most categories that a response may have.
 MAX_CATEGORIES = 2**31
@@ -77,7 +78,7 @@ MAX_CATEGORIES = 2**31
 _NO_PRIOR = np.empty((1, 0))
 
 
-class LabelMechanism(ABC):
+class LabelMechanism(Mechanism[Any, Any]):
     """Randomizes one of some categories, each value independently of the others.
 
     The base of frozen dataclasses. Its class, epsilon, categories and ``law_terms`` fix its law,
@@ -88,17 +89,8 @@ class LabelMechanism(ABC):
     #: Whether labels are randomized, and reports read, with a prior: always, or never.
     needs_prior: ClassVar[bool] = False
 
-    #: What a label costs.
-    epsilon: float
     #: How many labels there are.
     categories: int
-    #: What ledgers and policies call it.
-    name: str
-    #: Whose value it is: a label's.
-    unit: Unit
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def law_terms(self) -> tuple[int, ...]:
@@ -130,10 +122,6 @@ class LabelMechanism(ABC):
         """The probability t, without the cancellation that a small epsilon would bring."""
         gain = -self._held * math.expm1(-self.epsilon)
         return gain / (gain + self.categories * math.exp(-self.epsilon))
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon per unit."""
-        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
@@ -216,7 +204,7 @@ class LabelMechanism(ABC):
 
 
 @dataclass(frozen=True)
-class BinaryResponse:
+class BinaryResponse(Mechanism[Any, int]):
     """Randomized response on one bit.
 
     Parameters
@@ -244,9 +232,6 @@ class BinaryResponse:
     name: str = "binary_response"
     unit: Unit = Unit.CLIENT
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     @cached_property
     def _flip_weight(self) -> int:
         """Flip probability in units of 2^-256, rounded up."""
@@ -262,10 +247,6 @@ class BinaryResponse:
     def _gain(self) -> float:
         """2P - 1, without the cancellation that a small epsilon would bring."""
         return math.tanh(self.epsilon / 2.0)
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon per unit."""
-        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
     def randomize(self, value: int | None, rng: RandomSource) -> int:
         """Return a report of one bit; a fair bit for what is neither 0 nor 1."""

@@ -45,9 +45,9 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.facts import Fact
-from flower_ldp.mechanisms.base import PureNoise, UpdatePlan
+from flower_ldp.mechanisms.base import Mechanism, PureNoise, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform_subset
@@ -62,7 +62,7 @@ from flower_ldp.mechanisms.signds_size import (
     mean_of_top,
 )
 from flower_ldp.mechanisms.subset_code import encoded_length
-from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction, rounded_up
+from flower_ldp.privacy import as_fraction, rounded_up
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
 SMALL_TOP_SET = 50
@@ -76,7 +76,7 @@ class SmallTopSetWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class SignDS:
+class SignDS(Mechanism[object, "Selection"]):
     """Dimension selection by the exponential mechanism.
 
     Parameters
@@ -108,13 +108,12 @@ class SignDS:
     (16601, 128, 105)
     """
 
+    name = "signds"
+
     epsilon: Annotated[float, Bounded("(0, 100]")]
     k: Annotated[float | None, Bounded(f"(0, {_LARGEST_K:g}]")] = None
     threshold_ratio: Annotated[float, Bounded("[0.5, 1]")] = 0.6
     dim_out: Annotated[int, Bounded(f"[0, {MAX_DIM_OUT}]")] = 0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def plan(self, dimension: int, *, quiet: bool = False) -> SelectionPlan:
         """Return K, h, v_th and the law of v for an update of ``dimension`` entries.
@@ -169,10 +168,6 @@ class SignDS:
         k = min((plan.top_size + 0.5) / dimension, _LARGEST_K)
         return replace(self, k=k, dim_out=plan.dim_out)
 
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one report: epsilon per client, pure."""
-        return (PrivacyEvent("signds", self.epsilon, unit=Unit.CLIENT),)
-
     def randomize(
         self, value: object, rng: RandomSource, dimension: int | None = None
     ) -> Selection:
@@ -210,7 +205,7 @@ class SignDS:
         except ValueError:  # it is not finite
             top = None
         if top is None:
-            note("signds", f"the update is no {dimension} finite numbers")
+            note(self.name, f"the update is no {dimension} finite numbers")
             return Selection(uniform_subset(rng, dimension, plan.dim_out), sign), None
         inside = plan.law.sample(rng)
         indices = top.sample(inside, plan.dim_out - inside, rng)
