@@ -81,13 +81,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.inputs import (
-    INVALID,
-    read_label,
-    read_labels,
-    read_prior,
-    refuse_prior,
-)
+from flower_ldp.mechanisms.inputs import INVALID, read_label, read_labels, read_prior, refuse_prior
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import (
     KaryResponse,
@@ -96,11 +90,7 @@ from flower_ldp.mechanisms.randomized_response import (
     check_labels,
     truth_weight,
 )
-from flower_ldp.mechanisms.sampling.exact import (
-    COIN_BITS,
-    toss,
-    uniform,
-)
+from flower_ldp.mechanisms.sampling.exact import COIN_BITS, toss, uniform
 from flower_ldp.privacy import Unit
 
 #: The most categories: a report is a number with a bit for each.

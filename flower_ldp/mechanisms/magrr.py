@@ -238,10 +238,7 @@ def _pooled(state: StepEstimate, ones: int, total: int) -> StepEstimate:
     if total == 0:
         return state
     return replace(
-        state,
-        ones=state.ones + ones,
-        total=state.total + total,
-        largest=max(state.largest, total),
+        state, ones=state.ones + ones, total=state.total + total, largest=max(state.largest, total)
     )
 
 

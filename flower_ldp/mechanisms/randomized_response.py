@@ -148,10 +148,7 @@ class LabelMechanism(Mechanism[Any, Any]):
         return self._draw(read_labels(values, self.categories, np.int64), rng)
 
     def _draw(
-        self,
-        labels: NDArray[np.int64],
-        rng: RandomSource,
-        priors: NDArray[np.float64] = _NO_PRIOR,
+        self, labels: NDArray[np.int64], rng: RandomSource, priors: NDArray[np.float64] = _NO_PRIOR
     ) -> NDArray[np.int64]:
         """Put reports in place of labels, -1 where there is none, and return them."""
         reports = fill_labels(labels, self.categories, rng, self.name)

@@ -169,11 +169,7 @@ class SignDSRound(UpdateMechanism):
 
 
 def encode_report(
-    indices: NDArray[np.int64] | NDArray[np.uint32],
-    sign: int,
-    bit: int | None,
-    *,
-    dimension: int,
+    indices: NDArray[np.int64] | NDArray[np.uint32], sign: int, bit: int | None, *, dimension: int
 ) -> bytes:
     """Encode one report.
 
