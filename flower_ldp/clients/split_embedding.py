@@ -284,7 +284,7 @@ class OpenEmbedding(KeptRelease):
 
     def complaint(self, reply: RecordDict) -> str | None:
         """Return what makes a report of this reply neutral in part; None if nothing does."""
-        mechanism, shape = self.proposal.mechanism, self._shape
+        mechanism, shape = self.proposal.mechanism, self.proposal.shape
 
         def wrong(found: NDArray[Any]) -> int | None:
             fits = found.shape == shape and found.dtype.kind in "biuf"
@@ -294,16 +294,10 @@ class OpenEmbedding(KeptRelease):
         fault = "records are not one-hot" if one_hot else "records cannot be read"
         return release.rows_complaint(reply, f"embeddings of shape {shape}", wrong, fault)
 
-    @property
-    def _shape(self) -> tuple[int, int]:
-        """Records of the block, and the embedding's width."""
-        terms = self.proposal.terms
-        records = min(terms.block_size, terms.records - self.proposal.block * terms.block_size)
-        return records, self.proposal.mechanism.width
-
     def _report(self, values: NDArray[Any] | None, rng: RandomSource) -> bytes:
         mechanism = self.proposal.mechanism
-        return wire.encode_embeddings(mechanism.randomize(values, rng, self._shape), mechanism)
+        drawn = mechanism.randomize(values, rng, self.proposal.shape)
+        return wire.encode_embeddings(drawn, mechanism)
 
 
 def check_step(party: Party, content: RecordDict) -> None:

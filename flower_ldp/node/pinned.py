@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
+from flower_ldp import refusals
 from flower_ldp.apps import this_environment
 from flower_ldp.clients import RELEASES, AccuracyRelease, DPSGDRelease, Release
 from flower_ldp.clients.charging import policy_of
@@ -47,31 +48,16 @@ from flower_ldp.node.received import ReceivedApp
 from flower_ldp.node.reports import PaidReports, report_of
 from flower_ldp.policy import App, Policy, find_policy
 from flower_ldp.privacy import Unit
-from flower_ldp.refusals import (
-    MEANINGS,
-    REFUSED_APP,
-    REFUSED_MESSAGE,
-    REFUSED_POLICY,
-    REFUSED_PROPOSAL,
-)
-from flower_ldp.wire.embedding import (
-    ALIGN,
-    BACKWARD,
-    EVALUATE,
-    FORWARD,
-    PREPARE,
-    REWIND,
-    EmbeddingProposal,
-    embeddings_length,
-    encode_embeddings,
-)
+from flower_ldp.wire import embedding
+from flower_ldp.wire.embedding import EmbeddingProposal
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 _log = logging.getLogger("flower_ldp")
 
 _NodeConfig = Mapping[str, bool | float | int | str]
-_EMBEDDED, _TAKEN_IN = (FORWARD, EVALUATE), (PREPARE, BACKWARD, REWIND)
-SPLIT = frozenset((ALIGN, *_EMBEDDED, *_TAKEN_IN))
+#: Messages of split learning: those that ask for a block's embeddings, and all.
+_EMBEDDED = (embedding.FORWARD, embedding.EVALUATE)
+_SPLIT = (*_EMBEDDED, embedding.ALIGN, embedding.PREPARE, embedding.BACKWARD, embedding.REWIND)
 #: By type of message without a proposal, the mechanism that a claim about its answer has.
 _UNPROPOSED = {MessageType.TRAIN: "dpsgd", MessageType.EVALUATE: "example_mean"}
 #: What a party says of itself; public, and short.
@@ -95,22 +81,19 @@ class PinnedGate:
         Whether listed apps answer by their own gates, with the site's ledger.
     releases : mapping of str to Release
         Read the proposals, by type of message, to see what each claim is about.
-    environment : callable
-        Digest of what is installed here.
     """
 
     gate: Mod
     app_of: Callable[[int], ReceivedApp | None]
     by_apps: bool = False
     releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
-    environment: Callable[[], str] = lambda: this_environment().digest
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer as the gate does, or with a constant refusal before it is asked."""
         try:
             policy = policy_of(context)
             app = self._app(policy, message.metadata.run_id)
-            if message.metadata.message_type in SPLIT:
+            if message.metadata.message_type in _SPLIT:
                 return self._split(app, message, context, call_next)
             mechanism = _unproposed(message) if self.by_apps else None
             if mechanism is not None:
@@ -144,7 +127,7 @@ class PinnedGate:
             raise _refusal(f"{found.digest}: {fault}")
         if not found.listed:
             raise _refusal(f"{found.digest} was listed after the run began: begin another run")
-        if app.environment is not None and app.environment != self.environment():
+        if app.environment is not None and app.environment != this_environment().digest:
             raise _refusal(f"{found.digest} is listed for another environment of this node")
         return app
 
@@ -165,7 +148,7 @@ class PinnedGate:
         """Let a listed party answer by itself."""
         kind = message.metadata.message_type
         if not self.by_apps:
-            raise RefusalError(REFUSED_MESSAGE, f"{kind}: only under --ldp-gate reports")
+            raise RefusalError(refusals.REFUSED_MESSAGE, f"{kind}: only under --ldp-gate reports")
         proposal = _proposal(message.content) if kind in _EMBEDDED else None
         if app is None or not _may_answer(app, kind, proposal):
             raise _refusal(f"{kind} rests on an app that is not listed for it")
@@ -212,11 +195,13 @@ def _unproposed_releases(policy: Policy, message: Message) -> dict[str, Release]
     name = _UNPROPOSED[kind]
     allowance = policy.messages.get(kind, {}).get(name)
     if allowance is None:
-        raise RefusalError(REFUSED_POLICY, f"{name} may not answer a {kind!r} message")
+        raise RefusalError(refusals.REFUSED_POLICY, f"{name} may not answer a {kind!r} message")
     try:
         return {kind: AccuracyRelease(allowance.epsilon)}
     except ValueError as error:
-        raise RefusalError(REFUSED_POLICY, f"the policy's price of {name}: {error}") from error
+        raise RefusalError(
+            refusals.REFUSED_POLICY, f"the policy's price of {name}: {error}"
+        ) from error
 
 
 def _check_listed(app: App | None, mechanism: str) -> None:
@@ -226,10 +211,10 @@ def _check_listed(app: App | None, mechanism: str) -> None:
 
 def _may_answer(app: App, kind: str, proposal: EmbeddingProposal | None) -> bool:
     if proposal is not None:
-        return app.may_embed(_mechanism(proposal))
-    if kind == ALIGN:
-        return any(map(app.may_embed, ("embedding_dp", "codebook_embedding")))
-    return app.may_learn(gradients=kind != PREPARE)
+        return app.may_embed(proposal.mechanism.events()[0].mechanism)
+    if kind == embedding.ALIGN:
+        return any(map(app.may_embed, embedding.EMBEDDINGS))
+    return app.may_learn(gradients=kind != embedding.PREPARE)
 
 
 def _as_replied(
@@ -244,14 +229,14 @@ def _as_replied(
         reply = call_next(message, context)
         if reply.has_error():
             reason = str(reply.error.reason)
-            if reason in MEANINGS:  # public facts, or that it failed: the code and no more
+            if reason in refusals.MEANINGS:  # public facts, or that it failed: the code and no more
                 return constant(reason, message)
             raise ReleaseError(f"the app answered with an error: {cut_middle(reason)}")
         payload = report_of(reply.content)
         _check_form(kind, payload, proposal)
     except Exception as error:
         _log.error("the app gave no answer to %s: %s", kind, cause_of(error))
-        if kind == ALIGN:
+        if kind == embedding.ALIGN:
             return failed(message, error)
         payload = b"" if proposal is None else _neutral(proposal)
     return report(payload, message)
@@ -259,9 +244,9 @@ def _as_replied(
 
 def _check_form(kind: str, payload: bytes, proposal: EmbeddingProposal | None) -> None:
     if proposal is not None:
-        if len(payload) != embeddings_length(proposal.mechanism, _records(proposal)):
+        if len(payload) != _length(proposal):
             raise WireError("length", "the report is of another length than its proposal's")
-    elif kind == ALIGN:
+    elif kind == embedding.ALIGN:
         if len(payload) > _LONGEST_INTRODUCTION or set(json.loads(payload)) != _INTRODUCTION:
             raise WireError("fields", "the party says something else of itself than it should")
     elif payload:
@@ -271,36 +256,31 @@ def _check_form(kind: str, payload: bytes, proposal: EmbeddingProposal | None) -
 def _proposal(content: RecordDict) -> EmbeddingProposal:
     record = content.config_records.get(PROPOSAL_KEY)
     if not isinstance(record, ConfigRecord):
-        raise RefusalError(REFUSED_PROPOSAL, f"the message has no {PROPOSAL_KEY!r} record")
+        raise RefusalError(refusals.REFUSED_PROPOSAL, f"the message has no {PROPOSAL_KEY!r} record")
     try:
         proposal = EmbeddingProposal.from_fields(record)
-        if _records(proposal) < 1:
+        records, width = proposal.shape
+        if records < 1:
             raise ValueError(f"block {proposal.block} is not in the table")
-        if _records(proposal) * proposal.mechanism.width > _MOST_ENTRIES:
+        if records * width > _MOST_ENTRIES:
             raise ValueError(f"a block of more than {_MOST_ENTRIES:,} entries")
         if not proposal.mechanism.events():
             raise ValueError("a release that costs nothing")
-        check_storable(embeddings_length(proposal.mechanism, _records(proposal)))
+        check_storable(_length(proposal))
         return proposal
     except (WireError, ValueError) as error:
-        raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
+        raise RefusalError(refusals.REFUSED_PROPOSAL, str(error)) from error
 
 
-def _mechanism(proposal: EmbeddingProposal) -> str:
-    return proposal.mechanism.events()[0].mechanism
-
-
-def _records(proposal: EmbeddingProposal) -> int:
-    terms = proposal.terms
-    return min(terms.block_size, terms.records - proposal.block * terms.block_size)
+def _length(proposal: EmbeddingProposal) -> int:
+    return embedding.embeddings_length(proposal.mechanism, proposal.shape[0])
 
 
 def _neutral(proposal: EmbeddingProposal) -> bytes:
     """Return a block by the neutral law: what stands for an app that died."""
-    mechanism = proposal.mechanism
-    shape = (_records(proposal), mechanism.width)
-    return encode_embeddings(mechanism.randomize(None, RandomSource.from_os(), shape), mechanism)
+    drawn = proposal.mechanism.randomize(None, RandomSource.from_os(), proposal.shape)
+    return embedding.encode_embeddings(drawn, proposal.mechanism)
 
 
 def _refusal(detail: str) -> RefusalError:
-    return RefusalError(REFUSED_APP, detail)
+    return RefusalError(refusals.REFUSED_APP, detail)

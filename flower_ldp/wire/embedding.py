@@ -189,6 +189,12 @@ class EmbeddingProposal:
     terms: TableTerms
     block: int
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Records of the block, and the embedding's width."""
+        left = self.terms.records - self.block * self.terms.block_size
+        return min(self.terms.block_size, left), self.mechanism.width
+
     def to_fields(self) -> dict[str, int | float | str | bool]:
         """Return the record's fields.
 
