@@ -26,7 +26,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
 from flower_ldp.node import channel
 from flower_ldp.node.calls import AppCalls
-from flower_ldp.node.channel import Guarded, Setup, object_ids
+from flower_ldp.node.channel import Setup, object_ids
 from flower_ldp.node.guard import Guard
 from tests.messages import record
 from tests.unit.node.test_guard import POLICY, TRAINED, Link, packed
@@ -214,18 +214,23 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch, *, guarded: bool = True
     def run() -> None:
         try:
             if guarded:
-                channel.run_supernode(prepare, stop)
+                channel.run_supernode(prepare)
             else:
                 start()
         except Ended:
             pass
 
     def prepare(_: Any) -> Setup:
-        return Setup(lambda _: Guarded(site.guard.channel(), site.guard.is_open), {})
+        def guard(_: Any, opened: Any) -> channel.Channel:
+            site.guard.opened = opened
+            return site.guard.channel()
+
+        return Setup(guard, {})
 
     def stop(reason: str) -> Any:
         raise AssertionError(reason)
 
+    monkeypatch.setattr(channel, "stop", stop)
     monkeypatch.setattr(worker, "time", SimpleNamespace(sleep=site.sleep))
     monkeypatch.setattr(worker, "register_signal_handlers", lambda **_: None)
     monkeypatch.setattr(worker, "_init_connection", connect if guarded else plainly)

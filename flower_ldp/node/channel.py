@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from copy import copy
 from types import SimpleNamespace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import flwr.supernode.main as service
 import flwr.supernode.start_client_internal as worker
@@ -34,8 +34,8 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.cli import flower_supernode
 
-from flower_ldp.node import FlowerChanged, check_here
-from flower_ldp.node.waiting import WaitingFactory
+from flower_ldp.node import FlowerChanged, check_here, stop
+from flower_ldp.node.waiting import WaitingState
 
 NodeConfig = dict[str, bool | float | int | str]
 
@@ -78,32 +78,25 @@ class Channel(NamedTuple):
     confirm_message_received: Callable[[int, str], None]
 
 
-class Guarded(NamedTuple):
-    """A connection that is wrapped, and whether a message that came by it has no answer yet."""
-
-    channel: Channel
-    is_open: Callable[[str], bool]
+#: Is told of a message that the SuperNode is about to get, and how to ask whether no answer to it
+#: has left.
+Opened = Callable[[Message, Callable[[], bool]], None]
 
 
 class Setup(NamedTuple):
     """What wraps a node's connection, and the node's configuration as the app sees it."""
 
-    guard: Callable[[Channel], Guarded]
+    guard: Callable[[Channel, Opened], Channel]
     app_config: NodeConfig
 
 
-def run_supernode(
-    prepare: Callable[[NodeConfig], Setup],
-    stop: Callable[[str], NoReturn],
-) -> None:
+def run_supernode(prepare: Callable[[NodeConfig], Setup]) -> None:
     """Run Flower's SuperNode, with the arguments in ``sys.argv``, behind a guard.
 
     Parameters
     ----------
     prepare : callable
         Is given the node's configuration when it is known, before anything is connected.
-    stop : callable
-        Ends the process at once, with a reason. An exception would not: Flower catches it.
 
     Raises
     ------
@@ -116,7 +109,9 @@ def run_supernode(
 
     def guarded_start(*, node_config: NodeConfig, state_factory: Any, **rest: Any) -> None:
         setup = prepare(dict(node_config))
-        factory = WaitingFactory(state_factory, _fetch_name())
+        waiting = WaitingState(state_factory, _fetch_name())
+        objects = state_factory.objectstore_factory
+        factory = SimpleNamespace(state=lambda: waiting, objectstore_factory=objects)
 
         @contextlib.contextmanager
         def guarded_connect(*args: Any, **kwargs: Any) -> Iterator[Channel]:
@@ -124,17 +119,8 @@ def run_supernode(
                 try:
                     channel = checked_channel(found)
                 except FlowerChanged as error:
-                    stop(str(error))
-                guarded = setup.guard(channel)
-
-                def receive() -> tuple[Message, Any] | None:
-                    received = guarded.channel.receive()
-                    if received is not None:  # before the SuperNode has it
-                        seen = received[0].metadata.message_id
-                        factory.waiting.opened(received[0], lambda: guarded.is_open(seen))
-                    return received
-
-                yield guarded.channel._replace(receive=receive)
+                    stop(str(error))  # Flower would catch the exception
+                yield setup.guard(channel, waiting.opened)
 
         worker._init_connection = guarded_connect
         start(node_config=setup.app_config, state_factory=factory, **rest)

@@ -38,6 +38,7 @@ from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import (
     Channel,
     NodeConfig,
+    Opened,
     object_ids,
     pack,
     pull_contents,
@@ -149,6 +150,8 @@ class Guard:
         Reads what apps ask of this node.
     answer_after : callable
         Returns the seconds after which the gate answers messages of a type, if that is fixed.
+    opened : callable
+        Is told of each message that the SuperNode gets.
     """
 
     inner: Channel
@@ -159,6 +162,7 @@ class Guard:
     hides: bool = False
     calls: AppCalls = field(default_factory=AppCalls)
     answer_after: Callable[[str], float | None] = lambda _: None
+    opened: Opened = lambda *_: None
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     # Answers leave one at a time: at a fixed moment it is the gate's thread that sends.
     _sending: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -212,6 +216,7 @@ class Guard:
                 kept = self.answer_after(message.metadata.message_type)
                 if kept is not None:
                     self.calls.quiet(since + kept, held.sent)
+                self.opened(message, partial(self.is_open, message.metadata.message_id))
                 return message, tree
             with self._lock:
                 self._open.pop(message_id, None)

@@ -21,20 +21,9 @@ from flower_ldp.clients import RELEASES, LdpMod
 from flower_ldp.clients.charging import ledger_of
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.extensions.loading import never_load
-from flower_ldp.node import PROGRAM, FlowerChanged, stop
+from flower_ldp.node import PROGRAM, FlowerChanged, channel, stop
 from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls, OwnUserWatch
-from flower_ldp.node.channel import (
-    Channel,
-    Guarded,
-    NodeConfig,
-    Setup,
-    check_flower,
-    flower_arguments,
-    given_config,
-    run_supernode,
-    use_own_executor,
-    wrap_runtime_api,
-)
+from flower_ldp.node.channel import Channel, NodeConfig, Opened, Setup
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission
 from flower_ldp.node.pinned import PinnedGate, fixed_moment, listed_apps
@@ -144,7 +133,7 @@ class Start:
 
     def check_only(self, apps: SandboxedApps | None) -> NoReturn:
         """Try the sandbox, with the site's files hidden if they are named; end the process."""
-        node_config = given_config(self.arguments)
+        node_config = channel.given_config(self.arguments)
         try:
             policy = None if find_policy(node_config) is None else self.policy(node_config)
             closed = apps is not None and apps.check(self.hidden(policy))
@@ -175,11 +164,11 @@ class Start:
             os.environ.pop(ENVIRONMENT_VARIABLE, None)
         print(f"{PROGRAM}: gate {name}, policy {policy.path}", file=sys.stderr, flush=True)
 
-        def guard(inner: Channel) -> Guarded:
+        def guard(inner: Channel, opened: Opened) -> Channel:
             received = ReceivedApps(lambda digest: digest in listed_apps(gate_config))
             # What a gate of the site's own releases, it alone knows.
             releases = {} if ":" in name else RELEASES
-            found = Guard(
+            return Guard(
                 received.around(inner),
                 PinnedGate(gate, received.of, by_apps=by_apps, releases=releases),
                 gate_config,
@@ -187,8 +176,8 @@ class Start:
                 hides=hides,
                 calls=calls,
                 answer_after=lambda kind: None if by_apps else fixed_moment(gate_config, kind),
-            )
-            return Guarded(found.channel(), found.is_open)
+                opened=opened,
+            ).channel()
 
         return Setup(guard, app_config)
 
@@ -201,8 +190,8 @@ def start(options: argparse.Namespace) -> None:
     # A report of an app's own gate is one object.
     calls = AppCalls(MOST_REPORT if options.ldp_gate == "reports" else LONGEST_OBJECT)
     try:
-        check_flower()
-        asked = Start(options, flower_arguments())
+        channel.check_flower()
+        asked = Start(options, channel.flower_arguments())
         if asked.arguments.runtime_dependency_install:
             stop(INSTALLS)
         if asked.arguments.insecure:
@@ -210,17 +199,17 @@ def start(options: argparse.Namespace) -> None:
         apps = asked.apps()
         if options.check:
             asked.check_only(apps)
-        wrap_runtime_api(calls.around)
+        channel.wrap_runtime_api(calls.around)
         if apps is not None:
             sys.argv += apps.flower_options()
         elif options.ldp_unsafe_app_user:
             # With Flower's own an app would find what others left in the folder of its bundle.
-            use_own_executor([sys.executable, "-m", "flower_ldp.node.apps"])
+            channel.use_own_executor([sys.executable, "-m", "flower_ldp.node.apps"])
         else:
-            wrap_runtime_api(
+            channel.wrap_runtime_api(
                 lambda app: OwnUserWatch(app, lambda seen: _end(f"{seen}: {OWN_USER}"))
             )
-        run_supernode(lambda config: asked.setup(config, apps, calls), stop)
+        channel.run_supernode(lambda config: asked.setup(config, apps, calls))
     except (FlowerChanged, SandboxMissing) as error:
         stop(str(error))
 

@@ -54,16 +54,18 @@ class WaitingState:
 
     Parameters
     ----------
-    state : NodeState
+    factory : NodeStateFactory
         Flower's.
-    fetch : callable
-        Flower's method that returns new replies, and takes ``is_reply``.
+    fetch : str
+        The name of the method by which the loop asks its state for replies.
     """
 
-    def __init__(self, state: Any, fetch: Callable[..., Iterable[Message]]) -> None:
-        self._state = state
-        self._store = state.object_store
-        self._fetch = fetch
+    def __init__(self, factory: Any, fetch: str) -> None:
+        self._state = factory.state()
+        self._store = self._state.object_store
+        _register_as_one(factory.objectstore_factory.store())
+        self._fetch: Callable[..., Iterable[Message]] = getattr(self._state, fetch)
+        vars(self)[fetch] = self.replies
         self._wait: _Wait | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -164,29 +166,6 @@ class WaitingState:
         self._state.delete_messages(message_ids=names)
         for name in names:
             self._store.delete(name)
-
-
-class WaitingFactory:
-    """The SuperNode's factory of states, with one whose loop waits for whole replies only.
-
-    Parameters
-    ----------
-    factory : NodeStateFactory
-        Flower's.
-    fetch : str
-        The name of the method by which the loop asks its state for replies.
-    """
-
-    def __init__(self, factory: Any, fetch: str) -> None:
-        state = factory.state()
-        self.objectstore_factory = factory.objectstore_factory
-        _register_as_one(self.objectstore_factory.store())
-        self.waiting = WaitingState(state, getattr(state, fetch))
-        vars(self.waiting)[fetch] = self.waiting.replies
-
-    def state(self) -> WaitingState:
-        """Return the one state, as the loop is to see it."""
-        return self.waiting
 
 
 def _register_as_one(store: Any) -> None:
