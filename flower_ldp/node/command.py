@@ -12,6 +12,7 @@ import argparse
 import logging
 import os
 import sys
+from functools import partial
 
 from flower_ldp.node import PROGRAM, FlowerChanged, NoLinux, check_here, stop
 from flower_ldp.node.log import keep_plain
@@ -27,14 +28,15 @@ def site_parser() -> argparse.ArgumentParser:
         usage=f"{PROGRAM} [site options] [options of flower-supernode]",
         description="Run a Flower SuperNode whose every reply passes this site's gate.",
     )
-    site = parser.add_argument_group("site options")
-    site.add_argument(
+    add = parser.add_argument_group("site options").add_argument
+    flag = partial(add, action="store_true")
+    add(
         "--ldp-policy",
         metavar="FILE",
         help="The site's policy. Without it: ldp-policy in --node-config, or the variable "
         "FLOWER_LDP_POLICY.",
     )
-    site.add_argument(
+    add(
         "--ldp-gate",
         default="privatize",
         metavar="GATE",
@@ -42,24 +44,19 @@ def site_parser() -> argparse.ArgumentParser:
         "LdpMod; only reports that the site's ledger holds leave. 'module:object': a mod of the "
         "site's own, for other releases.",
     )
-    site.add_argument(
+    add(
         "--ldp-hold-seconds",
         type=_seconds,
         default=0.0,
         metavar="SECONDS",
         help="Hold each report back until this long after the message came (default: 0).",
     )
-    site.add_argument(
+    flag(
         "--ldp-unsafe-app-user",
-        action="store_true",
         help="Start although apps run under this node's own user, so that they can read its key "
         "and policy, write to its ledger and open connections of their own.",
     )
-    site.add_argument(
-        "--ldp-simulation",
-        action="store_true",
-        help="Take a policy of mode simulation, which protects nothing.",
-    )
+    flag("--ldp-simulation", help="Take a policy of mode simulation, which protects nothing.")
     add_options(parser)
     return parser
 

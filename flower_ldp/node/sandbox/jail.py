@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flower_ldp.node.apps import in_memory
 from flower_ldp.node.sandbox.inside import AT_ONCE, SOCKET, Meter, serve
@@ -97,55 +97,38 @@ class Jail:
         self._filter = app_filter()
         view = view_of(settings, hidden)
         self._folder = Path(tempfile.mkdtemp(prefix="flower-ldp-sandbox-"))
-        self._server = _listening(self._folder, "node.sock")
+        files = _small_files(self._folder, self.account) | {SOCKET: self._folder / "node.sock"}
+        self._server = _listening(files[SOCKET])
         self._meter = Meter(settings.memory)  # a reply was in an app's memory once
         relayed = (self._server, ("127.0.0.1", port), AT_ONCE, self._meter)
         threading.Thread(target=serve, args=relayed, daemon=True).start()
-        self._arguments = arguments(
-            view,
-            _small_files(self._folder, self.account),
-            self.environment,
-            self._folder / "node.sock",
-            as_root=os.geteuid() == 0,
-            memory=settings.memory,
-        )
-        user, limits = (self.account.uid, self.account.gid), (settings.files, settings.processes)
-        told = map(str, (*user, *limits, port))
+        as_root, memory = os.geteuid() == 0, settings.memory
+        self._arguments = arguments(view, files, self.environment, as_root=as_root, memory=memory)
+        _, uid, gid = self.account
+        told = map(str, (uid, gid, settings.files, settings.processes, port))
         self._first = [sys.executable, "-m", "flower_ldp.node.sandbox.inside", *told]
 
-    def start(
-        self,
-        command: list[str],
-        *,
-        stdin: int = subprocess.DEVNULL,
-        stdout: int | None = None,
-        stderr: int | None = None,
-    ) -> subprocess.Popen[bytes]:
+    def start(self, command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
         """Start a command in a sandbox of its own; it ends with this process's main thread.
 
         Parameters
         ----------
         command : list of str
             Found by the ``PATH`` of the sandbox.
-        stdin, stdout, stderr : int, optional
-            As of :class:`subprocess.Popen`.
+        **streams : int
+            ``stdin``, ``stdout`` and ``stderr`` of :class:`subprocess.Popen`; by default the input
+            is empty.
         """
         self._meter.begin()
-        with (
-            in_memory("\0".join(self._arguments).encode()) as given,
-            in_memory(self._filter) as rules,
-        ):
+        streams.setdefault("stdin", subprocess.DEVNULL)
+        words = "\0".join(self._arguments).encode()
+        with in_memory(words) as given, in_memory(self._filter) as rules:
             descriptors = (given.fileno(), rules.fileno())
             bwrap = [self._program, "--args", str(descriptors[0]), "--seccomp", str(descriptors[1])]
             doors = map(str, self._group.doors)
             joined = ["/bin/sh", "-c", _JOIN, "sh", *doors, "--", *bwrap, "--"]
-            return subprocess.Popen(
-                [*joined, *self._first, *command],
-                pass_fds=descriptors,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-            )
+            whole = [*joined, *self._first, *command]
+            return subprocess.Popen(whole, pass_fds=descriptors, **streams)
 
     def close(self) -> None:
         """End the relay and remove the files; commands that run keep running."""
@@ -153,16 +136,16 @@ class Jail:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _listening(folder: Path, name: str) -> socket.socket:
-    """Return a socket that listens in a folder, whose path may be longer than one of a socket."""
+def _listening(place: Path) -> socket.socket:
+    """Return a socket that listens at a place, whose path may be longer than one of a socket."""
     server = socket.socket(socket.AF_UNIX)
-    descriptor = os.open(folder, os.O_PATH)
+    descriptor = os.open(place.parent, os.O_PATH)
     try:
-        server.bind(f"/proc/self/fd/{descriptor}/{name}")
+        server.bind(f"/proc/self/fd/{descriptor}/{place.name}")
     finally:
         os.close(descriptor)
     # The folder keeps everyone else out; the app's user must be able to connect.
-    (folder / name).chmod(0o666)
+    place.chmod(0o666)
     server.listen(64)
     return server
 
@@ -197,13 +180,7 @@ def _environment() -> dict[str, str]:
 
 
 def arguments(
-    view: View,
-    files: Mapping[str, Path],
-    environment: Mapping[str, str],
-    relay: Path,
-    *,
-    as_root: bool,
-    memory: int,
+    view: View, files: Mapping[str, Path], env: Mapping[str, str], *, as_root: bool, memory: int
 ) -> list[str]:
     """Return bubblewrap's arguments, without the filter's descriptor and the command.
 
@@ -212,11 +189,9 @@ def arguments(
     view : View
         What of this machine is in the sandbox.
     files : mapping of str to Path
-        Small files that are made for it, by their path in it.
-    environment : mapping of str to str
+        Small files that are made for it and the socket to the node, by their path in it.
+    env : mapping of str to str
         All of its variables.
-    relay : Path
-        On this machine, the socket of the relay to the node.
     as_root : bool
         Whether bubblewrap is run by root: then the first program inside becomes another user;
         otherwise the sandbox is a user namespace.
@@ -232,12 +207,12 @@ def arguments(
         found += ["--unshare-user", "--disable-userns"]
     # It ends with the executor, and has no terminal of the node's to type into.
     found += ["--die-with-parent", "--new-session", "--clearenv"]
-    for name, value in sorted(environment.items()):
+    for name, value in sorted(env.items()):
         found += ["--setenv", name, value]
     found += ["--proc", "/proc", "--dev", "/dev"]
     for place in ("/tmp", "/dev/shm"):
         found += ["--perms", "1777", "--size", str(memory), "--tmpfs", place]
-    read_only = {**view.shown, **dict(sorted(files.items())), SOCKET: relay}
+    read_only = {**view.shown, **dict(sorted(files.items()))}
     for folder in _parents(read_only):
         found += ["--perms", "0755", "--dir", folder]
     for place, link in sorted(view.links.items()):
@@ -266,13 +241,10 @@ def find_bubblewrap() -> str:
     path = shutil.which("bwrap")
     needed = ".".join(map(str, FIRST_VERSION))
     if path is None:
-        raise SandboxMissing(
-            f"bubblewrap is not installed: apt install bubblewrap ({needed} or later)"
-        )
+        raise SandboxMissing(f"bubblewrap {needed} is not installed: apt install bubblewrap")
     done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"(\d+)\.(\d+)", done.stdout)
     if found is None or (int(found[1]), int(found[2])) < FIRST_VERSION:
-        raise SandboxMissing(
-            f"{path} is {done.stdout.strip() or 'of an unknown version'}; {needed} is needed"
-        )
+        said = done.stdout.strip() or "of an unknown version"
+        raise SandboxMissing(f"{path} is {said}; {needed} is needed")
     return path

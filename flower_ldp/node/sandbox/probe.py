@@ -22,6 +22,7 @@ import termios
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 from flower_ldp.node.sandbox.seccomp import FAMILIES, JUDGED
@@ -162,27 +163,21 @@ def _connect(family: int, kind: int, address: tuple[str, int] | str) -> None:
 
 
 def _sockets() -> Iterator[Finding]:
-    yield judge("AF_VSOCK", _opened(_AF_VSOCK, _TYPES))
-    yield judge("AF_PACKET", _opened(_AF_PACKET, _TYPES))
     known = (*FAMILIES, _AF_NETLINK, _AF_VSOCK, _AF_PACKET)
     others = [one for one in range(1, _LAST_FAMILY) if one not in known]
-    found = [name for family in others for name in _opened(family, _TYPES)]
-    yield judge("sockets of any other family", found)
-    odd = [name for one in (33, 132, 136, 262) for name in _opened(2, _TYPES, (one,))]
-    yield judge("protocols but TCP and UDP", odd)
-    raw = [name for family in FAMILIES[1:] for name in _opened(family, (3,), (1, 58, 255))]
-    yield judge("raw sockets", raw)
-    listening = _opened(_AF_NETLINK, (3,), tuple(range(1, _LAST_NETLINK)))
-    yield judge("netlink but for routes", listening)
-
-
-def _opened(family: int, types: tuple[int, ...], protocols: tuple[int, ...] = (0,)) -> list[str]:
-    found = []
-    for kind in types:
-        for protocol in protocols:
+    for way, families, types, protocols in (
+        ("AF_VSOCK", [_AF_VSOCK], _TYPES, [0]),
+        ("AF_PACKET", [_AF_PACKET], _TYPES, [0]),
+        ("sockets of any other family", others, _TYPES, [0]),
+        ("protocols but TCP and UDP", [socket.AF_INET], _TYPES, [33, 132, 136, 262]),
+        ("raw sockets", FAMILIES[1:], [socket.SOCK_RAW], [1, 58, 255]),
+        ("netlink but for routes", [_AF_NETLINK], [socket.SOCK_RAW], range(1, _LAST_NETLINK)),
+    ):
+        found = []
+        for family, kind, protocol in product(families, types, protocols):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol):
-                found.append(f"family {family} type {kind} protocol {protocol}")
-    return found
+                found.append(f"family {family:d} type {kind:d} protocol {protocol}")
+        yield judge(way, found)
 
 
 def _files(attempts: Attempts) -> Iterator[Finding]:

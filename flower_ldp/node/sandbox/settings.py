@@ -55,11 +55,9 @@ class Settings:
 
 def _size(text: str) -> int:
     found = re.fullmatch(r"(\d{1,9})([KMGT]?)", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"must be a size as 8G or 512M, got {text!r}")
-    value = int(found[1]) * _UNITS[found[2]]
+    value = int(found[1]) * _UNITS[found[2]] if found else 0
     if value < _LEAST_MEMORY:
-        raise argparse.ArgumentTypeError(f"must be at least 256M, got {text}")
+        raise argparse.ArgumentTypeError(f"must be a size as 8G, at least 256M, got {text!r}")
     return value
 
 
@@ -69,7 +67,7 @@ def _number(text: str, least: int) -> int:
     return int(text)
 
 
-_count, _time = partial(_number, least=64), partial(_number, least=1)
+_count = partial(_number, least=64)
 _NOBODY = "flower-app, or a number that no account has"
 #: Options with a value: name, what stands for the value, how it is read, help.
 _VALUES: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
@@ -77,37 +75,32 @@ _VALUES: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
     ("memory", "SIZE", _size, "Memory of all apps together, as 8G (default) or 512M."),
     ("processes", "N", _count, "Processes and threads of all apps (default: %(default)s)."),
     ("files", "N", _count, "Open files of a process (default: %(default)s)."),
-    ("seconds", "S", _time, "End an app that has run for so long (default: never)."),
+    (
+        "seconds",
+        "S",
+        partial(_number, least=1),
+        "End an app that has run for so long (default: never).",
+    ),
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the sandbox to a parser."""
     add = parser.add_argument_group("sandbox options (Linux)").add_argument
-    add(
+    flag = partial(add, action="store_true")
+    flag(
         "--sandbox",
-        action="store_true",
         help="Start every app under bubblewrap: no network, no files of this machine's but the "
         "programs and what --sandbox-data names, one socket to this node.",
     )
-    add(
+    flag(
         "--check",
-        action="store_true",
         help="With --sandbox: try every way out from inside, print a table, and end; not 0 if "
         "one is open.",
     )
-    for name, what in (
-        ("data", "A folder or file that apps may read"),
-        ("device", "A device that apps may use, such as /dev/nvidia0"),
-    ):
-        add(
-            f"--sandbox-{name}",
-            metavar="PATH",
-            action="append",
-            type=os.path.abspath,
-            default=[],
-            help=f"{what}; may be given more than once.",
-        )
+    place = partial(add, metavar="PATH", action="append", type=os.path.abspath, default=[])
+    place("--sandbox-data", help="A folder or file that apps may read; may be repeated.")
+    place("--sandbox-device", help="A device for apps, as /dev/nvidia0; may be repeated.")
     for name, metavar, read, text in _VALUES:
         usual = getattr(Settings, name)
         add(f"--sandbox-{name}", metavar=metavar, type=read, default=usual, help=text)

@@ -62,9 +62,8 @@ def test_odd_sizes_are_refused(words: tuple[str, str]) -> None:
 def planned(*, as_root: bool) -> list[str]:
     shown = {"/usr": Path("/usr"), "/srv/a b/data": Path("/mnt/x")}
     view = View(shown, {"/bin": "usr/bin"}, (Path("/dev/nvidia0"),))
-    files = {"/etc/passwd": Path("/tmp/own/passwd")}
-    relay = Path("/tmp/own/node.sock")
-    return arguments(view, files, {"HOME": "/tmp"}, relay, as_root=as_root, memory=1 << 30)
+    files = {"/etc/passwd": Path("/tmp/own/passwd"), SOCKET: Path("/tmp/own/node.sock")}
+    return arguments(view, files, {"HOME": "/tmp"}, as_root=as_root, memory=1 << 30)
 
 
 def pairs(found: list[str], option: str) -> list[tuple[str, str]]:
