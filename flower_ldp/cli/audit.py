@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,6 +23,7 @@ CAVEAT = (
     "mechanisms."
 )
 ALL = "all"
+_NAMES = ("check", "delta", "lower_bound", "reach", "draws", "event", "refuted", "verdict")
 app = single()
 
 
@@ -85,26 +86,34 @@ def audit(
         known = ", ".join((*builders, ALL))
         raise wrong("MECHANISM", f"{mechanism!r} is none of {known}")
     settings = Settings(epsilon=epsilon, dimension=params, k=k, dim_out=dim_out, delta=delta)
-    with warnings.catch_warnings(), _usage_if_missing():
+    with warnings.catch_warnings():
         # A top set too small to be useful is no less private.
         warnings.filterwarnings("ignore", category=UserWarning, module="flower_ldp")
         try:
-            cases = _cases(builders, mechanism, settings, report)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-        answer(_run(cases, draws, confidence), confidence, report)
-
-
-@contextmanager
-def _usage_if_missing() -> Iterator[None]:
-    """End with the code of wrong usage if a package is missing that an extra installs."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if not _is_extra(error):
-            raise
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
+            found = _run(_cases(builders, mechanism, settings, report), draws, confidence)
+        except ModuleNotFoundError as error:
+            if not _is_extra(error):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(2) from error
+    report.facts["confidence"] = confidence
+    report.table(
+        "checks",
+        f"Lower bounds on epsilon per release; {100 * confidence:g} % that all of them hold",
+        [
+            {
+                "mechanism": case.mechanism,
+                "claimed_epsilon": result.claimed,
+                **{name: getattr(result, name) for name in _NAMES},
+            }
+            for case, result in found
+        ],
+        *("mechanism", "check", ("claim", "claimed_epsilon"), "delta"),
+        *(("lower bound", lambda row: f"{row['lower_bound']:.3f}"), "draws", "verdict"),
+    )
+    report.warn(CAVEAT)
+    for name in sorted({case.mechanism for case, result in found if result.refuted}):
+        report.problem(f"{name}: the claim is refuted")
 
 
 def _is_extra(error: Exception) -> bool:
@@ -122,71 +131,28 @@ def _cases(
     for name in builders if mechanism == ALL else (mechanism,):
         try:
             cases.append(builders[name](settings))
-        except (ModuleNotFoundError, NoSuchClaimError) as error:  # each name has its own
-            if mechanism != ALL or not (isinstance(error, NoSuchClaimError) or _is_extra(error)):
+        except (ModuleNotFoundError, ValueError) as error:  # each name has its own
+            if mechanism == ALL and (isinstance(error, NoSuchClaimError) or _is_extra(error)):
+                report.warn(f"{name} is left out: {error}")
+            elif isinstance(error, ValueError):
+                raise typer.BadParameter(str(error)) from error
+            else:
                 raise
-            report.warn(f"{name} is left out: {error}")
     return cases
 
 
 def _run(cases: list[Case], draws: int | None, confidence: float) -> list[tuple[Case, AuditResult]]:
-    total = sum(case.checks for case in cases)
+    """Audit the cases, with a bar on a terminal's stderr."""
+    console, total = Console(stderr=True), sum(case.checks for case in cases)
     found = []
-    with _progress() as progress:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         for case in cases:
+            name = case.mechanism.partition(" ")[0]
+
+            def start(check: str, total: int, name: str = name) -> Callable[[int], None]:
+                return partial(bar.advance, bar.add_task(f"{name}: {check}", total=total))
+
             share = 1.0 - (1.0 - confidence) * case.checks / total
-            results = audit_case(case, draws, confidence=share, progress=progress(case.mechanism))
+            results = audit_case(case, draws, confidence=share, progress=start)
             found += [(case, result) for result in results]
     return found
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], Callable[[str, int], Callable[[int], None]]]]:
-    """Give a counter of draws for each check: a bar on a terminal's stderr, else silence."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-
-        def of(mechanism: str) -> Callable[[str, int], Callable[[int], None]]:
-            def start(check: str, total: int) -> Callable[[int], None]:
-                name = mechanism.partition(" ")[0]
-                task = bar.add_task(f"{name}: {check}", total=total)
-                return lambda count: bar.advance(task, count)
-
-            return start
-
-        yield of
-
-
-def answer(found: list[tuple[Case, AuditResult]], confidence: float, report: Report) -> None:
-    """Answer with every check, and with a problem for each refuted claim."""
-    report.facts["confidence"] = confidence
-    report.table(
-        "checks",
-        f"Lower bounds on epsilon per release; {100 * confidence:g} % that all of them hold",
-        [
-            {
-                "mechanism": case.mechanism,
-                "check": result.check,
-                "claimed_epsilon": result.claimed,
-                "delta": result.delta,
-                "lower_bound": result.lower_bound,
-                "reach": result.reach,
-                "draws": result.draws,
-                "event": result.event,
-                "refuted": result.refuted,
-                "verdict": result.verdict,
-            }
-            for case, result in found
-        ],
-        *("mechanism", "check", ("claim", _claim)),
-        *(("lower bound", lambda row: f"{row['lower_bound']:.3f}"), "draws", "verdict"),
-        numbers=("claim", "lower bound", "draws"),
-    )
-    report.caveat(CAVEAT)
-    for name in sorted({case.mechanism for case, result in found if result.refuted}):
-        report.problem(f"{name}: the claim is refuted")
-
-
-def _claim(row: dict[str, Any]) -> str:
-    delta = f" (delta {row['delta']:g})" if row["delta"] else ""
-    return f"{row['claimed_epsilon']:g}{delta}"

@@ -63,10 +63,8 @@ def doctor(report: Report, policy: Path | None = None) -> None:
         Fact("sqlite", sqlite3.sqlite_version, "SQLite"),
     )
     _installed(report)
-    _engine(report)
-    _node(report)
+    _system(report)
     _owner(policy, report)
-    _entropy(report)
 
 
 def _version_of(name: str) -> str | None:
@@ -122,21 +120,15 @@ def _installed(report: Report) -> None:
         report.warn("flower-ldp is not installed but found as a folder: versions are not checked")
         report.facts["installed"] = None
         wanted = {}
-    needed = [
-        {"name": one.name, "found": _version_of(one.name), "needed": versions_of(one)}
-        for one in wanted.get("", ())
-    ]
+    needed = []
     for one in wanted.get("", ()):
-        wrong = f"{one.name} is missing" if _version_of(one.name) is None else _unfit(one)
+        found, bounds = _version_of(one.name), versions_of(one)
+        needed.append({"name": one.name, "found": found, "needed": bounds})
+        wrong = f"{one.name} is missing" if found is None else _unfit(one)
         if wrong:
-            report.problem(f"{wrong}: pip install '{one.name}{versions_of(one)}'")
+            report.problem(f"{wrong}: pip install '{one.name}{bounds}'")
     if needed:
-        report.table(
-            "installed",
-            "What the package needs",
-            needed,
-            *(("distribution", "name"), ("found", lambda row: row["found"] or "missing"), "needed"),
-        )
+        report.table("installed", "What the package needs", needed)
     report.table(
         "extras",
         "Extras: pip install 'flower-ldp[NAME]'",
@@ -149,39 +141,43 @@ def _installed(report: Report) -> None:
             }
             for name, (modules, use) in EXTRAS.items()
         ],
-        *(("extra", "name"), "missing", "unfit", ("what it is for", "use")),
     )
 
 
-def _engine(report: Report) -> None:
-    """Say what runs an app here: this package always, Flower's engine with Ray alone."""
-    ray, command = _version_of("ray"), shutil.which("flwr")
-    report.facts["engine"] = {"ray": ray, "flwr": command}
-    if command is None:
-        report.line("Engine: the command flwr is not on the PATH; flower-ldp simulate needs none.")
-    elif ray is None:
-        report.line("Engine: flwr run simulates no nodes without Ray; flower-ldp simulate does.")
-    else:
-        report.line(
-            f"Engine: flwr run simulates nodes with Ray {ray}, flower-ldp simulate without."
-        )
+def _system(report: Report) -> None:
+    """Say what runs an app here, a guarded node, and whether random bytes come without waiting.
 
-
-def _node(report: Report) -> None:
-    """Say whether a guarded node could run here; not to be able to is no error."""
+    This package runs apps always, Flower's engine with Ray alone. Not to be able to run a guarded
+    node is no error.
+    """
     from flower_ldp.node import FlowerChanged, NoLinux, check_here
 
-    why, sandbox = "", shutil.which("bwrap")
+    why, sandbox, seeded = "", shutil.which("bwrap"), True
     try:
         check_here()
     except metadata.PackageNotFoundError:
         why = "flwr is missing"
     except (FlowerChanged, NoLinux) as error:
         why = str(error)
-    report.facts["guarded_node"] = {"usable": not why, "reason": why, "bubblewrap": sandbox}
-    report.line(f"Guarded node: {why or 'this system and this Flower are known'}.")
-    if not why and sandbox is None:
-        report.line("Its --sandbox needs bubblewrap, which is missing (apt install bubblewrap).")
+    if sys.platform == "linux":
+        try:
+            os.getrandom(32, os.GRND_NONBLOCK)
+        except BlockingIOError:
+            seeded = False
+            report.problem("the system's generator is not seeded yet: a client waits until it is")
+    ray, command = _version_of("ray"), shutil.which("flwr")
+    no_flwr = "not on the PATH; flower-ldp simulate needs none"
+    no_ray = "missing: flwr run simulates no nodes without it; flower-ldp simulate does"
+    no_sandbox = "missing: --sandbox needs it (apt install bubblewrap)"
+    known = "this system and this Flower are known"
+    report.tell(
+        Fact("engine.flwr", command, "command flwr", text=command or no_flwr),
+        Fact("engine.ray", ray, "Ray", text=ray or no_ray),
+        Fact("guarded_node.usable", not why, "guarded node", text=why or known),
+        Fact("guarded_node.reason", why),
+        Fact("guarded_node.bubblewrap", sandbox, "   bubblewrap", text=sandbox or no_sandbox),
+        Fact("entropy", seeded, "random bytes without waiting"),
+    )
 
 
 def _owner(policy: Path | None, report: Report) -> None:
@@ -211,18 +207,3 @@ def _owner(policy: Path | None, report: Report) -> None:
     report.facts["policy"] = {"file": str(path), "data_id": held.data_id, "mode": held.mode}
     report.line(f"Policy: {path}, for {held.data_id}, mode {held.mode}.")
     ledger_of(held, report)
-
-
-def _entropy(report: Report) -> None:
-    """Ask the system for random bytes, without waiting for its generator to be seeded."""
-    seeded = True
-    if sys.platform == "linux":
-        try:
-            os.getrandom(32, os.GRND_NONBLOCK)
-        except BlockingIOError:
-            seeded = False
-    report.facts["entropy"] = seeded
-    if seeded:
-        report.line("Entropy: the system's generator is seeded.")
-    else:
-        report.problem("the system's generator is not seeded yet: a client waits until it is")

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
 import shlex
 import shutil
+import stat
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import Enum
 from glob import escape
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TextIO, TypeAlias
 
 import typer
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger.anchor import Anchor, anchor_of
 from flower_ldp.accounting.ledger.time import DAY, MOST_JUMP
-from flower_ldp.cli import ledger_export as exports
 from flower_ldp.cli.ledger_show import look_into, show
-from flower_ldp.cli.output import File, Report, command, group, usage, working
+from flower_ldp.cli.output import File, Report, command, group, usage, working, wrong
 from flower_ldp.errors import ConfigError, LedgerError, quoted
 from flower_ldp.facts import Fact, note
+from flower_ldp.files import replacing
 
 app = group(
     "Make, read, export and check the ledger of privacy that was spent.",
     "flower-ldp ledger show privacy-ledger.sqlite",
 )
+
+
+#: The fields of a row of an export, in the order of the columns.
+COLUMNS = (
+    *("entry", "at", "data_id", "run_id", "message_id", "message_type", "fingerprint"),
+    *("parameters", "sealed", "releases", "mechanism", "unit", "epsilon", "delta", "count"),
+    "waived",
+)
+Rows: TypeAlias = Iterable[Mapping[str, Any]]
 
 
 @command(app, "create", "flower-ldp ledger create privacy-ledger.sqlite")
@@ -86,17 +101,64 @@ def export(
     output
         Write to this file, whole or not at all, with mode 0600; else to stdout.
     """
+    as_csv = format is Format.CSV
     if output is None:
         if report.as_json:
             raise typer.BadParameter("--json needs --output: the rows themselves go to stdout")
         with look_into(file) as ledger:
-            exports.to_stdout(ledger.export(), format is Format.CSV)
+            write_rows(ledger.export(), as_csv, sys.stdout)
+        sys.stdout.flush()
         return
-    exports.check_target(output, file)
+    target, source = Path(os.path.realpath(output)), Path(os.path.realpath(file))
+    same = target.exists() and source.exists() and os.path.samefile(target, source)
+    if same or target in (source, source.with_name(source.name + "-journal")):
+        raise wrong("--output", f"{output} is the ledger itself")
+    # /dev/stdout may lead to a regular file, which must not be replaced under the shell either.
+    device = Path(os.path.abspath(output)).parts[1:2] in (("dev",), ("proc",))
+    if device or (target.exists() and not stat.S_ISREG(target.stat().st_mode)):
+        raise wrong("--output", f"{output} is no regular file; without it rows go to stdout")
     with look_into(file) as ledger, working(f"writing {output}"):
-        rows = exports.to_file(ledger.export(), format is Format.CSV, output)
+        rows = to_file(ledger.export(), as_csv, output)
     report.facts.update(file=str(file), output=str(output), format=format.value, rows=rows)
     report.line(f"{output}: {rows:,} rows")
+
+
+def to_file(rows: Rows, as_csv: bool, target: Path) -> int:
+    """Write rows to a file and return their number; replace the file only when all is on disk.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the target is then as it was.
+    """
+    # A link stays a link. What was released is the owner's to show.
+    with replacing(Path(os.path.realpath(target)), mode=0o600) as file:
+        stream = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        count = write_rows(rows, as_csv, stream)
+        stream.detach()
+    return count
+
+
+def write_rows(rows: Rows, as_csv: bool, stream: TextIO) -> int:
+    """Write rows as they come and return their number.
+
+    A spreadsheet would calculate what begins as a formula, and the server chooses some of the
+    text, as a message's identity: a ``'`` stands before it in CSV.
+    """
+    table, count = csv.DictWriter(stream, COLUMNS, lineterminator="\n"), 0
+    if as_csv:
+        table.writeheader()
+    for row in rows:
+        count += 1
+        if as_csv:
+            table.writerow({name: _cell(value) for name, value in row.items()})
+        else:
+            stream.write(json.dumps(row) + "\n")
+    return count
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@") else value
 
 
 @command(

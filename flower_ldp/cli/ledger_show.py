@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,15 +26,8 @@ from flower_ldp.privacy import Unit, at_least, meaning
 NO_PROMISE = "no promise"
 # The newest run of an account is looked for in so many entries.
 _TAIL = 500
-#: What each count means to the owner.
-_MEANINGS: dict[Kind, str] = {
-    "again": "{} stored reports were sent again, at no charge",
-    "acknowledged": "{} messages were acknowledged, with nothing in the answer and at no charge",
-    "failed": (
-        "{} times the app failed or was too late after a charge, and a report without information "
-        "left in its place; the client's log has the causes"
-    ),
-}
+#: What is counted beside the charges.
+_KINDS: tuple[Kind, ...] = ("again", "acknowledged", "failed")
 
 
 def look_into(file: Path, anchor: Anchor | None = None) -> Ledger:
@@ -117,11 +109,8 @@ def _totals(ledger: Ledger, report: Report) -> None:
         "totals",
         "Spent over all runs, pure: in all, and the part of it that was about the very unit",
         rows,
-        *(("data", "data_id"), "unit"),
-        ("epsilon in all", lambda row: row["epsilon"] or NO_PROMISE),
-        ("delta in all", lambda row: row["delta"] or ""),
-        ("epsilon directly", lambda row: row["direct_epsilon"] if row["epsilon"] else ""),
-        ("delta directly", lambda row: row["direct_delta"] if row["epsilon"] else ""),
+        *("data_id", "unit", ("epsilon in all", lambda row: row["epsilon"] or NO_PROMISE)),
+        *(("delta in all", "delta"), "direct_epsilon", "direct_delta"),
     )
     report.table(
         "",
@@ -131,11 +120,17 @@ def _totals(ledger: Ledger, report: Report) -> None:
             for row in rows
             for claim in row["conditional"]
         ],
-        *("data", "unit", ("claim", "mechanism"), "epsilon", "delta"),
     )
     for data_id, row in found:
-        for sentence in _notes(row):
-            report.line(f"{data_id} per {row.unit.value}: {sentence}.")
+        of = f"{data_id} per {row.unit.value}"
+        if row.beyond:
+            end = ": the total does not bound them" if row.promised else ""
+            report.line(f"{of}: {row.beyond}{end}.")
+        if row.waived:
+            report.line(
+                f"{of}: {row.waived:,} released as post-processing of what was paid, which the "
+                "owner declares."
+            )
     promised = [(data_id, row) for data_id, row in found if row.promised]
     if promised:
         data_id, row = max(promised, key=lambda one: one[1].in_all.epsilon)
@@ -163,17 +158,6 @@ def _fact(row: UnitSpending) -> dict[str, Any]:
 
 def _amount(amount: Amount, of: str = "") -> dict[str, str]:
     return {f"{of}epsilon": amount.epsilon_text, f"{of}delta": amount.delta_text}
-
-
-def _notes(row: UnitSpending) -> Iterator[str]:
-    """Yield what must be known beside a total."""
-    if row.beyond:
-        end = ": the total does not bound them" if row.promised else ""
-        yield f"{row.beyond}{end}"
-    if row.waived:
-        yield (
-            f"{row.waived:,} released as post-processing of what was paid, which the owner declares"
-        )
 
 
 def _bounds(ledger: Ledger, delta: float, report: Report) -> None:
@@ -204,7 +188,7 @@ def _bounds(ledger: Ledger, delta: float, report: Report) -> None:
         f"By privacy loss distributions at delta {delta:g} (valid if the epsilons and the number "
         "of releases did not depend on reports)",
         rows,
-        *(("data", "data_id"), "unit"),
+        *("data_id", "unit"),
         ("epsilon", lambda row: "none" if row["pld"] is None else at_least(row["pld"])),
         (
             "the smaller bound",
@@ -247,18 +231,10 @@ def _budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report
         "budgets",
         "Left of the budgets",
         rows,
-        *(("data", "data_id"), "unit", ("for", _scope)),
-        *(("epsilon left", "epsilon_left"), ("of", "epsilon")),
-        *(("delta left", "delta_left"), ("of", "delta")),
+        *("data_id", "unit", "scope", "run_id"),
+        ("days", lambda row: row["window_seconds"] and row["window_seconds"] / 86_400),
+        *("epsilon_left", "epsilon", "delta_left", "delta"),
     )
-
-
-def _scope(row: dict[str, Any]) -> str:
-    if row["scope"] == "run":
-        return "a new run" if row["run_id"] is None else f"run {row['run_id']}"
-    if row["scope"] == "window":
-        return f"the last {row['window_seconds'] / 86_400:g} days"
-    return "life"
 
 
 def _newest_runs(ledger: Ledger) -> dict[str, int]:
@@ -274,18 +250,20 @@ def _newest_runs(ledger: Ledger) -> dict[str, int]:
 def _numbers(ledger: Ledger, report: Report) -> None:
     """State the releases of each account, and what was answered or failed beside them."""
     found = ledger.counted()
-    report.facts["numbers"] = [
+    rows = [
         {
             "data_id": name,
             "releases": ledger.number(name, NumberLimit(0)),
-            **{kind: found.get(name, {}).get(kind, 0) for kind in _MEANINGS},
+            **{kind: found.get(name, {}).get(kind, 0) for kind in _KINDS},
         }
         for name in sorted({*found, *ledger.accounts()})
     ]
-    for name, counts in found.items():
-        for kind, sentence in _MEANINGS.items():
-            if counts[kind]:
-                report.line(f"{name}: {sentence.format(f'{counts[kind]:,}')}.")
+    report.table(
+        "numbers",
+        "Releases, and beside them at no charge: stored reports sent again, messages acknowledged, "
+        "and apps that failed or were too late after a charge (the client's log has the causes)",
+        rows,
+    )
 
 
 def _last_entries(ledger: Ledger, last: int, report: Report) -> None:
@@ -295,12 +273,6 @@ def _last_entries(ledger: Ledger, last: int, report: Report) -> None:
         "entries",
         "The last entries" if first > 1 else "Entries",
         [row for entry in ledger.entries(first) for row in entry.rows()] if last else [],
-        ("entry", lambda row: str(row["entry"])),
-        ("at", lambda row: row["at"][:19]),
-        *(("data", "data_id"), ("run", "run_id"), ("type", "message_type"), "mechanism", "unit"),
-        (
-            "epsilon",
-            lambda row: row["epsilon"] + (f" x {row['count']}" if row["count"] != 1 else ""),
-        ),
-        *("waived", "sealed"),
+        *("entry", ("at", lambda row: row["at"][:19]), "data_id", "run_id", "message_type"),
+        *("mechanism", "unit", "epsilon", "count", "waived", "sealed"),
     )

@@ -13,12 +13,11 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     TypeAlias,
@@ -35,9 +34,6 @@ from typer.core import TyperCommand
 from flower_ldp.bounds import Bounded
 from flower_ldp.errors import LdpError
 from flower_ldp.facts import Fact, beneath, shown
-
-if TYPE_CHECKING:
-    from rich.console import JustifyMethod
 
 #: The exit codes, in the words that every --help ends with.
 EXIT_CODES = (
@@ -216,16 +212,15 @@ class Report:
         self._warnings: list[str] = []
         self._problems: list[str] = []
 
-    def line(self, text: str = "") -> None:
+    def line(self, text: str) -> None:
         """Print a line of text, as it is and unbroken."""
         if not self.as_json:
             typer.echo(text)
-            self._ended_blank = not text
+            self._ended_blank = text.endswith("\n")
 
-    def _begin(self) -> None:
-        """Print a blank line, unless there is one or nothing was printed."""
-        if not self._ended_blank:
-            self.line()
+    def _block(self, text: str) -> None:
+        """Print text behind a blank line, unless there is one or nothing was printed."""
+        self.line(text if self._ended_blank else f"\n{text}")
 
     def tell(self, *facts: Fact) -> None:
         """Add facts; print those with a label, the values one beneath the other."""
@@ -237,17 +232,9 @@ class Report:
             if last:
                 place[last] = fact.value
         if told := beneath(facts):
-            self._begin()
-            self.line(told)
+            self._block(told)
 
-    def table(
-        self,
-        key: str,
-        title: str,
-        rows: Sequence[Row],
-        *columns: Column,
-        numbers: Collection[str] = (),
-    ) -> None:
+    def table(self, key: str, title: str, rows: Sequence[Row], *columns: Column) -> None:
         """Add rows; print them as a table, whose cells are broken into lines and not cut off.
 
         Parameters
@@ -260,9 +247,7 @@ class Report:
             In JSON.
         *columns : str or tuple
             A key of the rows, which stands above its column; or what stands there, with the key or
-            with what makes a row's cell.
-        numbers : collection of str
-            Names of columns whose cells stand to the right.
+            with what makes a row's cell. Without any there is a column for each key.
         """
         if key:
             self.facts[key] = rows
@@ -274,24 +259,20 @@ class Report:
         from rich.text import Text
 
         drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        named = [(one, one) if isinstance(one, str) else one for one in columns]
+        named = [(one, one) if isinstance(one, str) else one for one in columns or rows[0]]
         for name, _ in named:
-            side: JustifyMethod = "right" if name in numbers else "left"
-            drawn.add_column(name, justify=side, overflow="fold")
+            drawn.add_column(name.replace("_", " "), overflow="fold")
         for row in rows:
-            cells = (shown(row[of]) if isinstance(of, str) else of(row) for _, of in named)
+            cells = (row[of] if isinstance(of, str) else of(row) for _, of in named)
             # As Text: names of the user's must not be read as markup.
-            drawn.add_row(*(Text(cell) for cell in cells))
+            drawn.add_row(*(Text(shown(cell)) for cell in cells))
         # Outside of a terminal rich assumes 80 columns and would break names that are searched for.
         terminal = sys.stdout.isatty()
         console = Console(width=None if terminal else 160, force_terminal=terminal, highlight=False)
         with console.capture() as captured:
             console.print(drawn)
-        self._begin()
-        self.line(title)
-        for line in captured.get().splitlines():
-            self.line(line.rstrip())
-        self.line()
+        drawing = "\n".join(line.rstrip() for line in captured.get().splitlines())
+        self._block(f"{title}\n{drawing}\n")
 
     def warn(self, text: str) -> None:
         """State what is no error but should be known."""
@@ -308,11 +289,6 @@ class Report:
             finally:
                 for text in dict.fromkeys(str(warning.message) for warning in caught):
                     self.warn(text)
-
-    def caveat(self, text: str) -> None:
-        """State what is true of every such answer: a line of it, and one of JSON's warnings."""
-        self._warnings.append(text)
-        self.line(text)
 
     def problem(self, text: str) -> None:
         """State what is wrong; the command then ends with exit code 1."""
@@ -361,13 +337,8 @@ def reporting(as_json: bool) -> Iterator[Report]:
     report.finish()
 
 
-@contextmanager
-def working(text: str) -> Iterator[None]:
+def working(text: str) -> AbstractContextManager[object]:
     """Show on a terminal's stderr that something takes its time."""
-    if not sys.stderr.isatty():
-        yield
-        return
     from rich.console import Console
 
-    with Console(stderr=True).status(text):
-        yield
+    return Console(stderr=True).status(text)

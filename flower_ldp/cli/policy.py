@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from importlib.resources import files
 from typing import Any
 
@@ -14,7 +13,7 @@ from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.errors import LedgerError, RefusalError
-from flower_ldp.facts import shown
+from flower_ldp.facts import Fact, keyed
 from flower_ldp.policy import Policy, load_own_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
@@ -51,33 +50,52 @@ def check(report: Report, file: File) -> None:
     file
         The policy.
     """
-    report.facts["file"] = str(file)
     policy, doubts = load_own_policy(file)
     for doubt in doubts:
         report.warn(doubt)
-    report.facts.update(
-        data_id=policy.data_id, mode=policy.mode, unlisted_messages=policy.unlisted_messages
-    )
     report.line(f"{file}: a policy for {policy.data_id}, mode {policy.mode}")
+    report.facts.update(file=str(file), data_id=policy.data_id, mode=policy.mode)
     _messages(policy, report)
     _budgets(policy, report)
-    _numbers(policy, report)
+    limits, anchor = " and ".join(map(str, policy.numbers())), policy.anchor
+    moments = {name: float(seconds) for name, seconds in policy.answer_after.items()}
+    report.tell(
+        Fact("least_epsilon", policy.least_epsilon, "a release costs an epsilon of", " at least"),
+        Fact("releases", policy.releases.model_dump(), "releases, at most", text=limits),
+        Fact("repeats", policy.repeats, "answers that are none", " at most"),
+        Fact("example", policy.example, "an example is a"),
+        Fact("examples", policy.examples, "   there are", ", a public number"),
+        Fact("answer_after", moments, "seconds until answers leave"),
+        Fact("anchor", anchor and anchor.model_dump(mode="json"), "the ledger's mark is kept by"),
+    )
     ledger_of(policy, report)
 
 
 def _messages(policy: Policy, report: Report) -> None:
-    rows = [
-        {"message": message, "mechanism": mechanism, **allowance.model_dump(include=_COST)}
-        for message, allowances in policy.messages.items()
-        for mechanism, allowance in allowances.items()
-    ]
-    report.table(
-        "allowed",
-        "The most that one release may cost",
-        rows,
-        *("message", "mechanism", "epsilon", "delta", "unit"),
-        ("post-processing for", "post_processing"),
-    )
+    """Say what may leave for each message, with the plans and numbers that are set."""
+    allowed: list[dict[str, Any]] = []
+    plans: list[dict[str, Any]] = []
+    counts: list[dict[str, Any]] = []
+    for message, allowances in policy.messages.items():
+        total = dict.fromkeys(policy.budgets, 0.0)
+        for mechanism, allowance in allowances.items():
+            about = {"message": message, "mechanism": mechanism}
+            allowed.append({**about, **allowance.model_dump(include=_COST)})
+            total[allowance.unit] += allowance.epsilon
+            if allowance.plan is not None:
+                plans.append({**about, **allowance.plan.model_dump()})
+                _plan(policy, message, report)
+            if allowance.examples is not None:
+                counts.append({**about, "examples": allowance.examples})
+        for unit, epsilon in total.items():
+            if 0.0 < epsilon < policy.least_epsilon:
+                report.warn(
+                    f"no {message} release per {unit} is allowed: its largest cost {epsilon:g} is "
+                    f"below least_epsilon {policy.least_epsilon:g}"
+                )
+    report.table("allowed", "The most that one release may cost", allowed)
+    report.table("plans", "Plans of private training", plans)
+    report.table("counts", "Examples of which a release tells", counts)
     for name, entry in policy.extensions.items():
         report.warn(
             f"{name} is an extension, from {entry.distribution} {entry.version}: its guarantee is "
@@ -86,16 +104,17 @@ def _messages(policy: Policy, report: Report) -> None:
     for message, allowances in policy.messages.items():
         if not allowances:
             report.line(f"{message}: no mechanism may answer.")
-    if policy.unlisted_messages == "answer":
-        text = "messages that are not listed may be answered by any mechanism at any cost"
-        if policy.is_simulation:
-            report.line(f"{text}: this is a simulation.")
-        else:
-            report.warn(text)
-    else:
+    report.facts["unlisted_messages"] = policy.unlisted_messages
+    if policy.unlisted_messages != "answer":
         report.line("Messages that are not listed are refused.")
-        if not rows:
+        if not allowed:
             report.warn("nothing is allowed: each message is refused")
+        return
+    text = "messages that are not listed may be answered by any mechanism at any cost"
+    if policy.is_simulation:
+        report.line(f"{text}: this is a simulation.")
+    else:
+        report.warn(text)
 
 
 def _budgets(policy: Policy, report: Report) -> None:
@@ -110,92 +129,16 @@ def _budgets(policy: Policy, report: Report) -> None:
         }
         for limit in policy.limits()
     ]
-    report.table(
-        "budgets",
-        "The most that all releases may cost together",
-        rows,
-        "unit",
-        ("for", lambda row: row["scope"] if row["days"] is None else f"{row['days']:g} days"),
-        *("epsilon", "delta"),
-        (
-            "full releases that fit",
-            lambda row: shown([f"{n:,} {name}" for name, n in row["full_releases"].items()]),
-        ),
-    )
+    report.table("budgets", "The most that all releases may cost together", rows)
     for row in rows:
-        for name, n in row["full_releases"].items():
-            if n == 0:
-                report.warn(
-                    f"one {name} release at its largest cost exceeds the budget per {row['unit']} "
-                    f"and {row['scope']}"
-                )
-    worth = {
-        name: meaning(PrivacySpent(Unit(name), budget.life.epsilon, budget.life.delta))
-        for name, budget in policy.budgets.items()
-    }
-    report.facts["meaning"] = worth
-    for name, words in worth.items():
-        report.line(f"The budget per {name} for life: {words}")
-
-
-def _numbers(policy: Policy, report: Report) -> None:
-    """Say the least price, the largest numbers, when answers leave, and where the anchor is."""
-    limits = [str(limit) for limit in policy.numbers()]
-    moments = {name: float(seconds) for name, seconds in policy.answer_after.items()}
-    anchor = policy.anchor
-    report.facts.update(
-        least_epsilon=policy.least_epsilon,
-        releases=policy.releases.model_dump(),
-        repeats=policy.repeats,
-        answer_after=moments,
-        anchor=None if anchor is None else anchor.model_dump(mode="json"),
-    )
-    report.line(
-        f"A release costs an epsilon of at least {shown(policy.least_epsilon)}; at most "
-        f"{' and '.join(limits)}, and {policy.repeats:,} answers that are none."
-    )
-    _examples(policy, report)
-    for name, seconds in moments.items():
-        report.line(f"{name}: answers leave after {seconds:g} s.")
-    if anchor is not None:
-        place = anchor.file if anchor.command is None else shlex.join(anchor.command)
-        report.line(f"The ledger's mark is kept by {place}.")
-    for message, allowances in policy.messages.items():
-        total = dict.fromkeys(policy.budgets, 0.0)
-        for allowance in allowances.values():
-            total[allowance.unit] += allowance.epsilon
-        for unit, epsilon in total.items():
-            if 0.0 < epsilon < policy.least_epsilon:
-                report.warn(
-                    f"no {message} release per {unit} is allowed: its largest cost {epsilon:g} is "
-                    f"below least_epsilon {policy.least_epsilon:g}"
-                )
-
-
-def _examples(policy: Policy, report: Report) -> None:
-    """Say what an example is, how many there are and where, and what plans are set."""
-    plans: list[dict[str, Any]] = []
-    counts: list[dict[str, Any]] = []
-    report.facts.update(
-        example=policy.example, examples=policy.examples, plans=plans, counts=counts
-    )
-    if policy.example != "row" or policy.examples is not None:
-        number = (
-            "" if policy.examples is None else f"; there are {policy.examples:,}, a public number"
-        )
-        report.line(f"An example is a {policy.example}{number}.")
-    for message, allowances in policy.messages.items():
-        for mechanism, allowance in allowances.items():
-            about = {"message": message, "mechanism": mechanism}
-            if allowance.plan is not None:
-                numbers = allowance.plan.model_dump()
-                plans.append({**about, **numbers})
-                text = ", ".join(f"{name} {value}" for name, value in numbers.items())
-                report.line(f"{message}: the plan of {mechanism} is {text}.")
-                _plan(policy, message, report)
-            if allowance.examples is not None:
-                counts.append({**about, "examples": allowance.examples})
-                report.line(f"{message}: {mechanism} is about {allowance.examples:,} examples.")
+        for name in (name for name, fits in row["full_releases"].items() if not fits):
+            report.warn(
+                f"one {name} release at its largest cost exceeds the budget per {row['unit']} and "
+                f"{row['scope']}"
+            )
+    for name, budget in policy.budgets.items():
+        spent = PrivacySpent(Unit(name), budget.life.epsilon, budget.life.delta)
+        report.tell(Fact(f"meaning.{name}", meaning(spent), f"the budget per {name} for life"))
 
 
 def _plan(policy: Policy, message: str, report: Report) -> None:
@@ -228,8 +171,7 @@ def _full_releases(policy: Policy, limit: Limit, spent: Amount) -> dict[str, int
 def ledger_of(policy: Policy, report: Report) -> None:
     """Say whether the ledger that a policy names can be used here, as a client opens it."""
     path = policy.ledger
-    facts: dict[str, Any] = {"file": str(path), "entries": None}
-    report.facts["ledger"] = facts
+    report.facts["ledger"] = {"file": str(path), "entries": None}
     if not path.exists() and policy.is_simulation:
         if os.access(path.absolute().parent, os.W_OK):
             report.line(f"Ledger {path}: not there yet; a simulation makes it.")
@@ -241,13 +183,13 @@ def ledger_of(policy: Policy, report: Report) -> None:
         place = policy.anchor
         anchor = None if place is None else anchor_of(place.file, place.command)
         with Ledger.open(path, anchor=anchor) as ledger:
-            mark = ledger.mark()
+            entries = ledger.mark().entries
             _limits(ledger, policy, report)
     except LedgerError as error:
         report.problem(str(error))
         return
-    facts["entries"] = mark.entries
-    report.line(f"Ledger {path}: usable, {mark.entries:,} entries.")
+    report.tell(*keyed("ledger", entries=entries))
+    report.line(f"Ledger {path}: usable, {entries:,} entries.")
 
 
 def _limits(ledger: Ledger, policy: Policy, report: Report) -> None:

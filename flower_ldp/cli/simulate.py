@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
@@ -10,6 +9,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -111,11 +111,7 @@ class Simulation:
         federation = self._federation(report)
         settings = read_settings(self.run_config or [])
         own, faults = _node_config(self.node_config or []), _faults(self.faults or [])
-        with (
-            _obeying(self.policy, report),
-            _quiet(report.as_json),
-            _logging(federation),
-        ):
+        with _surroundings(federation, self.policy, report):
             try:
                 app = load_folder(self.app_dir, settings)
             except ConfigError:
@@ -166,7 +162,7 @@ class Simulation:
         return found
 
 
-@contextlib.contextmanager
+@contextmanager
 def _ending(report: Report) -> Iterator[None]:
     """State how the server app ended, if it did so otherwise than by returning."""
     try:
@@ -200,49 +196,33 @@ def _faults(items: Sequence[str]) -> Faults | None:
         raise ConfigError(f"--faults: {error}") from error
 
 
-@contextlib.contextmanager
-def _obeying(policy: Path | None, report: Report) -> Iterator[None]:
-    """Name the policy to the clients, as the environment of the engine would."""
-    if policy is None:
+@contextmanager
+def _surroundings(federation: Federation, policy: Path | None, report: Report) -> Iterator[None]:
+    """Give the app what the engine would: a level of Flower's log, and the policy's variable.
+
+    What it prints is kept off stdout where that is for one JSON object.
+    """
+    with ExitStack() as undone:
+        log = logging.getLogger("flwr")
+        undone.callback(log.setLevel, log.level)
+        if federation.verbose:
+            log.setLevel(logging.DEBUG)
+        if policy is not None:
+            if not load_policy(policy).is_simulation:
+                report.warn(
+                    f"{policy}: its mode is deployment: all nodes are one owner, with one budget"
+                )
+            undone.enter_context(no_environment())
+            undone.callback(os.environ.pop, ENVIRONMENT_VARIABLE, None)
+            os.environ[ENVIRONMENT_VARIABLE] = str(policy.resolve())
+        if report.as_json:
+            sys.stdout.flush()
+            kept = os.dup(1)
+            undone.callback(os.close, kept)
+            undone.callback(os.dup2, kept, 1)
+            os.dup2(2, 1)  # programs that the app starts write to the number
+            undone.enter_context(redirect_stdout(sys.stderr))
         yield
-        return
-    if not load_policy(policy).is_simulation:
-        report.warn(f"{policy}: its mode is deployment: all nodes are one owner, with one budget")
-    with no_environment():
-        os.environ[ENVIRONMENT_VARIABLE] = str(policy.resolve())
-        try:
-            yield
-        finally:
-            del os.environ[ENVIRONMENT_VARIABLE]
-
-
-@contextlib.contextmanager
-def _quiet(wanted: bool) -> Iterator[None]:
-    """Keep what the app prints off stdout, which is for one JSON object."""
-    if not wanted:
-        yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(1)
-    try:
-        os.dup2(2, 1)  # programs that the app starts write to the number
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
-@contextlib.contextmanager
-def _logging(federation: Federation) -> Iterator[None]:
-    """Let Flower's log show details if the federation is set so."""
-    log = logging.getLogger("flwr")
-    before = log.level
-    log.setLevel(logging.DEBUG if federation.verbose else before)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
 
 
 def _failed(what: str, error: BaseException, report: Report) -> None:

@@ -188,7 +188,7 @@ def test_a_noise_that_is_too_little_is_told_in_all_its_digits(tmp_path: Path) ->
     path.write_text(POLICY.replace("NOISE", "1.00000049"))
     done = flower_ldp("policy", "check", path)
     told = " ".join((done.out + done.err).split())
-    assert "noise 1.00000049, clip" in told
+    assert " 1.00000049 " in told
     assert "noise 1.00000049 is not enough" in told
 
 
@@ -208,7 +208,7 @@ def test_a_number_of_examples_of_an_allowances_own_is_shown(tmp_path: Path) -> N
     own = "  evaluate: {example_mean: {epsilon: 0.1, unit: example, examples: 2}}\nbudgets:"
     path.write_text(POLICY.replace("budgets:", own).replace("NOISE", "9.0"))
     done = flower_ldp("policy", "check", path)
-    assert "evaluate: example_mean is about 2 examples." in done.out
+    assert re.search("evaluate +example_mean +2\n", done.out)
     found = flower_ldp("policy", "check", path, "--json").json
     assert found["counts"] == [{"message": "evaluate", "mechanism": "example_mean", "examples": 2}]
 

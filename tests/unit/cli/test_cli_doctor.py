@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -61,7 +62,7 @@ def test_this_environment_is_in_order() -> None:
     for words in (f"flower-ldp  {package.__version__}", sys.executable, metadata.version("flwr")):
         assert words in done.out
     assert "Policy: none is named" in done.out
-    assert "Entropy: the system's generator is seeded." in done.out
+    assert re.search("random bytes without waiting +yes", done.out)
     found = flower_ldp("doctor", "--json").json
     assert (found["version"], found["policy"], found["entropy"]) == (
         package.__version__,
@@ -155,15 +156,15 @@ def test_extras_that_are_missing_are_no_error(monkeypatch: pytest.MonkeyPatch) -
     done = flower_ldp("doctor")
     assert done.code == 0
     assert "torch, dp_accounting" in done.out
-    assert "the command flwr is not on the PATH" in done.out
+    assert "not on the PATH; flower-ldp simulate needs none" in done.out
 
 
 def test_the_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/bin/{name}")
-    for version, words in ((None, "no nodes without Ray"), ("2.55", "with Ray 2.55")):
+    for version, words in ((None, "no nodes without it"), ("2.55", "2.55")):
         found = dict.fromkeys(["ray"], version)
         monkeypatch.setattr(doctor, "_version_of", lambda name, f=found: f.get(name, "99"))
-        assert words in flower_ldp("doctor").out
+        assert re.search(f"Ray +.*{words}", flower_ldp("doctor").out)
 
 
 def test_another_system_has_no_guarded_node_and_is_in_order(

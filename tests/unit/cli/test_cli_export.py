@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
-from flower_ldp.cli.ledger_export import COLUMNS, to_file
+from flower_ldp.cli.ledger import COLUMNS, to_file
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.cli import flower_ldp
 
@@ -109,7 +109,7 @@ def test_a_crash_on_the_way_leaves_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.write_text("old")
     code = (
-        "import os, sys; from pathlib import Path; from flower_ldp.cli.ledger_export import *\n"
+        "import os, sys; from pathlib import Path; from flower_ldp.cli.ledger import *\n"
         "def rows():\n"
         "    for i in range(10_000): yield dict.fromkeys(COLUMNS, i)\n"
         "    os.kill(os.getpid(), 9)\n"

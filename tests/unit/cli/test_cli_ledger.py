@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -89,7 +90,7 @@ def test_show_states_totals_and_entries(file: Path) -> None:
     ]
     words = flower_ldp("ledger", "show", file, "--last", 1).out
     assert "[b]other[/b]" in words
-    assert "2 x 3" in words
+    assert re.search("label +2 +3 +no\n", words)
     assert "no promise" in words
     assert "[b]other[/b] per client: 3 releases promise nothing for it." in words
     assert "The largest, [b]other[/b] per label: Probabilities of what a label's data may" in words
@@ -150,7 +151,7 @@ def test_show_says_what_is_left_of_each_budget(file: Path) -> None:
     older = flower_ldp("ledger", "show", file, "--policy", policy, "--run", 7, "--json").json
     assert [r["epsilon_left"] for r in older["budgets"] if r["scope"] == "run"] == ["2.3"]
     words = flower_ldp("ledger", "show", file, "--policy", policy).out
-    assert "the last 30 days" in words
+    assert re.search("window +- +30 +2.1 ", words)
 
 
 def test_nothing_is_left_of_a_budget_that_was_lowered(file: Path) -> None:
@@ -169,7 +170,8 @@ def test_data_that_was_never_charged_has_all_its_budget(file: Path) -> None:
         ("3", None),
         ("9", None),
     ]
-    assert "a new run" in flower_ldp("ledger", "show", file, "--policy", policy).out
+    words = flower_ldp("ledger", "show", file, "--policy", policy).out
+    assert re.search("run +- +- +5 ", words)
 
 
 def test_a_policy_of_another_ledger_and_of_a_simulation_is_said(tmp_path: Path) -> None:
