@@ -24,18 +24,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, Metadata, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Error, Message, Metadata, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flower_ldp.errors import WireError
 from flower_ldp.strategies.replies import check_result
 from flower_ldp.wire.objects import check_size, named
-
-__all__ = ["send_and_receive"]
 
 #: By what the modules of Flower's grids build a message from its objects.
 _INFLATE = "inflate_object_from_contents"
@@ -50,7 +48,6 @@ GROUPS = 64
 GRACE_SECONDS = 0.5
 #: Between one look and the next: short at first and when something came, as in a simulation.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 3.0
-__all__ = ["NodesGone", "PatientStrategy", "patient_grid"]
 #: As long as Flower waits for replies if it is not told a timeout.
 WAIT_SECONDS = 3_600.0
 
@@ -117,24 +114,21 @@ def _count_replies(grid: Grid, sent: int) -> None:
         module = vars(sys.modules[kind.__module__])
         found = module.get(_INFLATE)
         if found is not None:
-            inflate = found.inflate if isinstance(found, _Counted) else found
-            module[_INFLATE] = _Counted(inflate, sent)
+            inflate = found.args[0] if isinstance(found, partial) else found
+            module[_INFLATE] = partial(_inflate, inflate, sent)
 
 
-@dataclass(frozen=True)
-class _Counted:
-    inflate: Callable[..., Any]
-    sent: int
-
-    def __call__(self, name: str, contents: dict[str, bytes], **options: Any) -> Any:
-        own = contents[name]
-        try:
-            check_size(name, contents, 2 * self.sent)
-            return self.inflate(name, contents, **options)
-        except Exception as error:  # its text may be the client's
-            said = error if isinstance(error, WireError) else type(error).__name__
-            reason = Error(0, f"a reply that cannot be read: {said}")
-            return _make(metadata=_metadata(own), error=reason)
+def _inflate(
+    inflate: Callable[..., Any], sent: int, name: str, contents: dict[str, bytes], **options: Any
+) -> Any:
+    own = contents[name]
+    try:
+        check_size(name, contents, 2 * sent)
+        return inflate(name, contents, **options)
+    except Exception as error:  # its text may be the client's
+        said = error if isinstance(error, WireError) else type(error).__name__
+        reason = Error(0, f"a reply that cannot be read: {said}")
+        return _make(metadata=_metadata(own), error=reason)
 
 
 def _metadata(content: bytes) -> Metadata:
@@ -143,15 +137,6 @@ def _metadata(content: bytes) -> Metadata:
         return Message.inflate(content, dict.fromkeys(named(content), RecordDict())).metadata
     except Exception:
         return Metadata(0, "", 0, 0, "", "", 0.0, 0.0, "query")
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What came of asking for the replies to a group of messages."""
-
-    group: frozenset[str]
-    replies: tuple[Message, ...] = ()
-    error: BaseException | None = None
 
 
 class _Replies:
@@ -164,7 +149,8 @@ class _Replies:
         self._pull = pull
         self._missing = set(message_ids)
         self._idle = set(self._missing)
-        self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[frozenset[str], list[Message] | BaseException]]
+        self._answers = queue.SimpleQueue()
 
     @property
     def complete(self) -> bool:
@@ -194,20 +180,20 @@ class _Replies:
             What asking for it raised.
         """
         try:
-            answer = self._answers.get(timeout=seconds)
+            group, replies = self._answers.get(timeout=seconds)
         except queue.Empty:
             return
-        if answer.error is not None:
-            raise answer.error
-        self.received += answer.replies
-        self._missing -= {reply.metadata.reply_to_message_id for reply in answer.replies}
-        self._idle |= answer.group & self._missing
+        if isinstance(replies, BaseException):
+            raise replies
+        self.received += replies
+        self._missing -= {reply.metadata.reply_to_message_id for reply in replies}
+        self._idle |= group & self._missing
 
     def _fetch(self, group: frozenset[str]) -> None:
         try:
-            self._answers.put(_Answer(group, tuple(self._pull(set(group)))))
+            self._answers.put((group, list(self._pull(set(group)))))
         except BaseException as error:  # take raises it
-            self._answers.put(_Answer(group, error=error))
+            self._answers.put((group, error))
 
 
 class NodesGone(RuntimeError):  # noqa: N818  # a state of the federation
@@ -268,9 +254,8 @@ class PatientStrategy(Strategy):
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
         timeout: float = WAIT_SECONDS,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        *options: Any,
+        **named_options: Any,
     ) -> Result:
         """Run the rounds: Flower's ``Strategy.start``, except that waiting ends, and vain runs do.
 
@@ -285,10 +270,9 @@ class PatientStrategy(Strategy):
             How many rounds.
         timeout : float
             Seconds that a round waits for replies. What comes later is dropped.
-        train_config, evaluate_config : ConfigRecord, optional
-            Sent to clients.
-        evaluate_fn : callable, optional
-            From a round's number and the model to metrics, before the first round and after each.
+        *options, **named_options
+            ``train_config``, ``evaluate_config`` and ``evaluate_fn``, as Flower's ``start`` takes
+            them.
 
         Returns
         -------
@@ -303,20 +287,13 @@ class PatientStrategy(Strategy):
             If nothing was learned: no round gave a model, because every client refused, failed or
             has no gate; or, where clients fail or have no gate, before the last round.
         """
-        patient = cast(_PatientGrid, patient_grid(grid))
-        patient.asked.clear()
+        patient = patient_grid(grid)
+        asked = cast(_PatientGrid, patient).asked
+        asked.clear()
         self.expect(num_rounds, initial_arrays)
-        result = Strategy.start(
-            self,
-            cast(Grid, patient),
-            initial_arrays,
-            num_rounds,
-            timeout,
-            train_config,
-            evaluate_config,
-            evaluate_fn,
-        )
-        check_result(result, patient.asked)
+        run = partial(Strategy.start, self, patient, initial_arrays, num_rounds, timeout)
+        result: Result = run(*options, **named_options)
+        check_result(result, asked)
         return result
 
 

@@ -33,11 +33,13 @@ from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 _flwr_log = logging.getLogger("flwr")
+_REJECTED = "rejected-"
 
 #: Refusals that a gate sends before anything is charged.
 UNCHARGED = frozenset(
     code for code, one in MEANINGS.items() if one.stage == "before" and not one.party
 )
+_KNOWN_REASONS = frozenset(code for code, one in MEANINGS.items() if not one.party)
 #: How much of what a client sent is quoted in a log line.
 _MOST_QUOTED = 300
 ReportT = TypeVar("ReportT")
@@ -151,13 +153,14 @@ class ReplyFilter:
     def _check(self, reply: Message) -> None:
         """Raise WireError unless a node that was asked has sent content, for the first time."""
         node = reply.metadata.src_node_id
-        if node not in self._waiting:
-            if reply.has_error():  # the SuperLink answers so, in its own name, for a lost node
-                raise WireError("error", _one_line(reply.error.reason or ""))
+        if node in self._waiting:
+            self._waiting.discard(node)
+            if reply.has_error():
+                raise self._error(node, reply.error.reason or "")
+        elif reply.has_error():  # the SuperLink answers so, in its own name, for a lost node
+            raise WireError("error", _one_line(reply.error.reason or ""))
+        else:
             raise WireError("sender", "not asked this round, or has answered before")
-        self._waiting.discard(node)
-        if reply.has_error():
-            raise self._error(node, reply.error.reason or "")
 
     def _error(self, node: int, text: str) -> WireError:
         """Return the error for a client's error reply, whose text is anything."""
@@ -178,9 +181,6 @@ def _one_line(text: str) -> str:
     """Return what a client sent, cut and in one line."""
     text = "".join(c if c.isprintable() else " " for c in text[: _MOST_QUOTED + 1])
     return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
-
-
-_KNOWN_REASONS = frozenset(code for code, one in MEANINGS.items() if not one.party)
 
 
 def is_raw(content: RecordDict) -> bool:
@@ -215,10 +215,6 @@ def payload_of(content: RecordDict) -> bytes:
     return payload
 
 
-_log = logging.getLogger("flwr")
-_REJECTED = "rejected-"
-
-
 class RunStopped(RuntimeError):  # noqa: N818  # a decision about the run
     """The run ended because going on would be in vain; the text says why and what to do."""
 
@@ -250,7 +246,7 @@ def stop_if_in_vain(replies: ReplyFilter, server_round: int) -> None:
         said = [text for text, count in replies.rehearsed.items() if count > half]
         raise RunStopped(f"round {server_round}: no report came. {': '.join([causes, *said])}")
     if replies.raw:
-        _log.error(raw_hint(replies.raw))
+        _flwr_log.error(raw_hint(replies.raw))
     for reason in replies.rejected:
         if replies.accepted == 0 and reason in HINTS:
             replies.complaints.hint(reason, f"clients answer {reason}: {HINTS[reason]}")
@@ -282,35 +278,25 @@ def check_result(result: Result, asked: Mapping[str, int]) -> None:
         alone and no round had a usable report.
     """
     trains, evaluates = asked.get(MessageType.TRAIN, 0), asked.get(MessageType.EVALUATE, 0)
-    silent = evaluates and not _usable(result.evaluate_metrics_clientapp)
-    rejected = _counts(result.train_metrics_clientapp) + _counts(result.evaluate_metrics_clientapp)
-    if rejected:
-        _log.warning("replies rejected in this run: %s", _listed(rejected))
+    trained, evaluated = result.train_metrics_clientapp, result.evaluate_metrics_clientapp
+    if rejected := _counts(trained) + _counts(evaluated):
+        _flwr_log.warning("replies rejected in this run: %s", _listed(rejected, {}, ", "))
     if trains and not result.arrays:
-        causes = _causes(_counts(result.train_metrics_clientapp))
+        causes = _causes(_counts(trained))
         raise RunStopped(f"no round gave a model, and there is none to save. {causes}")
-    if silent:
-        causes = _causes(_counts(result.evaluate_metrics_clientapp))
-        text = f"no evaluation had a usable report. {causes}"
+    # What a strategy of another package returns counts as usable: it has no such number.
+    if evaluates and not any(metrics.get("accepted", 1) for metrics in evaluated.values()):
+        text = f"no evaluation had a usable report. {_causes(_counts(evaluated))}"
         if not trains:
             raise RunStopped(text)
-        _log.error(text)
-
-
-def _usable(rounds: Mapping[int, MetricRecord]) -> bool:
-    # What a strategy of another package returns counts as usable: it has no such number.
-    return any(metrics.get("accepted", 1) for metrics in rounds.values())
+        _flwr_log.error(text)
 
 
 def _causes(found: Counter[str]) -> str:
     """Return how often replies were rejected, by reason, and what each may mean."""
     if not found:
         return "No reply was rejected, and none was of use."
-    told = [
-        f"{reason} {count:,} times" + (f": {HINTS[reason]}" if reason in HINTS else "")
-        for reason, count in found.most_common()
-    ]
-    return f"Replies rejected: {'; '.join(told)}"
+    return f"Replies rejected: {_listed(found, HINTS, '; ')}"
 
 
 def _counts(rounds: Mapping[int, MetricRecord]) -> Counter[str]:
@@ -323,5 +309,8 @@ def _counts(rounds: Mapping[int, MetricRecord]) -> Counter[str]:
     return found
 
 
-def _listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{reason} {count:,} times" for reason, count in counts.most_common())
+def _listed(found: Counter[str], hints: Mapping[str, str], between: str) -> str:
+    return between.join(
+        f"{reason} {count:,} times" + (f": {hints[reason]}" if reason in hints else "")
+        for reason, count in found.most_common()
+    )

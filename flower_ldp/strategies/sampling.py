@@ -30,6 +30,7 @@ from filelock import FileLock
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import ConfigError, quoted
 from flower_ldp.files import replacing
 from flower_ldp.mechanisms.random import RandomSource
@@ -102,19 +103,31 @@ class AskedFile:
         if not path.is_file():
             raise ConfigError(f"{path} is no file")
         try:
-            text = path.read_text(encoding="ascii")
-            body = json.loads(text, object_pairs_hook=_different)
+            body = json.loads(path.read_text("ascii"), object_pairs_hook=_different)
             kind, of, asked = body["kind"], body["answers-per-client"], body["asked"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            counts = {name: (int(name), times) for name, times in asked.items()}
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise ConfigError(f"{path} is no record of who was asked: {error}") from error
         if kind != _KIND or type(of) is not int or of != self._times:
             raise ConfigError(
                 f"{path} is of a run that asks each client {quoted(of)} times, and this one asks "
                 f"{self._times}: another run needs another file"
             )
-        if not isinstance(asked, dict):
-            raise ConfigError(f"{path} is no record of who was asked: {quoted(asked)}")
-        return Counter({self._node(name): self._count(count) for name, count in asked.items()})
+        for name, (node, times) in counts.items():
+            # A node that is written in two ways would be asked twice.
+            if str(node) != name or type(times) is not int or not 0 <= times <= self._times:
+                raise ConfigError(
+                    f"{path} is no record of who was asked: node {quoted(name)}, "
+                    f"{quoted(times)} of 0 to {self._times} times"
+                )
+        return Counter(dict(counts.values()))
 
     def write(self, asked: Mapping[int, int]) -> None:
         """Have these numbers on disk, in place of those that are there.
@@ -131,24 +144,6 @@ class AskedFile:
         }
         with replacing(self._path) as file:
             file.write(json.dumps(body).encode("ascii"))
-
-    def _node(self, name: str) -> int:
-        """Return the node of a name: one that is written in two ways would be asked twice."""
-        try:
-            node = int(name)
-        except ValueError:
-            node = None
-        if node is None or str(node) != name:
-            raise ConfigError(f"{self._path} has {quoted(name)}, which is no node")
-        return node
-
-    def _count(self, count: object) -> int:
-        if type(count) is not int or not 0 <= count <= self._times:
-            raise ConfigError(
-                f"{self._path} has {quoted(count)} for how often a node was asked, which is no "
-                f"integer of 0 to {self._times}"
-            )
-        return count
 
 
 def _different(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -191,14 +186,9 @@ class ClientPool:
     """
 
     def __init__(self, answers_per_client: int = 1, checkpoint: str | Path | None = None) -> None:
-        times = answers_per_client
-        is_integer = isinstance(times, int) and not isinstance(times, bool)
-        if not is_integer or not 1 <= times <= MOST_ANSWERS:
-            raise ValueError(
-                f"answers_per_client must be an integer of 1 to {MOST_ANSWERS:,}, got {times!r}"
-            )
-        self.answers_per_client = times
-        self._file = None if checkpoint is None else AskedFile(checkpoint, times)
+        check_in(f"[1, {MOST_ANSWERS}]", "answers_per_client", answers_per_client, int)
+        self.answers_per_client = answers_per_client
+        self._file = None if checkpoint is None else AskedFile(checkpoint, answers_per_client)
         self._asked = Counter[int]() if self._file is None else self._file.read()
         self._refused = Counter[int]()
 
