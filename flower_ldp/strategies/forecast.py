@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.advice import Outlook
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, UpdatePlan, Verdict, signal_of
+from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, Verdict, signal_of
 from flower_ldp.privacy import Unit, compose, meaning
 from flower_ldp.strategies.optimizers import ServerOptimizer
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound
@@ -171,27 +171,25 @@ class Forecast(RoundCallback[TrainingRound]):
         earlier = ", in earlier runs included" if self._before else ""
         return f"at most {total}, asked {asked}{earlier}. {meaning(total)}"
 
-    def lines(self, plan: Callable[[int], UpdatePlan]) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Yield what the run does and what it can learn, as far as it is known."""
-        answers = self._answers
+        answers, plan, outlook = self._answers, self._strategy.plan(), self._outlook
         often = "1 in every round that it is sampled for" if answers is None else f"{answers:,}"
         yield f"Answers of a client: {often}"
         yield f"Step rule: {self._strategy.step_rule()}"
         if self.entries is not None:
             yield f"Entries of an update that answers are about: {self.entries:,}"
-            if sizes := plan(self.entries).summary:
-                yield f"Sizes: {sizes}"
+            if plan is not None and plan(self.entries).summary:
+                yield f"Sizes: {plan(self.entries).summary}"
             length = self._strategy.proposal(self.entries).report_bytes(self.entries)
             yield f"Bytes up of an answer: {length:,}"
-        outlook = self._outlook
-        if outlook is None:
+        if outlook is not None:
+            yield f"Rounds: {outlook.rounds:,} of {outlook.clients_per_round:,} clients each"
+            told = (fact for fact in outlook.facts() if fact.label)
+            yield from (f"{fact.label[0].upper()}{fact.label[1:]}: {fact}" for fact in told)
+        elif plan is not None:
             rounds = "" if self._rounds is None else f"{self._rounds:,}; "
             yield f"Rounds: {rounds}the first says how many clients each has, and the verdict"
-            return
-        yield f"Rounds: {outlook.rounds:,} of {outlook.clients_per_round:,} clients each"
-        for fact in outlook.facts():
-            if fact.label:
-                yield f"{fact.label[0].upper()}{fact.label[1:]}: {fact}"
 
 
 class NoiseWatch:

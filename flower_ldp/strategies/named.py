@@ -11,16 +11,15 @@ With T the sum of signs over N reports and m the magnitude, the two scalings are
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeAlias, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import must_be
+from flower_ldp.bounds import Bounded, check_fields, must_be
 from flower_ldp.errors import WireError
 from flower_ldp.extensions.contract import Chosen, ExtensionMechanism
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword
@@ -35,7 +34,6 @@ from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 from flower_ldp.wire.proposal import ExtensionReport
 
 Scaling = Literal["published", "unbiased"]
-SCALINGS: tuple[Scaling, ...] = ("published", "unbiased")
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,10 @@ class FixedStep:
     #: No bit is asked for.
     magnitude: ClassVar[None] = None
 
-    global_lr: float
+    global_lr: Annotated[float, Bounded("(0, inf)")]
 
     def __post_init__(self) -> None:
-        if not 0 < self.global_lr < math.inf:
-            raise ValueError(f"global_lr must be in (0, inf), got {self.global_lr}")
+        check_fields(self)
 
     @property
     def rate(self) -> float:
@@ -80,11 +77,10 @@ class LearnedStep:
 
     magnitude: MagRR
     fallback: FixedStep | None = None
-    min_participation: float = 0.05
+    min_participation: Annotated[float, Bounded("[0, 1]")] = 0.05
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_participation <= 1:
-            raise ValueError(f"min_participation must be in [0, 1], got {self.min_participation}")
+        check_fields(self)
 
     @property
     def rate(self) -> float | None:
@@ -102,16 +98,12 @@ class LearnedStep:
         return self.fallback is None or participation >= self.min_participation
 
 
-#: How the size of steps is set.
-StepRule: TypeAlias = FixedStep | LearnedStep
-
-
 class StepSize(RoundCallback[TrainingRound]):
     """The step rule of one run, with what it has learned so far.
 
     Parameters
     ----------
-    rule : StepRule
+    rule : FixedStep | LearnedStep
         How the size is set.
     scaling : {"published", "unbiased"}
         What it multiplies.
@@ -122,9 +114,9 @@ class StepSize(RoundCallback[TrainingRound]):
         MagRR's knowledge; None for a fixed rate.
     """
 
-    def __init__(self, rule: StepRule, scaling: Scaling = "published") -> None:
-        if scaling not in SCALINGS:
-            raise ValueError(f"scaling must be one of {SCALINGS}, got {scaling!r}")
+    def __init__(self, rule: FixedStep | LearnedStep, scaling: Scaling = "published") -> None:
+        if scaling not in get_args(Scaling):
+            raise ValueError(f"scaling must be one of {get_args(Scaling)}, got {scaling!r}")
         self._rule = rule
         self._scaling = scaling
         self.estimate: StepEstimate | None = rule.magnitude.start() if rule.magnitude else None
@@ -141,13 +133,10 @@ class StepSize(RoundCallback[TrainingRound]):
     def after_replies(self, current: TrainingRound, replies: ReplyFilter) -> None:
         """Learn from the bits, if they were asked for."""
         self._learned = {}
-        if current.proposal.mechanism.magnitude is None or self.estimate is None:
-            return
-        majority = self.learn(self._ones, replies.accepted)
-        self._learned = {
-            "r-est": self.estimate.value,
-            "magnitude-majority": -1 if majority is None else majority,
-        }
+        if current.proposal.mechanism.magnitude is not None and self.estimate is not None:
+            majority = self.learn(self._ones, replies.accepted)
+            self._learned["r-est"] = self.estimate.value
+            self._learned["magnitude-majority"] = -1 if majority is None else majority
 
     def metrics(self, current: TrainingRound) -> Metrics:
         """Return ``r-est`` and ``magnitude-majority`` (1 yes, 0 no, -1 undecided), if asked for."""
@@ -277,14 +266,12 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     ) -> None:
         if step is None:
             step, server_optimizer = FixedStep(1.0), server_optimizer or AgreedLength()
-        must_be(
-            "step",
-            step,
-            (LearnedStep, FixedStep),
-            "a LearnedStep or a FixedStep, as LearnedStep(MagRR(epsilon=1.0)) or FixedStep(0.1)",
+        wanted = (
+            "a LearnedStep or a FixedStep, as LearnedStep(MagRR(epsilon=1.0)) or FixedStep(0.1)"
         )
+        must_be("step", step, (LearnedStep, FixedStep), wanted)
         super().__init__(mechanism, server_optimizer, **options)
-        if step.magnitude is not None and self._sets_length:
+        if step.magnitude is not None and server_optimizer and server_optimizer.sets_length:
             raise ValueError(
                 "steps of planned length ignore a learned size: clients would pay "
                 f"epsilon {step.magnitude.epsilon:g} a round for a bit that is never used; "
@@ -294,10 +281,6 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         self.scaling = scaling
         self.callbacks.append(self.step_size)
         self._planned: set[int] = set()
-
-    @property
-    def _sets_length(self) -> bool:
-        return self.server_optimizer is not None and self.server_optimizer.sets_length
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> SignDSRound:
         mechanism = self.mechanism if entries is None else self.mechanism.sized(entries)
@@ -325,23 +308,19 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     def _description(self) -> Iterator[str]:
         yield from super()._description()
         yield f"Scaling: {self.scaling}"
-        if self._sets_length:
-            yield "Step: only the direction of the sum counts"
-        elif self.step_size.estimate is None:
-            yield (
-                "Step: fixed rate; to learn it from one private bit per client, set sign_mag_eps "
-                "in the configuration or pass step=LearnedStep(MagRR(epsilon=...))"
-            )
-        else:
-            yield f"Step: learned by MagRR from {self.step_size.estimate}"
 
     def step_rule(self) -> str:
         """Return how the model is moved."""
-        rule = "learned by MagRR" if self.step_size.estimate else "fixed rate"
-        if self.server_optimizer is None:
-            return rule
-        told = self.server_optimizer.describe()
-        return told if self._sets_length else f"{rule}, {told}"
+        optimizer = self.server_optimizer
+        if optimizer is not None and optimizer.sets_length:
+            return f"{optimizer.describe()}; only the direction of the sum counts"
+        rule = (
+            "fixed rate; to learn it from one private bit per client, set sign_mag_eps in the "
+            "configuration or pass step=LearnedStep(MagRR(epsilon=...))"
+        )
+        if self.step_size.estimate is not None:
+            rule = f"learned by MagRR from {self.step_size.estimate}"
+        return rule if optimizer is None else f"{optimizer.describe()}; {rule}"
 
     def plan(self) -> partial[SelectionPlan]:
         """Return the mechanism's plan, without its warning."""

@@ -21,12 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.replies import Complaints, ReplyFilter, RunStopped, stop_if_in_vain
@@ -194,8 +195,9 @@ def reply_metrics(replies: ReplyFilter) -> Metrics:
 
 
 ReportT = TypeVar("ReportT")
-_SMALLEST_EPSILON = 0.01
 _MOST_EXACT = 2_000
+#: Ones and reports of nobody.
+_NONE = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -226,22 +228,22 @@ class Health:
     >>> strategy = SignDSStrategy(SignDS(epsilon=7.5), FixedStep(0.1), health=Health(epsilon=0.5))
     """
 
-    epsilon: float
-    stop_above: float = 0.5
-    significance: float = 3.0
+    epsilon: Annotated[float, Bounded("[0.01, 100]")]
+    stop_above: Annotated[float, Bounded("[0, 1)")] = 0.5
+    significance: Annotated[float, Bounded("[0, inf)")] = 3.0
 
     def __post_init__(self) -> None:
-        if not _SMALLEST_EPSILON <= self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in [{_SMALLEST_EPSILON:g}, 100], got {self.epsilon}")
-        if not 0 <= self.stop_above < 1:
-            raise ValueError(f"stop_above must be in [0, 1), got {self.stop_above}")
-        if not 0 <= self.significance < math.inf:
-            raise ValueError(f"significance must be in [0, inf), got {self.significance}")
+        check_fields(self)
 
     @property
     def response(self) -> BinaryResponse:
         """What the bit goes through."""
         return BinaryResponse(self.epsilon, name=HEALTH)
+
+    def estimate(self, ones: int, reports: int) -> tuple[float, float]:
+        """Return the share of neutral reports, unbiased, and its standard error."""
+        bit = self.response
+        return bit.estimate(ones, reports) / reports, bit.standard_deviation(reports) / reports
 
 
 class HealthMonitor(RoundCallback[Round]):
@@ -255,8 +257,8 @@ class HealthMonitor(RoundCallback[Round]):
 
     def __init__(self, health: Health | None) -> None:
         self._health = health
-        self._ones = self._reports = 0
-        self._all_ones = self._all_reports = 0
+        #: Ones, and reports, of the round and of the run.
+        self._round, self._run = _NONE, _NONE
 
     @property
     def epsilon(self) -> float | None:
@@ -265,11 +267,11 @@ class HealthMonitor(RoundCallback[Round]):
 
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
         """Begin a run: bits of another, of an app that was wrong by then, say nothing of this."""
-        self._all_ones = self._all_reports = 0
+        self._run = _NONE
 
     def before_ask(self, current: Round) -> None:
         """Begin a round."""
-        self._ones = self._reports = 0
+        self._round = _NONE
 
     def decoder(self, decode: Callable[[bytes], ReportT]) -> Callable[[bytes], ReportT]:
         """Return a decoder of whole reports, which counts the bits of those that are well-formed.
@@ -284,19 +286,17 @@ class HealthMonitor(RoundCallback[Round]):
             report, bit = split_health(payload, asked=self._health is not None)
             found = decode(report)
             if bit is not None:
-                self._ones += bit
-                self._all_ones += bit
-                self._reports += 1
-                self._all_reports += 1
+                self._round = self._round[0] + bit, self._round[1] + 1
+                self._run = self._run[0] + bit, self._run[1] + 1
             return found
 
         return whole
 
     def metrics(self, current: Round) -> Metrics:
         """Return ``failing-share`` and ``failing-share-error`` of the round, if there is one."""
-        if self._health is None or self._reports == 0:
+        if self._health is None or self._round == _NONE:
             return {}
-        share, error = self._estimate(self._health, self._ones, self._reports)
+        share, error = self._health.estimate(*self._round)
         return {"failing-share": share, "failing-share-error": error}
 
     def after_replies(self, current: Round, replies: ReplyFilter) -> None:
@@ -310,10 +310,9 @@ class HealthMonitor(RoundCallback[Round]):
         """
         if self._health is None:
             return
-        counts = ((self._ones, self._reports), (self._all_ones, self._all_reports))
-        for ones, reports in counts:
+        for ones, reports in (self._round, self._run):
             if reports and _is_too_large(self._health, ones, reports):
-                share, error = self._estimate(self._health, ones, reports)
+                share, error = self._health.estimate(ones, reports)
                 raise RunStopped(
                     f"round {current.server_round}: by the clients' health bits the app fails in "
                     f"{share:.0%} ± {error:.0%} of {reports:,} reports (± is one standard error; "
@@ -322,15 +321,6 @@ class HealthMonitor(RoundCallback[Round]):
                     "in the clients' logs; to see it here, rehearse the app on public sample data: "
                     "LdpMod(..., rehearsal=Rehearsal(...))"
                 )
-
-    @staticmethod
-    def _estimate(health: Health, ones: int, reports: int) -> tuple[float, float]:
-        """Return the share of neutral reports, unbiased, and its standard error."""
-        response = health.response
-        return (
-            response.estimate(ones, reports) / reports,
-            response.standard_deviation(reports) / reports,
-        )
 
 
 def _is_too_large(health: Health, ones: int, reports: int) -> bool:
@@ -352,9 +342,9 @@ def _binomial(count: int, chance: float) -> NDArray[np.float64]:
         sure = np.zeros(count + 1)
         sure[count if chance else 0] = 1.0
         return sure
-    ways = [math.lgamma(count + 1) - math.lgamma(i + 1) - math.lgamma(count - i + 1)
-            for i in range(count + 1)]  # fmt: skip
     ones = np.arange(count + 1)
-    logs = np.array(ways) + ones * math.log(chance) + (count - ones) * math.log1p(-chance)
+    # Logarithms of the binomial coefficients, each from the one before.
+    ways = np.cumsum(np.log([1.0, *((count + 1 - ones[1:]) / ones[1:])]))
+    logs = ways + ones * math.log(chance) + (count - ones) * math.log1p(-chance)
     found: NDArray[np.float64] = np.exp(logs)
     return found

@@ -141,8 +141,7 @@ class Proposals:
         self._inherited.append(pool)
         each = tuple(events)
         for node, times in asked.items():
-            repeated = (replace(event, count=event.count * times) for event in each)
-            self.record(node, repeated)
+            self.record(node, _repeated((event, times) for event in each))
 
     def record(self, node: int, events: Iterable[PrivacyEvent]) -> None:
         """Count a proposal that is about to be sent."""
@@ -150,9 +149,7 @@ class Proposals:
 
     def withdraw(self, node: int, events: Iterable[PrivacyEvent]) -> None:
         """Take off a proposal that the node refused before it charged anything."""
-        asked = self._asked[node]
-        asked.subtract(events)
-        self._asked[node] = +asked
+        self._asked[node] -= Counter(events)
 
     def unguarded(self, node: int, events: Iterable[PrivacyEvent]) -> None:
         """Take off a proposal that the node answered without a gate, and remember that it did."""
@@ -173,9 +170,7 @@ class Proposals:
         return SpendingReport(
             units=units,
             direct=_largest(map(compose_directly, histories)),
-            beyond={
-                unit: _most(unbounded(history, unit) for history in histories) for unit in Unit
-            },
+            beyond={unit: _most(histories, unit) for unit in Unit},
             smaller=self._smaller(units, delta),
             clients={
                 node: compose(_repeated(asked.items())) for node, asked in self._asked.items()
@@ -197,8 +192,7 @@ class Proposals:
             most |= asked
         try:
             bounds = totals(_repeated(most.items()), delta=delta)
-        except ModuleNotFoundError:
-            # dp-accounting is an extra: the sums hold without it.
+        except ModuleNotFoundError:  # dp-accounting is an extra: the sums hold without it
             return dict(units)
         return {
             unit: Totals(spent, bounds[unit].approximate).smaller for unit, spent in units.items()
@@ -226,11 +220,11 @@ def _largest(sums: Iterable[Mapping[Unit, PrivacySpent]]) -> dict[Unit, PrivacyS
     return {unit: found[unit] for unit in Unit if unit in found}
 
 
-def _most(counts: Iterable[Unbounded]) -> Unbounded:
-    most = Unbounded()
-    for one in counts:
-        most = Unbounded(max(most.silent, one.silent), max(most.conditional, one.conditional))
-    return most
+def _most(histories: Iterable[list[PrivacyEvent]], unit: Unit) -> Unbounded:
+    """Return the most releases of one client that a unit's total says nothing about."""
+    found = [unbounded(history, unit) for history in histories]
+    silent = max((one.silent for one in found), default=0)
+    return Unbounded(silent, max((one.conditional for one in found), default=0))
 
 
 def _repeated(history: Iterable[tuple[PrivacyEvent, int]]) -> list[PrivacyEvent]:

@@ -23,14 +23,8 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-    FedAvg,
-)
+from flwr.serverapp import Grid, strategy
+from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import must_be
@@ -67,11 +61,8 @@ from flower_ldp.wire.proposal import UpdateProposal
 
 _log = logging.getLogger("flwr")
 MechanismT = TypeVar("MechanismT")
-_CENTRAL = (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
+_CENTRAL = tuple(
+    getattr(strategy, name) for name in strategy.__all__ if name.startswith("DifferentialPrivacy")
 )
 #: A step of which less than this share of the length arrives is lost.
 _SHARE = 0.5
@@ -254,21 +245,12 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         The model and the rounds are known once ``start`` was called, and what can be learned from
         the first round on, which logs it.
         """
-        plan = self.plan()
-        if plan is not None:
-            _log.info("\t├──> Total of a client by training: %s", self._forecast.total())
         first, *more = self._description()
+        cost = f"Cost of a round: at most {compose(self.proposal(None).events())[Unit.CLIENT]}"
+        _log.info("\t├──> Total of a client by training: %s", self._forecast.total())
         _log.info("\t├──> %s", first)
-        spent = compose(self.proposal(None).events())[Unit.CLIENT]
-        more.append(f"Cost of a round: at most {spent}")
-        if self.server_optimizer is not None:
-            more.append(f"Server optimizer: {self.server_optimizer.describe()}")
-        for line in more:
+        for line in (*more, cost, *self._forecast.lines()):
             _log.info("\t│\t├──%s", line)
-        if plan is not None:
-            _log.info("\t├──> The run")
-            for line in self._forecast.lines(plan):
-                _log.info("\t│\t├──%s", line)
         if self._trainable is not None:
             _log.info("\t├──> Trained: %s", ", ".join(self._trainable))
         if self.subspace is not None:
@@ -342,8 +324,16 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         if not current.nodes:
             return None, None
         judge = ReplyFilter(current.nodes, self._stop_rule.complaints)
-        total = self._total(current, judge.decode(replies, self._decoder(current)))
-        self._tell(current, judge)
+        mechanism, entries = current.proposal.mechanism, current.layout.entries
+        decode = self._health.decoder(lambda data: mechanism.decode(data, entries))
+        total = self._total(current, judge.decode(replies, decode))
+        self.proposals.answered(current.events, judge.accepted)
+        _log.info(
+            f"aggregate_train: accepted {judge.accepted} reports, rejected "
+            f"{judge.rejected.total()} {dict(judge.rejected) or ''}"
+        )
+        if judge.accepted == 0:
+            _log.warning(f"no usable report in round {server_round}: the model stays as it is")
         for callback in self.callbacks:
             callback.after_replies(current, judge)
         moved, values = None, reply_metrics(judge)
@@ -352,7 +342,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
             for callback in self.callbacks:
                 callback.after_step(current, total, judge.accepted)
             # All reports of a round have one length.
-            values["bytes-up"] = float(current.proposal.report_bytes(current.layout.entries))
+            values["bytes-up"] = float(current.proposal.report_bytes(entries))
             values |= self._metrics(current, judge.accepted)
         for callback in self.callbacks:
             values |= callback.metrics(current)
@@ -384,25 +374,6 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
     def proposal(self, entries: int | None) -> UpdateProposal[UpdateMechanism]:
         """Return what a round proposes whose clients all take part."""
         return UpdateProposal(self._asked(entries), self._health.epsilon)
-
-    def _decoder(self, current: TrainingRound) -> Callable[[bytes], Any]:
-        """Return what decodes a whole report, health bit included."""
-        mechanism, entries = current.proposal.mechanism, current.layout.entries
-        return self._health.decoder(lambda data: mechanism.decode(data, entries))
-
-    def _tell(self, current: TrainingRound, judge: ReplyFilter) -> None:
-        """Log what came back, and remember how many answered."""
-        _log.info(
-            "aggregate_train: accepted %d reports, rejected %d %s",
-            judge.accepted,
-            judge.rejected.total(),
-            dict(judge.rejected) or "",
-        )
-        if judge.accepted == 0:
-            _log.warning(
-                "no usable report in round %d: the model stays as it is", current.server_round
-            )
-        self.proposals.answered(current.events, judge.accepted)
 
     def _moved(
         self, current: TrainingRound, total: NDArray[Any], reports: int
@@ -474,6 +445,9 @@ def lost_step(
 ) -> str | None:
     """Return words for the log if most of a step was lost in arrays of half precision.
 
+    A float16 has eleven binary digits. A step that is spread over many weights is so little of each
+    that the nearest number is the one that is there already.
+
     Parameters
     ----------
     layout : ModelLayout
@@ -484,19 +458,18 @@ def lost_step(
         That was added.
     """
     meant = moved = 0.0
-    names, start = [], 0
-    for spec in layout.updated:
-        if spec.size and spec.dtype.itemsize == 2:
-            piece = step[start : start + spec.size].astype(np.float64)
-            found = after[spec.name].astype(np.float64) - before[spec.name].astype(np.float64)
-            meant += float(piece @ piece)
-            moved += float(np.square(found).sum())
-            names.append(spec.name)
-        start += spec.size
+    ends = np.cumsum([spec.size for spec in layout.updated])
+    pieces = zip(layout.updated, np.split(step, ends[:-1]), strict=True)
+    halves = [(spec.name, piece) for spec, piece in pieces if spec.dtype.itemsize == 2]
+    for name, part in halves:
+        piece = part.astype(np.float64)
+        found = after[name].astype(np.float64) - before[name].astype(np.float64)
+        meant += float(piece @ piece)
+        moved += float(np.square(found).sum())
     if moved >= _SHARE**2 * meant:
         return None
-    more = ", ..." if len(names) > 1 else ""
+    more = ", ..." if len(halves) > 1 else ""
     return (
-        f"most of the step is lost: of the float16 arrays ({quoted(names[0])}{more}) it is less "
-        "than half of the last digit. Keep the model in float32 on the server"
+        f"most of the step is lost: of the float16 arrays ({quoted(halves[0][0])}{more}) it is "
+        "less than half of the last digit. Keep the model in float32 on the server"
     )

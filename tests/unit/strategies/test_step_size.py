@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,11 +12,9 @@ from flower_ldp.mechanisms import MagRR, SelectionPlan, SignDS, StepEstimate
 from flower_ldp.mechanisms.magrr import Phase
 from flower_ldp.mechanisms.signds import Selection
 from flower_ldp.strategies.named import (
-    SCALINGS,
     FixedStep,
     LearnedStep,
     Scaling,
-    StepRule,
     StepSize,
 )
 
@@ -118,7 +117,7 @@ def test_a_round_without_bits_needs_a_fixed_rate(plan: SelectionPlan) -> None:
         StepSize(learned(None)).factor(10, plan, asked=False)
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("scaling", get_args(Scaling))
 def test_a_learned_size_doubles_the_factor_with_the_estimate(
     scaling: Scaling, plan: SelectionPlan
 ) -> None:
@@ -149,7 +148,10 @@ def test_participation_domain(value: float) -> None:
     ],
 )
 def test_rules_answer_the_same_questions(
-    rule: StepRule, magnitude: MagRR | None, rate: float | None, asks: tuple[bool, ...]
+    rule: FixedStep | LearnedStep,
+    magnitude: MagRR | None,
+    rate: float | None,
+    asks: tuple[bool, ...],
 ) -> None:
     assert (rule.magnitude, rule.rate) == (magnitude, rate)
     if isinstance(rule, LearnedStep):
