@@ -25,22 +25,12 @@ from _environment import write_report
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from flower_ldp.audit import Case, audit_case  # noqa: E402
+from flower_ldp.audit import BUILDERS, Case, Settings, audit_case  # noqa: E402
 from flower_ldp.audit.bounds import draws_to_refute, expected_bound  # noqa: E402
-from flower_ldp.audit.codeword_cases import codeword  # noqa: E402
-from flower_ldp.audit.noise_cases import nested_units  # noqa: E402
-from flower_ldp.audit.response_cases import binary_response  # noqa: E402
-from flower_ldp.audit.selection_cases import magrr, signds, signds_long  # noqa: E402
+from flower_ldp.audit.shipped import nested_units, signds_long  # noqa: E402
 from flower_ldp.audit_paths import gate, labels  # noqa: E402
 from flower_ldp.audit_paths.dpsgd_release import dpsgd_release  # noqa: E402
-from flower_ldp.mechanisms import (  # noqa: E402
-    BinaryResponse,
-    BoundedMean,
-    CodebookEmbedding,
-    Codeword,
-    MagRR,
-    SignDS,
-)
+from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding, MagRR, SignDS  # noqa: E402
 from tests import broken, broken_paths  # noqa: E402
 
 CONFIDENCE = 0.999
@@ -48,10 +38,12 @@ CONFIDENCE = 0.999
 
 def shipped() -> list[Case]:
     return [
-        *(binary_response(BinaryResponse(epsilon)) for epsilon in (0.5, 1.0, 4.0)),
-        *(magrr(MagRR(epsilon)) for epsilon in (1.0, 4.0)),
-        *(signds(SignDS(epsilon, 0.2), 1_000) for epsilon in (1.0, 4.0)),
-        *(codeword(Codeword(epsilon, rotations=4), 1_000) for epsilon in (1.0, 4.0)),
+        *(BUILDERS["binary-response"](Settings(epsilon)) for epsilon in (0.5, 1.0, 4.0)),
+        *(
+            BUILDERS[name](Settings(epsilon))
+            for name in ("magrr", "signds", "codeword")
+            for epsilon in (1.0, 4.0)
+        ),
         signds_long(SignDS(1.0, 0.2)),
         nested_units(BoundedMean(0.75, 0.0, 1.0), CodebookEmbedding(0.25, 10)),
         gate(SignDS(0.75, 0.2), MagRR(0.25)),
@@ -62,8 +54,7 @@ def shipped() -> list[Case]:
 
 def planted() -> list[Case]:
     selection = SignDS(4.0, 0.2)
-    case = signds(selection, 1_000)
-    response = binary_response(BinaryResponse(1.0))
+    case, response = BUILDERS["signds"](Settings(4.0)), BUILDERS["binary-response"](Settings())
     long = SignDS(1.0, 0.2)
     return [
         replace(

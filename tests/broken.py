@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.audit import Case, Contrast
 from flower_ldp.mechanisms import RandomSource, Selection, SignDS
+from flower_ldp.mechanisms.signds_round import Report
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
 
 Floats = NDArray[np.float64]
@@ -25,10 +26,10 @@ def generator(rng: RandomSource) -> np.random.Generator:
     return np.random.default_rng(rng.bits(128))
 
 
-def signds_with_naive_ties(mechanism: SignDS) -> Callable[..., Selection]:
+def signds_with_naive_ties(mechanism: SignDS) -> Callable[..., Report]:
     """Return SignDS with S = {j : s u_j >= tau}: among equal entries it holds more than K."""
 
-    def draw(update: NDArray[np.float32], rng: RandomSource) -> Selection:
+    def draw(update: NDArray[np.float32], rng: RandomSource) -> Report:
         plan = mechanism.plan(update.size)
         numpy_rng = generator(rng)
         sign = rng.sign()
@@ -38,21 +39,21 @@ def signds_with_naive_ties(mechanism: SignDS) -> Callable[..., Selection]:
         inside = max(plan.law.sample(rng), plan.dim_out - len(rest))
         chosen = numpy_rng.choice(top, inside, replace=False)
         others = numpy_rng.choice(rest, plan.dim_out - inside, replace=False)
-        return Selection(np.sort(np.concatenate([chosen, others])), sign)
+        return Selection(np.sort(np.concatenate([chosen, others])), sign), None
 
     return draw
 
 
 def signds_with_sign(
     mechanism: SignDS, wanted: Callable[[NDArray[np.float32]], int]
-) -> Callable[..., Selection]:
+) -> Callable[..., Report]:
     """Return SignDS with a sign that follows the update, where ``wanted`` gives one, not 0."""
 
-    def draw(update: NDArray[np.float32], rng: RandomSource) -> Selection:
+    def draw(update: NDArray[np.float32], rng: RandomSource) -> Report:
         report = mechanism.randomize(update, rng)
         while report.sign == -wanted(update):
             report = mechanism.randomize(update, rng)
-        return report
+        return report, None
 
     return draw
 
@@ -67,17 +68,17 @@ def one_sign_for_equals(update: NDArray[np.float32]) -> int:
     return int(np.ptp(update) == 0)
 
 
-def signds_of_a_length(mechanism: SignDS) -> Callable[..., Selection]:
+def signds_of_a_length(mechanism: SignDS) -> Callable[..., Report]:
     """Return SignDS with one dimension fewer for updates that begin below zero."""
 
-    def draw(update: NDArray[np.float32], rng: RandomSource) -> Selection:
+    def draw(update: NDArray[np.float32], rng: RandomSource) -> Report:
         report = mechanism.randomize(update, rng)
-        return Selection(report.indices[int(update[0] < 0) :], report.sign)
+        return Selection(report.indices[int(update[0] < 0) :], report.sign), None
 
     return draw
 
 
-def signds_counting_equals_twice(mechanism: SignDS) -> Callable[..., Selection]:
+def signds_counting_equals_twice(mechanism: SignDS) -> Callable[..., Report]:
     """Return SignDS with a top set that counts the equals at both ends of one bracket twice.
 
     On a vector of more than 131,072 entries two order statistics of 8,192 probed entries
@@ -114,7 +115,7 @@ def signds_counting_equals_twice(mechanism: SignDS) -> Callable[..., Selection]:
         top = members(np.frombuffer(update, dtype=np.float32), size, sign)
         return np.flatnonzero(top), np.flatnonzero(~top)
 
-    def draw(update: NDArray[np.float32], rng: RandomSource) -> Selection:
+    def draw(update: NDArray[np.float32], rng: RandomSource) -> Report:
         plan = mechanism.plan(update.size)
         numpy_rng = generator(rng)
         sign = rng.sign()
@@ -124,7 +125,7 @@ def signds_counting_equals_twice(mechanism: SignDS) -> Callable[..., Selection]:
             side[numpy_rng.integers(len(side), size=count)]
             for side, count in ((top, inside), (rest, plan.dim_out - inside))
         ]
-        return Selection(np.sort(np.concatenate(chosen)), sign)
+        return Selection(np.sort(np.concatenate(chosen)), sign), None
 
     return draw
 

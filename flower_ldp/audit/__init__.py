@@ -5,15 +5,11 @@ An audit can refute a claim and never prove one. Needs scipy (the extra ``accoun
 
 from __future__ import annotations
 
-# isort: off
-# Each module of cases names its own in BUILDERS, in this order.
-from flower_ldp.audit import response_cases, noise_cases, selection_cases, codeword_cases  # noqa: F401
-
-# isort: on
-from flower_ldp.audit.auditing import AuditResult, audit
+from flower_ldp.audit.auditing import AuditResult, audit, audit_reuse
 from flower_ldp.audit.bounds import epsilon_lower_bound
-from flower_ldp.audit.cases import BUILDERS, Case, Contrast, Settings, audit_case
-from flower_ldp.audit.reuse import audit_reuse
+from flower_ldp.audit.cases import Case, audit_case
+from flower_ldp.audit.shipped import BUILDERS, Settings
+from flower_ldp.mechanisms.base import Contrast
 
 __all__ = [
     "BUILDERS",

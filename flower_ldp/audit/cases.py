@@ -1,46 +1,37 @@
-"""What an audit tries: a sampler, its worst inputs and what tells their reports apart.
+"""What an audit tries: a sampler, its claim, and the worst inputs with what tells reports apart.
 
-A case is data: a sampler, its claim, and contrasts, each a pair of inputs with a statistic.
-A function that returns that of a shipped mechanism is named by :func:`shipped`. To audit another
-sampler of the same mechanism, ``dataclasses.replace`` the ``draw`` (and ``draw_many``) of a case.
+A case is data. That of an update mechanism is made of what the mechanism itself says of its worst
+inputs (:meth:`~flower_ldp.mechanisms.base.UpdateMechanism.audit_pairs`), by :func:`of_updates`. To
+audit another sampler of the same mechanism, ``dataclasses.replace`` the ``draw`` (and
+``draw_many``) of a case.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any
 
-from flower_ldp.audit.auditing import AuditResult, Draw, Progress, Sources, Statistic, audit
-from flower_ldp.audit.reuse import DIFFERING, audit_reuse, report_key, reuse_draws
+import numpy as np
+
+from flower_ldp.audit.auditing import (
+    DIFFERING,
+    AuditResult,
+    Draw,
+    Progress,
+    Sources,
+    audit,
+    audit_reuse,
+    report_key,
+    reuse_draws,
+)
+from flower_ldp.mechanisms.base import Contrast, UpdateMechanism
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 
-#: Categories, classes or codes of a shipped mechanism.
-CLASSES = 10
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Two inputs, and the statistic that tells their reports apart.
-
-    Parameters
-    ----------
-    check : str
-        What is tried, in a few words.
-    pair : tuple of two values
-        Neighbouring inputs.
-    statistic : callable
-        Reports to scores.
-    label : str
-        What a score is.
-    """
-
-    check: str
-    pair: tuple[Any, Any]
-    statistic: Statistic
-    label: str
+# Pairs of updates that the check for repeated noise chooses from.
+_PAIRS = 16
 
 
 @dataclass(frozen=True)
@@ -119,38 +110,37 @@ def audit_case(
     """
     each = 1.0 - (1.0 - confidence) / case.checks
     asked = case.draws if draws is None else draws
-    claim: dict[str, Any] = {"delta": case.delta, "confidence": each, "sources": sources}
-    results = []
-    for contrast in case.contrasts:
-        counter = progress(contrast.check, 2 * asked) if progress else None
-        results.append(
-            audit(
-                case.draw_many or case.draw,
-                contrast.pair,
-                contrast.statistic,
-                case.epsilon,
-                asked,
-                batched=case.draw_many is not None,
-                check=contrast.check,
-                label=contrast.label,
-                progress=counter,
-                **claim,
-            )
-        )
     triples = reuse_draws(case.epsilon, asked, confidence=each, differing=case.differing)
-    counter = progress("repeated noise", 2 * triples) if progress else None
-    results.append(
-        audit_reuse(
-            case.draw,
-            case.reuse_pairs,
+    claimed: dict[str, Any] = {"delta": case.delta, "confidence": each, "sources": sources}
+
+    def counter(check: str, count: int) -> Progress | None:
+        return progress(check, 2 * count) if progress else None
+
+    results = [
+        audit(
+            case.draw_many or case.draw,
+            contrast.pair,
+            contrast.statistic,
             case.epsilon,
-            triples,
-            key=case.key,
-            progress=counter,
-            **claim,
+            asked,
+            batched=case.draw_many is not None,
+            check=contrast.check,
+            label=contrast.label,
+            progress=counter(contrast.check, asked),
+            **claimed,
         )
+        for contrast in case.contrasts
+    ]
+    repeated = audit_reuse(
+        case.draw,
+        case.reuse_pairs,
+        case.epsilon,
+        triples,
+        key=case.key,
+        progress=counter("repeated noise", triples),
+        **claimed,
     )
-    return tuple(results)
+    return (*results, repeated)
 
 
 def claim(events: Iterable[PrivacyEvent]) -> tuple[float, float]:
@@ -162,51 +152,44 @@ def claim(events: Iterable[PrivacyEvent]) -> tuple[float, float]:
     )
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Parameters that the command line offers; a case takes those that it knows.
+def of_updates(mechanism: UpdateMechanism, dimension: int, draws: int = 20_000) -> Case:
+    """Return the case of any mechanism for updates, about updates of ``dimension`` entries.
 
     Parameters
     ----------
-    epsilon : float
-        Claim per release.
+    mechanism : UpdateMechanism
+        With all parameters that a proposal states (``sized``).
     dimension : int
         d, entries of an update.
-    k : float
-        SignDS: fraction of dimensions that count as largest.
-    dim_out : int
-        SignDS: reported dimensions; 0 to choose.
-    delta : float
-        Gaussian: claim per release. The others claim none.
+    draws : int
+        Under each input.
     """
+    contrasts = mechanism.audit_pairs(dimension)
+    epsilon, delta = claim(mechanism.events())
+    # Rotated, so that no constant seed hides behind one pair.
+    rotated = [
+        [np.roll(one, i * dimension // _PAIRS) for one in contrasts[0].pair] for i in range(_PAIRS)
+    ]
 
-    epsilon: float = 1.0
-    dimension: int = 1_000
-    k: float = 0.2
-    dim_out: int = 0
-    delta: float = 0.01
+    def draw(update: Any, rng: RandomSource) -> Any:
+        return mechanism.randomize(update, rng, dimension)
+
+    return Case(
+        titled(mechanism.name, mechanism, d=dimension),
+        epsilon,
+        draw,
+        contrasts,
+        [(first, second) for first, second in rotated],
+        draws,
+        delta=delta,
+        key=lambda report: mechanism.encode(report, dimension),
+    )
 
 
-#: Every mechanism that the command line can audit, by name.
-BUILDERS: dict[str, Callable[[Settings], Case]] = {}
-_Builder = TypeVar("_Builder", bound=Callable[..., Case])
-
-
-def shipped(
-    name: str, arguments: Callable[[Settings], tuple[Any, ...]]
-) -> Callable[[_Builder], _Builder]:
-    """Name the function that it decorates in :data:`BUILDERS`.
-
-    Parameters
-    ----------
-    name : str
-        By which the command line offers the case.
-    arguments : callable
-        Makes what the function takes.
-    """
-
-    def register(build: _Builder) -> _Builder:
-        BUILDERS[name] = lambda settings: build(*arguments(settings))
-        return build
-
-    return register
+def titled(name: str, mechanism: Any, **more: int) -> str:
+    """Return a name with the claim, and the other numbers that were chosen for a mechanism."""
+    given = [(one.name, getattr(mechanism, one.name), one.default) for one in fields(mechanism)]
+    chosen = {key: value for key, value, default in given if value is not default}
+    numbers = {"epsilon": claim(mechanism.events())[0], **chosen, **more}
+    told = [f"{key} {one:g}" for key, one in numbers.items() if isinstance(one, (int, float))]
+    return f"{name} ({', '.join(told)})"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from flower_ldp.audit import Case, Settings
-from flower_ldp.audit.selection_cases import round_of
+from flower_ldp.audit.shipped import round_of
 from flower_ldp.audit_paths.gate import CLAIMED, gate
 from flower_ldp.audit_paths.labels import labels
 

@@ -33,7 +33,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.dpsgd import noise_multiplier
-from flower_ldp.audit.cases import Case, Contrast
+from flower_ldp.audit import Case, Contrast
 from flower_ldp.audit_paths.last_bits import certain_class, rounded_rows
 from flower_ldp.audit_paths.owner import AsDeployed, AuditOwner, asked, score_of_else
 from flower_ldp.clients import DPSGDRelease, LdpMod

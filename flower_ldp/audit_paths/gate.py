@@ -20,8 +20,8 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
-from flower_ldp.audit.cases import Case, Contrast, claim
-from flower_ldp.audit.selection_cases import signds_magrr
+from flower_ldp.audit import Case, Contrast
+from flower_ldp.audit.cases import claim
 from flower_ldp.audit_paths.owner import AsDeployed, AuditOwner, asked, score_of_else
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.errors import WireError
@@ -38,6 +38,8 @@ Outcome = tuple[str, Hashable]
 
 #: Entries of the model.
 DIMENSION = 300
+#: What magnitudes are compared with: one between those of the two updates.
+_THRESHOLD = 1.35
 #: Pairs of data sets for which the package claims the epsilon of the proposal.
 CLAIMED = (
     "opposite data",
@@ -65,7 +67,8 @@ def gate(
     checks : sequence of str
         Names of pairs, of :data:`CLAIMED`.
     """
-    sampled = signds_magrr(selection, magnitude, DIMENSION).contrasts[0]
+    proposed = SignDSRound(selection, magnitude.epsilon, _THRESHOLD)
+    sampled = proposed.audit_pairs(DIMENSION)[0]
     slope, steeper = sampled.pair
     one = np.stack([slope, slope])
     pairs: Mapping[str, tuple[DataSet, DataSet]] = MappingProxyType(
@@ -79,7 +82,6 @@ def gate(
     unknown = set(checks) - pairs.keys()
     if unknown or not checks:
         raise ValueError(f"checks must be some of {sorted(pairs)}, got {list(checks)}")
-    proposed = SignDSRound(selection, magnitude.epsilon, _threshold(selection, slope))
     proposal = UpdateProposal(proposed)
     served = _Round(proposal, mod or LdpMod(train=SignDSRelease(), admission=AsDeployed()))
     score = _scores(sampled.statistic)
@@ -133,11 +135,6 @@ class _Round:
             raise ZeroDivisionError("no examples to train on")
         trained = ArrayRecord({"weights": Array(self._data.mean(axis=0))})
         return Message(RecordDict({"model": trained}), reply_to=message)
-
-
-def _threshold(selection: SignDS, slope: DataSet) -> float:
-    size = selection.plan(DIMENSION).top_size
-    return 1.5 * float(np.sort(slope)[-size:].mean())
 
 
 def _scores(statistic: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Outcome]], Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.audit.cases import Case, Contrast
+from flower_ldp.audit import Case, Contrast
 from flower_ldp.audit_paths.owner import AuditOwner
 from flower_ldp.clients.charging import account_of
 from flower_ldp.clients.labels import PrivateLabels

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from enum import Enum
 from functools import cache
@@ -106,6 +106,57 @@ def row_of(table: Mapping[type, RowT], mechanism: object) -> RowT:
     raise TypeError(f"expected one of {known}, got {type(mechanism).__name__}")
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """Two inputs of an audit, and the statistic that tells their reports apart.
+
+    Parameters
+    ----------
+    check : str
+        What is tried, in a few words.
+    pair : tuple of two values
+        Neighbouring inputs.
+    statistic : callable
+        Reports to scores: a sequence to as many numbers.
+    label : str
+        What a score is.
+    """
+
+    check: str
+    pair: tuple[Any, Any]
+    statistic: Callable[[Sequence[Any]], Any]
+    label: str
+
+    @classmethod
+    def exact(
+        cls, check: str, pair: tuple[Any, Any], log_prob: Callable[[Any, Any], float]
+    ) -> Contrast:
+        """Return a contrast by the exact logarithm of reports' ratio of probabilities.
+
+        Each report is looked up once. One that the law refuses is an outcome by itself.
+        """
+        known: dict[object, float] = {}
+
+        def score(report: Any) -> float:
+            try:
+                first, second = (log_prob(report, value) for value in pair)
+            except ValueError:
+                return NO_REPORT
+            # Rounded: what has one ratio has one score. Impossible under both, it has none.
+            return 0.0 if first == second else round(first - second, 9)
+
+        def scores(reports: Sequence[Any]) -> NDArray[np.float64]:
+            keys = [one.tobytes() if isinstance(one, np.ndarray) else one for one in reports]
+            for key, report in zip(keys, reports, strict=True):
+                if key not in known:
+                    known[key] = score(report)
+            return np.array([known[key] for key in keys])
+
+        return cls(check, pair, scores, "log-ratio")
+
+
+#: A score above that of each report: of what is none.
+NO_REPORT = 1e6
 #: The first byte of each report of an update.
 REPORT_VERSION = 1
 #: What a proposal may state of a parameter.
@@ -129,6 +180,26 @@ class UpdateMechanism(ABC):
     @abstractmethod
     def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> Any:
         """Return a private report of an update of ``dimension`` entries, whatever it is."""
+
+    @abstractmethod
+    def log_prob(self, report: Any, value: object, dimension: int | None = None) -> float:
+        """Return the natural logarithm of P(report | value); any value has a law.
+
+        Raises
+        ------
+        ValueError
+            If ``report`` is none of this mechanism.
+        """
+
+    def audit_pairs(self, dimension: int) -> tuple[Contrast, ...]:
+        """Return what an audit tries: updates that are far apart, with what tells them apart.
+
+        By default an update without equal entries against its negative, and against zeros. A
+        mechanism whose law separates others more, or knows a quicker score, has its own.
+        """
+        slope = np.sqrt(np.arange(1.0, dimension + 1.0)).astype(np.float32)
+        pairs = {"opposite directions": (slope, -slope), "zeros": (np.zeros_like(slope), slope)}
+        return tuple(Contrast.exact(check, pair, self.log_prob) for check, pair in pairs.items())
 
     @abstractmethod
     def report_length(self, dimension: int) -> int:

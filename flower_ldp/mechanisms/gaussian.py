@@ -49,6 +49,7 @@ What sums of clipped and noised updates are worth.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -59,7 +60,13 @@ from numpy.typing import NDArray
 from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
-from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
+from flower_ldp.mechanisms.base import (
+    REPORT_VERSION,
+    Contrast,
+    PureNoise,
+    UpdateMechanism,
+    UpdatePlan,
+)
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.integer_noise import (
@@ -272,6 +279,19 @@ class Gaussian(UpdateMechanism):
             low = math.ldexp((y << _DROPPED_BITS) - _HALF - centre, -DEVIATION_BITS)
             total += _log_normal_interval(low, low + 0.25)
         return total
+
+    def audit_pairs(self, dimension: int) -> tuple[Contrast, ...]:
+        """Return two opposite updates of the clipping length.
+
+        The score grows with the log-ratio but for the rounding of each entry of the report.
+        """
+        update = np.full(dimension, self.clip_norm)
+
+        def score(reports: Sequence[NDArray[np.int8]]) -> NDArray[np.int64]:
+            found: NDArray[np.int64] = np.stack(reports).sum(axis=1, dtype=np.int64)
+            return found
+
+        return (Contrast("opposite updates", (update, -update), score, "sum of the report"),)
 
     def estimate(self, total: NDArray[np.int64], reports: int) -> NDArray[np.float64]:
         """Return an unbiased estimate of the mean clipped update.

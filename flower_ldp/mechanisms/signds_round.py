@@ -20,23 +20,26 @@ A report is accepted only if encoding what it says gives the very same bytes. Re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.base import (
+    NO_REPORT,
     REPORT_VERSION,
+    Contrast,
     Parameter,
     UpdateMechanism,
     check_report_length,
     typed,
 )
+from flower_ldp.mechanisms.inputs import read_vector
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds import (
@@ -45,6 +48,7 @@ from flower_ldp.mechanisms.signds import (
     SelectionPlan,
     SignDS,
     sum_of_signs,
+    top_by_sort,
 )
 from flower_ldp.privacy import PrivacyEvent
 
@@ -59,6 +63,9 @@ FLAGS = "flags"
 _POSITIVE = 1
 _HAS_BIT = 2
 _BIT = 4
+
+# What the sign adds to a score of an audit, or takes from it.
+_SIGN = 1e-3
 
 #: A selection and, if it was asked for, the magnitude bit.
 Report = tuple[Selection, int | None]
@@ -114,6 +121,103 @@ class SignDSRound(UpdateMechanism):
             return selection, None
         below = None if top is None else top.mean() < self.magnitude_threshold
         return selection, self.magnitude.randomize(below, rng)
+
+    def log_prob(self, report: Report, value: object, dimension: int | None = None) -> float:
+        """Return log P(report | value), as :meth:`SignDS.log_prob` does, with the bit."""
+        selection, bit = report
+        law = self.selection.log_prob(selection, value, dimension)
+        if self.magnitude is None or self.magnitude_threshold is None or bit is None:
+            return law
+        update, dimension = read_vector(value, dimension)
+        below = None
+        if update is not None and np.isfinite(update).all():
+            size = self.selection.plan(dimension, quiet=True).top_size
+            top = update[top_by_sort(update, size, selection.sign)].astype(np.float64)
+            below = bool(selection.sign * top.mean() < self.magnitude_threshold)
+        return law + self.magnitude.log_prob(bit, below)
+
+    def audit_pairs(self, dimension: int) -> tuple[Contrast, ...]:
+        """Return updates whose top sets have nothing in common, or end among equal entries.
+
+        *Disjoint top sets*: an update without equal entries and its negative. With a magnitude
+        bit the negative is twice as long, and the threshold lies between. *Exact zeros*: an
+        update of zeros but for a few positive and a few negative entries, fewer than K of each,
+        so that the edge of the top set runs through the zeros; against an update without equals
+        that holds the same few dimensions in its middle. The score is how many of those at the
+        far end from the reported sign are reported. *Zeros only*, against the update without
+        equals.
+
+        A sign that follows the update tells about it whatever the dimensions are. So each score
+        has the sign in it: as little as orders reports that are else alike.
+        """
+        check_in("[8, inf)", "dimension", dimension)  # room for two top sets and a few entries
+        plan = self.selection.plan(dimension, quiet=True)
+        slope = np.linspace(1.0, -1.0, dimension, dtype=np.float32)
+        if self.magnitude_threshold is not None:
+            mean = float(slope[: plan.top_size].mean(dtype=np.float64))
+            slope *= np.float32(self.magnitude_threshold / (1.5 * mean))
+            return (self._by_ratio("disjoint top sets, bits differ", slope, -2 * slope),)
+        few = max(1, min(plan.dim_out, plan.top_size - 1))
+        start = (dimension - 2 * few) // 2
+        none, some = np.zeros_like(slope), np.zeros_like(slope)
+        some[start : start + few], some[start + few : start + 2 * few] = -1.0, 1.0
+
+        def at_far_end(report: Report) -> float:
+            selection, _ = report
+            return float((some[selection.indices] == -selection.sign).sum())
+
+        return (
+            self._by_ratio("disjoint top sets", slope, -slope),
+            self._contrast("exact zeros", (some, slope), at_far_end, "reported at the far end"),
+            self._by_ratio("zeros only", none, slope),
+        )
+
+    def _by_ratio(
+        self, check: str, one: NDArray[np.float32], other: NDArray[np.float32]
+    ) -> Contrast:
+        """Return a contrast by the exact log-ratio over epsilon.
+
+        Who is in a top set is taken from its definition, and each set is found once.
+        """
+        plan = self.selection.plan(len(one), quiet=True)
+        of_bit = self.magnitude_epsilon or 0.0
+        places = np.arange(plan.dimension)
+        sets = [
+            {sign: np.isin(places, top_by_sort(update, plan.top_size, sign)) for sign in (-1, 1)}
+            for update in (one, other)
+        ]
+
+        def ratio(report: Report) -> float:
+            selection, bit = report
+            first, second = (
+                int(members[selection.sign][selection.indices].sum() >= plan.threshold)
+                for members in sets
+            )
+            found = self.selection.epsilon * (first - second) + of_bit * (1 if bit else -1)
+            return found / (self.selection.epsilon + of_bit)
+
+        return self._contrast(check, (one, other), ratio, "log-ratio / epsilon")
+
+    def _contrast(
+        self,
+        check: str,
+        pair: tuple[NDArray[np.float32], NDArray[np.float32]],
+        score: Callable[[Report], float],
+        label: str,
+    ) -> Contrast:
+        """Return a contrast with the sign in its scores, and reports of another length far off."""
+        dim_out = self._dim_out(len(pair[0]))
+
+        def scored(report: Report) -> float:
+            selection, _ = report
+            length = len(selection.indices)
+            found = score(report) if length == dim_out else NO_REPORT + length
+            return found + _SIGN * selection.sign
+
+        def scores(reports: Sequence[Report]) -> NDArray[np.float64]:
+            return np.array([scored(report) for report in reports])
+
+        return Contrast(check, pair, scores, f"{label}, sign / 1000 added")
 
     def total(self, reports: Iterable[Report], dimension: int) -> NDArray[np.int32]:
         """Return the sum of signs, shape (d,); magnitude bits have no part in it."""

@@ -288,6 +288,10 @@ class ExtensionReport(UpdateMechanism):
         """Raise ReleaseError: only an extension that was admitted makes reports."""
         raise ReleaseError("the extension was not admitted")
 
+    def log_prob(self, report: bytes, value: object, dimension: int | None = None) -> float:
+        """Raise ReleaseError: the law is known to an extension that was admitted."""
+        raise ReleaseError("the extension was not admitted")
+
     def report_length(self, dimension: int) -> int:
         """Return the number of bytes of every report."""
         return self.length

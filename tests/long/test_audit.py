@@ -22,21 +22,21 @@ import flower_ldp.cli.audit as command
 from flower_ldp.audit import (
     BUILDERS,
     Case,
+    Contrast,
     Settings,
     audit,
     audit_case,
     audit_reuse,
 )
-from flower_ldp.audit.auditing import Event, best_event
-from flower_ldp.audit.noise_cases import nested_units
-from flower_ldp.audit.response_cases import unary
-from flower_ldp.audit.reuse import report_key, reuse_draws
-from flower_ldp.audit.selection_cases import (
+from flower_ldp.audit.auditing import Event, best_event, report_key, reuse_draws
+from flower_ldp.audit.cases import of_updates
+from flower_ldp.audit.shipped import (
     LONG,
     mass_at_probes,
+    nested_units,
+    of_values,
     probed_positions,
     ranks,
-    signds,
     signds_long,
 )
 from flower_ldp.audit_paths import PATHS
@@ -45,13 +45,16 @@ from flower_ldp.mechanisms import (
     CodebookEmbedding,
     ExampleCounts,
     ExampleMean,
+    KaryResponse,
     Laplace,
     MagRR,
     RandomSource,
     Selection,
     SignDS,
+    SubsetSelection,
     UnaryEncoding,
 )
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import Unit, compose
 from tests.broken import argmax_of_noisy_label
 
@@ -172,10 +175,13 @@ def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> No
     if name == "signds-magrr":
         bit, selection = MagRR(0.5), SignDS(1.5, 0.2)
         exact = [
-            selection.log_prob(r, contrast.pair[0])
-            - selection.log_prob(r, contrast.pair[1])
-            + bit.log_prob(b, True)
-            - bit.log_prob(b, False)
+            (
+                selection.log_prob(r, contrast.pair[0])
+                - selection.log_prob(r, contrast.pair[1])
+                + bit.log_prob(b, True)
+                - bit.log_prob(b, False)
+            )
+            / 2.0
             + r.sign / 1_000
             for r, b in reports
         ]
@@ -189,28 +195,62 @@ def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> No
     assert np.ptp(exact) > 0
 
 
+def test_a_score_by_the_law_is_the_exact_log_ratio() -> None:
+    law = {
+        ("a", 0): 0.75,
+        ("b", 0): 0.25,
+        ("a", 1): 0.5,
+        ("b", 1): 0.5,
+        ("c", 0): 0.0,
+        ("c", 1): 0.0,
+    }
+
+    def log_prob(report: str, value: int) -> float:
+        if (report, value) not in law:
+            raise ValueError(report)
+        found = law[report, value]
+        return math.log(found) if found else -math.inf
+
+    statistic = Contrast.exact("letters", (0, 1), log_prob).statistic
+    expected = [0.405465108, -0.693147181, 0.0, 1e6]
+    np.testing.assert_allclose(statistic(["a", "b", "c", "d"]), expected, atol=1e-9)
+    assert statistic(np.array(["b", "a", "b"])).tolist() == statistic(["b", "a", "b"]).tolist()
+
+
 @pytest.mark.parametrize(
-    ("mechanism", "scale"),
-    [
-        (UnaryEncoding(0.5, 4), 0.25),
-        (UnaryEncoding(3.0, 1), 1.5),
-        (UnaryEncoding(2.0, 5, one_hot=True), 1.0),
-    ],
+    "name",
+    ["binary-response", "subset-selection", "rr-with-prior", "codebook-response", "unary-one-hot"],
 )
-def test_scores_of_bits_are_the_exact_log_ratio(mechanism: UnaryEncoding, scale: float) -> None:
-    case = unary(mechanism)
-    (contrast,) = case.contrasts
-    rng = RandomSource.seeded(8)
-    reports = [mechanism.randomize(contrast.pair[i % 2], rng) for i in range(40)]
-    exact = [
-        mechanism.log_prob(r, contrast.pair[0]) - mechanism.log_prob(r, contrast.pair[1])
-        for r in reports
-    ]
-    np.testing.assert_allclose(scale * contrast.statistic(reports), exact, atol=1e-9)
-    assert np.ptp(exact) > 0
-    assert case.epsilon == mechanism.record_epsilon
-    with pytest.raises(ValueError, match="no claim"):
-        unary(UnaryEncoding(None, 4))
+def test_reports_of_a_batch_have_the_scores_of_single_ones(name: str) -> None:
+    case = BUILDERS[name](Settings(2.0))
+    assert case.draw_many is not None
+    for contrast in case.contrasts:
+        rng = RandomSource.seeded(3)
+        many = [contrast.statistic(case.draw_many(one, 300, rng)) for one in contrast.pair]
+        each = contrast.statistic([case.draw(contrast.pair[0], rng) for _ in range(300)])
+        assert set(each) <= {*many[0], *many[1]}
+        assert np.ptp(many) > 0
+        assert max(np.abs(many[0]).max(), np.abs(each).max()) < 2.1
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "bits", "one_hot"), [(0.5, 4, False), (3.0, 1, False), (2.0, 5, True)]
+)
+def test_the_claim_about_bits_is_a_records(epsilon: float, bits: int, one_hot: bool) -> None:
+    mechanism = UnaryEncoding(epsilon, bits, one_hot=one_hot)
+    pairs = [(np.ones(bits), -np.ones(bits))]
+    assert of_values("bits", mechanism, pairs, 100, ["one"]).epsilon == mechanism.record_epsilon
+    with pytest.raises(ValueError, match="no privacy guarantee"):
+        of_values("bits", UnaryEncoding(None, bits), pairs, 100, ["one"])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_what_differs_on_two_values_is_the_distance_of_their_laws(epsilon: float) -> None:
+    cases = [BUILDERS[name](Settings(epsilon)) for name in ("kary-response", "subset-selection")]
+    kary, subset = KaryResponse(epsilon, 10), SubsetSelection(epsilon, 10)
+    told = [one.keep_probability * -math.expm1(-epsilon) for one in (kary, subset)]
+    assert cases[0].differing == pytest.approx(told[0])
+    assert cases[1].differing == pytest.approx(told[1] * (10 - subset.size) / 9)
 
 
 def test_an_accounts_claim_is_what_the_account_says_of_an_example() -> None:
@@ -257,7 +297,7 @@ def test_the_score_on_a_long_vector_is_a_place_by_definition() -> None:
         chosen = [*inside, *outside[: plan.dim_out - plan.threshold]]
         fewer = [*inside[1:], *outside[: plan.dim_out - plan.threshold + 1]]
         reports = [Selection(np.sort(np.array(report)), sign) for report in (chosen, fewer)]
-        favoured, other = contrast.statistic(reports)
+        favoured, other = contrast.statistic([(one, None) for one in reports])
         assert favoured == plan.threshold - 1 < plan.top_size <= other
 
 
@@ -265,7 +305,7 @@ def test_the_score_on_a_long_vector_is_a_place_by_definition() -> None:
 @pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
 def test_signds_scores_are_the_exact_log_ratio(dimension: int, dim_out: int) -> None:
     mechanism = SignDS(2.0, 0.25, dim_out=dim_out)
-    disjoint, _, zeros = signds(mechanism, dimension).contrasts
+    disjoint, _, zeros = of_updates(SignDSRound(mechanism), dimension).contrasts
     rng = RandomSource.seeded(5)
     for first, second, scores in ((*c.pair, c.statistic) for c in (disjoint, zeros)):
         reports = [mechanism.randomize((first, second)[i % 2], rng) for i in range(60)]
@@ -273,11 +313,11 @@ def test_signds_scores_are_the_exact_log_ratio(dimension: int, dim_out: int) -> 
             (mechanism.log_prob(r, first) - mechanism.log_prob(r, second)) / 2.0 + r.sign / 1_000
             for r in reports
         ]
-        np.testing.assert_allclose(scores(reports), exact, atol=1e-12)
+        np.testing.assert_allclose(scores([(one, None) for one in reports]), exact, atol=1e-12)
 
 
 def test_the_inputs_with_zeros_have_ties_at_the_edge_of_both_top_sets() -> None:
-    case = signds(SignDS(4.0, 0.2), 1000)
+    case = of_updates(SignDSRound(SignDS(4.0, 0.2)), 1000)
     zeros, plain = case.contrasts[1].pair
     for sign in (-1, 1):
         assert np.partition(sign * zeros, -200)[-200] == 0.0
@@ -286,8 +326,8 @@ def test_the_inputs_with_zeros_have_ties_at_the_edge_of_both_top_sets() -> None:
 
 
 def test_too_small_a_dimension_is_refused() -> None:
-    with pytest.raises(ValueError, match="dimension must be at least 8, got 7"):
-        signds(SignDS(1.0, 0.2, dim_out=1), 7)
+    with pytest.raises(ValueError, match="dimension must be in"):
+        of_updates(SignDSRound(SignDS(1.0, 0.2, dim_out=1)), 7)
 
 
 def run(*arguments: str) -> Any:

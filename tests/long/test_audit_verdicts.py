@@ -24,8 +24,9 @@ from flower_ldp.audit import (
     audit_case,
 )
 from flower_ldp.audit.bounds import power
-from flower_ldp.audit.selection_cases import signds
+from flower_ldp.audit.cases import of_updates
 from flower_ldp.mechanisms import ExampleCounts, RandomSource, SignDS
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from tests.broken import (
     argmax_of_noisy_label,
     argmax_probabilities,
@@ -92,7 +93,7 @@ def test_shipped_mechanisms_are_not_refuted_and_the_bound_comes_near(
 def test_naive_ties_are_refuted_by_exact_zeros(epsilon: float, draws: int) -> None:
     mechanism = SignDS(epsilon, 0.2)
     draw = signds_with_naive_ties(mechanism)
-    tried = signds(mechanism, 1000).contrasts[:2]
+    tried = of_updates(SignDSRound(mechanism), 1000).contrasts[:2]
     disjoint, zeros = (
         audit(
             draw,
@@ -166,14 +167,19 @@ def _with_the_sign_of_the_update(draw: Callable[..., Any]) -> Callable[..., Any]
 
 def test_one_sign_for_an_update_of_equals_is_refuted_by_zeros_only() -> None:
     mechanism = SignDS(1.0, 0.2)
-    case = replace(signds(mechanism, 1000), draw=signds_with_sign(mechanism, one_sign_for_equals))
+    case = replace(
+        of_updates(SignDSRound(mechanism), 1000),
+        draw=signds_with_sign(mechanism, one_sign_for_equals),
+    )
     results = audit_case(replace(case, differing=1.0), 800, sources=sources_seeded_from(9))
     assert [result.check for result in results if result.refuted] == ["zeros only"]
 
 
 def test_a_report_whose_length_is_the_datas_is_refuted() -> None:
     mechanism = SignDS(4.0, 0.2)
-    found = first_of(signds(mechanism, 1000), signds_of_a_length(mechanism), 10, 4 * TELLING)
+    found = first_of(
+        of_updates(SignDSRound(mechanism), 1000), signds_of_a_length(mechanism), 10, 4 * TELLING
+    )
     assert found.refuted  # a claim of 4 takes more draws, of which all tell
 
 
