@@ -206,7 +206,7 @@ class SignDSRound(UpdateMechanism):
         label: str,
     ) -> Contrast:
         """Return a contrast with the sign in its scores, and reports of another length far off."""
-        dim_out = self._dim_out(len(pair[0]))
+        dim_out = self.selection.plan(len(pair[0]), quiet=True).dim_out
 
         def scored(report: Report) -> float:
             selection, _ = report
