@@ -73,30 +73,6 @@ _log = logging.getLogger("flower_ldp")
 Task = tuple[Callable[[], None], str | None]
 
 
-def read_task(party: Party, kind: str, content: RecordDict) -> Task:
-    """Return what the bottom is to take in.
-
-    Parameters
-    ----------
-    party : Party
-        Who is asked.
-    kind : {"train.backward", "train.prepare", "train.rewind"}
-        Type of the message.
-    content : RecordDict
-        The message's.
-
-    Raises
-    ------
-    WireError, ValueError
-        If the message is malformed.
-    RefusalError
-        If it is about other records, or a step that the party does not have.
-    """
-    return {wire.BACKWARD: _learn, wire.PREPARE: _prepare, wire.REWIND: _rewind}[kind](
-        party, content
-    )
-
-
 def reach(party: Party, step: str) -> None:
     """Have the party stand at the step although its app failed; where it cannot, the log says so.
 
@@ -141,7 +117,12 @@ def _learn(party: Party, content: RecordDict) -> Task:
     if not step:
         raise WireError("fields", "the step must have a name")
     block = read_block(party.tables, content)
-    gradient = _gradient(content, len(block.rows))
+    gradient, records = _array(content, wire.GRADIENT_KEY), len(block.rows)
+    if gradient.dtype != np.float32 or gradient.ndim != 2 or len(gradient) != records:
+        told = f"got {gradient.dtype} {gradient.shape}"
+        raise WireError("array", f"the gradient must be float32 with {records} rows, {told}")
+    if not np.isfinite(gradient).all():
+        raise WireError("array", "the gradient must be finite")
     return partial(party.learn, block.table, block.rows, gradient, step), step
 
 
@@ -158,28 +139,20 @@ def embed(party: Party, block: Block) -> RecordDict:
     failed, cause = 0, ""
     for place, row in enumerate(block.rows):
         try:
-            found[place] = _alone(party, block.table, row, width)
+            one = np.asarray(party.embed(block.table, np.array([row])))
+            if one.dtype.kind not in "biuf" or one.shape != (1, width):
+                told = f"found {one.dtype} {one.shape}"
+                raise ReleaseError(f"expected an embedding of {width} numbers, {told}")
+            found[place] = one[0]
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             failed, cause = failed + 1, cause or cause_of(error)
+    reply = RecordDict({EMBEDDING_KEY: ArrayRecord({EMBEDDING_KEY: Array(found)})})
     if failed:
         text = f"{failed} of {len(found)} records have no embedding; the first:\n{cause}"
-        raise IncompleteError(text, _embeddings(found))
-    return _embeddings(found)
-
-
-def _alone(party: Party, table: str, row: np.int64, width: int) -> NDArray[Any]:
-    found = np.asarray(party.embed(table, np.array([row])))
-    if found.dtype.kind not in "biuf" or found.shape != (1, width):
-        raise ReleaseError(
-            f"expected an embedding of {width} numbers, found {found.dtype} {found.shape}"
-        )
-    return np.asarray(found[0])
-
-
-def _embeddings(found: NDArray[Any]) -> RecordDict:
-    return RecordDict({EMBEDDING_KEY: ArrayRecord({EMBEDDING_KEY: Array(found)})})
+        raise IncompleteError(text, reply)
+    return reply
 
 
 def _step(content: RecordDict, field: str) -> str:
@@ -196,19 +169,12 @@ def _array(content: RecordDict, key: str) -> NDArray[Any]:
     return open_array(record[key])
 
 
-def _gradient(content: RecordDict, records: int) -> NDArray[np.float32]:
-    gradient = _array(content, wire.GRADIENT_KEY)
-    if gradient.dtype != np.float32 or gradient.ndim != 2 or len(gradient) != records:
-        raise WireError(
-            "array",
-            f"the gradient must be float32 with {records} rows, got {gradient.dtype} "
-            f"{gradient.shape}",
-        )
-    if not np.isfinite(gradient).all():
-        raise WireError("array", "the gradient must be finite")
-    return np.asarray(gradient)
-
-
+#: What reads a message that the bottom takes in: as :data:`Task`, by type of message.
+_TASKS: dict[str, Callable[[Party, RecordDict], Task]] = {
+    wire.BACKWARD: _learn,
+    wire.PREPARE: _prepare,
+    wire.REWIND: _rewind,
+}
 _TAKEN_IN: dict[str, tuple[str, ...]] = {
     "public": (),
     "dp": (wire.PREPARE,),
@@ -287,33 +253,24 @@ def _answer(
         return report(_introduction(party, message.content), message)
     if kind in _AT_STEP:
         check_step(party, message.content)
+    # What a bottom does not take in, the gate refuses.
+    act: Callable[[], RecordDict | None] = RecordDict
+    step: str | None = None
     if kind in _RELEASED:
-        return _released(admission, party, message, context)
-    gate = LdpMod(admission=admission, acknowledged=taken_in)
-    if kind in taken_in:
-        return _taken_in(gate, party, message, context)
-    return gate(message, context, _app(RecordDict))  # refused: this bottom does not take it in
+        act = partial(embed, party, read_block(party.tables, message.content))
+    elif kind in taken_in:
+        act, step = _TASKS[kind](party, message.content)
+    releases = dict.fromkeys(_RELEASED, EmbeddingRelease(party))
+    gate = LdpMod(admission=admission, actions=releases, acknowledged=taken_in)
 
+    def app(asked: Message, _: Context) -> Message:
+        return Message(act() or RecordDict(), reply_to=asked)
 
-def _released(admission: Admission, party: Party, message: Message, context: Context) -> Message:
-    """Have the gate release the embeddings of the message's block."""
-    block = read_block(party.tables, message.content)
-    release = EmbeddingRelease(party)
-    gate = LdpMod(admission=admission, actions={message.metadata.message_type: release})
-    return gate(message, context, _app(partial(embed, party, block)))
-
-
-def _taken_in(gate: LdpMod, party: Party, message: Message, context: Context) -> Message:
-    """Have the party take something in, and stand where it was asked to whatever came of it."""
-    act, step = read_task(party, message.metadata.message_type, message.content)
-    answer = gate(message, context, _app(act))
+    answer = gate(message, context, app)
+    # The party stands where it was asked to, whatever came of it.
     if step is not None and not answer.has_error():
         reach(party, step)
     return answer
-
-
-def _app(act: Callable[[], RecordDict | None]) -> Callable[[Message, Context], Message]:
-    return lambda message, _: Message(act() or RecordDict(), reply_to=message)
 
 
 def _introduction(party: Party, content: RecordDict) -> bytes:

@@ -13,9 +13,10 @@ as a whole, a reply without any array and one that is late, is covered by the cl
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -117,31 +118,31 @@ def check_table(tables: RecordTables, terms: wire.TableTerms) -> None:
 EMBEDDING_KEY = "embedding"
 
 
-class Party(Protocol):
-    """The holder of some columns, with a bottom model of its own."""
+class Party(ABC):
+    """The holder of some columns, with a bottom model of its own.
 
-    @property
-    def name(self) -> str:
-        """Public, and different for each party."""
+    A party of one's own inherits from it: what has a body here fits a bottom that takes nothing in.
+    """
 
-    @property
-    def claim(self) -> BottomClaim:
-        """How the bottom came to be."""
-
-    @property
-    def tables(self) -> RecordTables:
-        """The ids of the party's records."""
-
-    @property
-    def step(self) -> str:
-        """Name of the last step that the bottom has made; empty before the first."""
+    #: Public, and different for each party.
+    name: str
+    #: How the bottom came to be.
+    claim: BottomClaim
+    #: The ids of the party's records.
+    tables: RecordTables
+    #: Name of the last step that the bottom has made; empty before the first.
+    step: str = ""
 
     def earlier(self) -> Sequence[str]:
         """Return the steps that the bottom can be put back to."""
+        return ()
 
     def rewind(self, step: str) -> None:
         """Put the bottom back to the step; raise ValueError if that cannot be."""
+        if step != self.step:
+            raise ValueError(f"there is no bottom of step {step or 'none'}")
 
+    @abstractmethod
     def digest(self) -> str:
         """Return a digest of the bottom's weights; equal only for equal bottoms.
 
@@ -155,7 +156,9 @@ class Party(Protocol):
         Labels that it was trained on before change nothing. A training that fails leaves the
         weights as they were and another digest, as one that does not would.
         """
+        raise ValueError("this bottom takes no labels")
 
+    @abstractmethod
     def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
         """Return the bottom's outputs for these rows of a table, shape (rows, width)."""
 
@@ -166,6 +169,7 @@ class Party(Protocol):
 
         ``step`` names the step: one that was the last to be made is not made again.
         """
+        raise ValueError("this bottom is frozen")
 
     def skip(self, step: str) -> None:
         """Stand at the step without the bottom of it: what was to lead there failed or is late.
@@ -173,6 +177,7 @@ class Party(Protocol):
         At which step a party stands is public, so it must not tell whether its app failed. What
         is still under way must not move the party afterwards.
         """
+        self.step = step
 
 
 @dataclass(frozen=True)

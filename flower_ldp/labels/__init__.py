@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from flower_ldp.labels.clusters import (
-    cluster_sums,
-    moved,
-    nearest,
-    nearest_examples,
-    priors_from_neighbours,
-)
+from flower_ldp.labels.clusters import cluster_sums, moved, nearest, nearest_examples
 from flower_ldp.labels.priors import (
     CentralHistograms,
     group_counts,
     posterior,
     priors_from_counts,
     priors_from_likelihoods,
+    priors_from_neighbours,
 )
 from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 from flower_ldp.mechanisms.labels import LABEL_METHODS

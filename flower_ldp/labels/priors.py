@@ -14,6 +14,21 @@ be processed in any way. That includes sending counts of them (:func:`group_coun
 server, which adds them up over clients and finds the priors for all
 (:func:`priors_from_counts`).
 
+Priors of labels from the reports of each example's neighbours, over and over.
+
+Examples whose features are near each other mostly have the same label. So the prior of a label is
+the mean of its neighbours' posteriors, and their posteriors are their reports' likelihood times
+their own priors:
+
+.. math:: q_i \leftarrow \frac{1}{m} \sum_{j \in N(i)} P(\cdot \mid \mathrm{report}_j, q_j)
+
+With one group for all this is a step of expectation-maximization. Here each example has a group of
+its own, and what a report says goes one neighbour further with every step: an example hears of many
+more reports than it has neighbours, by way of examples that are like it.
+
+Nothing here reads a true label, so nothing here costs privacy. Features are read as they are, and
+all in one place: label privacy does not protect them.
+
 Priors from the true labels, by a trusted party: **central** label privacy, not local.
 
 RRWithPrior is often run with priors from noisy histograms of the true labels of each cluster.
@@ -29,15 +44,19 @@ label that is randomized later with such a prior costs both epsilons.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 Floats = NDArray[np.float64]
+# Entries of posteriors that are made at a time: 64 MB.
+_AT_A_TIME = 1 << 23
 
 
 def group_counts(
@@ -97,10 +116,8 @@ def priors_from_counts(
     law = np.asarray(transition, dtype=np.float64)
     if law.shape != (k, k) or not (law >= 0).all() or not np.allclose(law.sum(axis=1), 1):
         raise ValueError(f"transition must be a matrix ({k}, {k}) whose rows add up to 1")
-    if steps < 1 or not 0 <= smoothing < np.inf:
-        raise ValueError(
-            f"steps must be at least 1 and smoothing in [0, inf), got {steps} and {smoothing}"
-        )
+    check_in("[1, inf)", "steps", steps, int)
+    check_in("[0, inf)", "smoothing", smoothing)
     uniform = np.full(k, 1.0 / k)
     overall = _climb(found.sum(axis=0, keepdims=True), law, uniform, steps, 0.0)[0]
     return _climb(found, law, overall, steps, smoothing)
@@ -155,10 +172,8 @@ def priors_from_likelihoods(
     seen, group = np.asarray(likelihood, np.float64), _integers("groups", groups, n_groups)
     if seen.ndim != 2 or not seen.size or len(seen) != len(group):
         raise ValueError(f"likelihood must have a row for each of groups, got shape {seen.shape}")
-    if not (np.isfinite(seen) & (seen >= 0)).all() or not seen.any(axis=1).all():
-        raise ValueError("likelihood must be finite, at least 0, and not all 0 in a row")
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
+    _check_likelihood(seen)
+    check_in("[1, inf)", "steps", steps, int)
     order = np.argsort(group, kind="stable")
     seen, group = seen[order] / seen[order].max(axis=1, keepdims=True), group[order]
     size = np.bincount(group, minlength=n_groups)
@@ -198,16 +213,73 @@ def posterior(likelihood: ArrayLike, prior: ArrayLike) -> Floats:
     seen, before = np.asarray(likelihood, np.float64), np.asarray(prior, np.float64)
     if seen.ndim != 2 or before.shape not in (seen.shape, seen.shape[1:]):
         raise ValueError(f"prior must fit likelihood {seen.shape}, got {before.shape}")
-    for name, entries in (("likelihood", seen), ("prior", before)):
-        if not (np.isfinite(entries) & (entries >= 0)).all():
-            raise ValueError(f"{name} must be finite and at least 0")
-    joint = seen * before
+    _check_likelihood(seen)
+    if not (np.isfinite(before) & (before >= 0)).all():
+        raise ValueError("prior must be finite and at least 0")
+    return _posteriors(seen, before)
+
+
+def priors_from_neighbours(
+    likelihood: ArrayLike, neighbours: ArrayLike, *, steps: int = 60
+) -> Floats:
+    """Return a prior for each example from the reports of its neighbours, and of theirs.
+
+    Parameters
+    ----------
+    likelihood : array_like of float, shape (n, k)
+        P(report | label y) in column y, from the mechanisms' ``likelihood``. A row may be
+        multiplied by any positive number; a row of ones is an example without a report.
+    neighbours : array_like of integers, shape (n, m)
+        Numbers of other examples, in [0, n): :func:`~flower_ldp.labels.nearest_examples`.
+    steps : int
+        At least 1. After one, a prior holds the reports of the neighbours alone; more steps bring
+        in those of examples further away, and make the priors surer.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        Rows add up to 1.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    seen, near = np.asarray(likelihood, np.float64), np.asarray(neighbours)
+    if seen.ndim != 2 or not seen.size:
+        raise ValueError(f"likelihood must be a matrix, got shape {seen.shape}")
+    _check_likelihood(seen)
+    if near.ndim != 2 or not near.size or len(near) != len(seen) or near.dtype.kind not in "iu":
+        raise ValueError(f"neighbours must be integers, {len(seen)} rows, got shape {near.shape}")
+    if not (near.min() >= 0 and near.max() < len(seen)):
+        raise ValueError(f"neighbours must be in [0, {len(seen)})")
+    check_in("[1, inf)", "steps", steps, int)
+    seen = seen / seen.max(axis=1, keepdims=True)
+    priors = np.full(seen.shape, 1.0 / seen.shape[1])
+    for _ in range(steps):
+        priors = _mean_of_neighbours(_posteriors(seen, priors), near)
+    return priors
+
+
+def _posteriors(seen: Floats, priors: Floats) -> Floats:
+    """Return the posteriors; of a report that its prior calls impossible, without the prior."""
+    joint = seen * priors
     total = joint.sum(axis=1, keepdims=True)
     joint = np.where(total > 0, joint, seen)
-    total = joint.sum(axis=1, keepdims=True)
-    if not (total > 0).all():
-        raise ValueError("likelihood must have a positive entry in each row")
-    return np.asarray(joint / total)
+    return np.asarray(joint / joint.sum(axis=1, keepdims=True))
+
+
+def _mean_of_neighbours(rows: Floats, near: NDArray[np.integer]) -> Floats:
+    found = np.empty_like(rows)
+    size = max(_AT_A_TIME // (near.shape[1] * rows.shape[1]), 1)
+    for start in range(0, len(rows), size):
+        found[start : start + size] = rows[near[start : start + size]].mean(axis=1)
+    return found
+
+
+def _check_likelihood(seen: Floats) -> None:
+    if not (np.isfinite(seen) & (seen >= 0)).all() or not seen.any(axis=1).all():
+        raise ValueError("likelihood must be finite, at least 0, and not all 0 in a row")
 
 
 def _integers(name: str, values: ArrayLike, end: int) -> NDArray[np.int64]:
@@ -231,17 +303,12 @@ class CentralHistograms:
         How many groups and labels there are, each at least 1.
     """
 
-    epsilon: float
-    n_groups: int
-    categories: int
+    epsilon: Annotated[float, Bounded("[1e-6, 60]")]
+    n_groups: Annotated[int, Bounded("[1, inf)")]
+    categories: Annotated[int, Bounded("[1, inf)")]
 
     def __post_init__(self) -> None:
-        if not 1e-6 <= self.epsilon <= 60:
-            raise ValueError(f"epsilon must be in [1e-6, 60], got {self.epsilon}")
-        for name in ("n_groups", "categories"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        check_fields(self)
 
     @property
     def noise(self) -> DiscreteLaplace:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.randomized_response import LabelMechanism
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -48,10 +49,8 @@ class LabelStages:
 
     def __post_init__(self) -> None:
         if not self.mechanisms or len(self.mechanisms) != len(self.shares):
-            raise ValueError(
-                f"mechanisms and shares must be as many, at least one, got "
-                f"{len(self.mechanisms)} and {len(self.shares)}"
-            )
+            told = f"got {len(self.mechanisms)} and {len(self.shares)}"
+            raise ValueError(f"mechanisms and shares must be as many, at least one, {told}")
         for mechanism in self.mechanisms:
             if not isinstance(mechanism, LabelMechanism):
                 raise TypeError(f"mechanisms must be mechanisms of labels, got {mechanism!r}")
@@ -60,8 +59,7 @@ class LabelStages:
         if len({mechanism.categories for mechanism in self.mechanisms}) > 1:
             raise ValueError("mechanisms must all have the same categories")
         for share in self.shares:
-            if not isinstance(share, int) or isinstance(share, bool) or not 1 <= share <= 1000:
-                raise ValueError(f"shares must be integers in [1, 1000], got {share!r}")
+            check_in("[1, 1000]", "shares", share, int)
 
     @classmethod
     def of(cls, mechanism: LabelMechanism | LabelStages) -> LabelStages:

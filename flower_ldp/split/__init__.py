@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flower_ldp.split.embedding import EmbeddingDP
+from flower_ldp.split.modules import EmbeddingDP, ForwardCorrected, TorchTop
 from flower_ldp.split.party import TorchParty, weights_digest
-from flower_ldp.split.top import ForwardCorrected, TorchTop
 
 __all__ = ["EmbeddingDP", "ForwardCorrected", "TorchParty", "TorchTop", "weights_digest"]

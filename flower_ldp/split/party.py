@@ -19,11 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from flower_ldp.clients.split_embedding import Party
 from flower_ldp.files import replacing
 from flower_ldp.isolation import IsolatedPasses, alone
 from flower_ldp.mechanisms.embeddings import BottomClaim
 from flower_ldp.mechanisms.randomized_response import KaryResponse
-from flower_ldp.split.top import ForwardCorrected
+from flower_ldp.split.modules import ForwardCorrected
 from flower_ldp.wire.records import RecordTables
 
 #: Trains a bottom: module, features as numpy has them, labels, loss.
@@ -32,7 +33,7 @@ Train = Callable[[nn.Module, NDArray[Any], Tensor, "ForwardCorrected"], None]
 _FILE, _PREVIOUS = "bottom.pt", "bottom.previous.pt"
 
 
-class TorchParty:
+class TorchParty(Party):
     """Holds columns of the records, and a bottom model over them.
 
     Parameters
@@ -95,24 +96,19 @@ class TorchParty:
         self._optimizer = optimizer(bottom.parameters()) if learns else None
         self._train = train
         self._save_every, self._unsaved = save_every, 0
-        self._last = self._saved = self._prepared = self._failed = self._way = ""
+        self.step = self._saved = self._prepared = self._failed = self._way = ""
         if self._path.exists() or self._previous.exists():
             # Only the previous one: killed while the files were replaced, so before the answer.
             self._load(self._path if self._path.exists() else self._previous)
-            self._saved = self._last
+            self._saved = self.step
         else:
             self.save()
-
-    @property
-    def step(self) -> str:
-        """Name of the last step that the bottom has made; empty before the first."""
-        return self._last
 
     def earlier(self) -> tuple[str, ...]:
         """Return the steps that the bottom can be put back to: those of the files."""
         files = (path for path in (self._path, self._previous) if path.exists())
         found = dict.fromkeys(str(_read(path)["last"]) for path in files)
-        return tuple(step for step in found if step != self._last)
+        return tuple(step for step in found if step != self.step)
 
     def rewind(self, step: str) -> None:
         """Put the bottom back to the step, if it is not there.
@@ -122,7 +118,7 @@ class TorchParty:
         ValueError
             If the folder does not have it.
         """
-        if step == self._last:
+        if step == self.step:
             return
         for path in (self._path, self._previous):
             if path.exists() and _read(path)["last"] == step:
@@ -184,9 +180,8 @@ class TorchParty:
                 record = torch.from_numpy(np.asarray(self._table(table)[row], dtype=np.float32))
                 output = self.bottom(alone(record)).detach()
                 if output.ndim != 2:
-                    raise ValueError(
-                        f"the bottom must return rows of numbers, got {tuple(output.shape)}"
-                    )
+                    shape = tuple(output.shape)
+                    raise ValueError(f"the bottom must return rows of numbers, got {shape}")
                 found.append(output.to(torch.float32).numpy())
         return np.concatenate(found)
 
@@ -202,22 +197,22 @@ class TorchParty:
         """
         if self._optimizer is None:
             raise ValueError(f"the bottom is frozen: its claim is {self.claim.kind!r}")
-        last = self._last
+        last = self.step
         if step == last:
             return
-        h = self.bottom(self._inputs(table, rows))
+        h = self.bottom(torch.from_numpy(np.asarray(self._table(table)[rows], dtype=np.float32)))
         if h.shape != gradient.shape:
             raise ValueError(f"gradient must have shape {tuple(h.shape)}, got {gradient.shape}")
         self._optimizer.zero_grad()
         h.backward(torch.tensor(gradient).to(h) * (h.detach().abs() <= 1))
-        if self._last != last:  # skipped in the meantime, by another thread
+        if self.step != last:  # skipped in the meantime, by another thread
             return
         self._optimizer.step()
         self.skip(step)
 
     def skip(self, step: str) -> None:
         """Stand at the step with the bottom as it is."""
-        self._last = step
+        self.step = step
         self._way = hashlib.sha256(f"{self._way}|{step}".encode()).hexdigest()
         self._unsaved += 1
         if self._unsaved >= self._save_every:
@@ -229,20 +224,19 @@ class TorchParty:
         After a step it stays as the file of the step before.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        optimizer = None if self._optimizer is None else self._optimizer.state_dict()
         state = {
             "kind": self.claim.kind,
             "bottom": self.bottom.state_dict(),
-            "optimizer": optimizer,
-            "last": self._last,
+            "optimizer": self._optimizer and self._optimizer.state_dict(),
+            "last": self.step,
             "prepared": self._prepared,
             "failed": self._failed,
             "way": self._way,
         }
-        moved = self._last != self._saved and self._path.exists()
+        moved = self.step != self._saved and self._path.exists()
         with replacing(self._path, keep=self._previous if moved else None) as file:
             torch.save(state, file)
-        self._saved, self._unsaved = self._last, 0
+        self._saved, self._unsaved = self.step, 0
 
     def _load(self, path: Path) -> None:
         state = _read(path)
@@ -257,11 +251,8 @@ class TorchParty:
                 self._optimizer.load_state_dict(state["optimizer"])
         except RuntimeError as error:
             raise ValueError(f"{path} holds another bottom: {error}") from error
-        self._last, self._prepared = state["last"], state["prepared"]
+        self.step, self._prepared = state["last"], state["prepared"]
         self._failed, self._way = state.get("failed", ""), state.get("way", "")
-
-    def _inputs(self, table: str, rows: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(np.asarray(self._table(table)[rows], dtype=np.float32))
 
     def _table(self, table: str) -> NDArray[Any]:
         if table not in self._loaded:

@@ -44,7 +44,7 @@ def test_many_labels_and_neighbours_are_gathered_in_parts(monkeypatch: pytest.Mo
     rng = np.random.default_rng(1)
     likelihood, near = rng.random((70, 1000)), rng.integers(0, 70, (70, 40))
     whole = priors_from_neighbours(likelihood, near, steps=2)
-    monkeypatch.setattr("flower_ldp.labels.clusters._AT_A_TIME", 40 * 1000)  # a row at a time
+    monkeypatch.setattr("flower_ldp.labels.priors._AT_A_TIME", 40 * 1000)  # a row at a time
     np.testing.assert_array_equal(priors_from_neighbours(likelihood, near, steps=2), whole)
 
 

@@ -201,7 +201,7 @@ def test_what_a_party_writes_while_it_is_loaded_is_not_kept(world: World) -> Non
 def test_a_step_that_fails_half_way_is_not_made_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with broken(monkeypatch, "_inputs"):
+    with broken(monkeypatch, "_table"):
         world.backward("s-1")
     before = world.party().digest()
     world.step = ""
@@ -288,15 +288,15 @@ def test_a_record_that_fails_changes_nothing_for_the_others(
 def test_a_late_step_is_acknowledged_at_the_moment_and_is_not_made_afterwards(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs, ended = TorchParty._inputs, threading.Event()
+    features, ended = TorchParty._table, threading.Event()
     before = weights_digest(world.party().bottom.state_dict())
 
-    def slow(self: TorchParty, table: str, rows: Any) -> Any:
+    def slow(self: TorchParty, table: str) -> Any:
         ended.wait(30)
-        return inputs(self, table, rows)
+        return features(self, table)
 
     world.owner.permit = replace(world.owner.permit, answer_after=0.3)
-    monkeypatch.setattr(TorchParty, "_inputs", slow)
+    monkeypatch.setattr(TorchParty, "_table", slow)
     assert payload(world.backward("s-1")) == b""
     assert world.party().step == "s-1"
     wait_for_counts()
