@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from flwr.cli.flower_config import parse_superlink_connection, read_flower_config
@@ -55,104 +55,62 @@ _known: dict[str, _Origin] = {}
 _folders: set[Path] = set()
 
 
-@dataclass(frozen=True)
-class Origins:
-    """The modules of a folder's app.
+def _modules(folder: Path, names: Iterable[str]) -> dict[str, Path | None]:
+    """Return the modules that an app names, each with its file in the folder, or None.
 
-    Parameters
-    ----------
-    folder : Path
-        The app's, without links.
-    files : mapping of str to Path or None
-        Of each module that the app names: its file in the folder, or None if it is not there.
+    They are found by the code of the files, from the modules that the two apps are in.
     """
+    files: dict[str, Path | None] = {}
+    waiting = list(names)
+    while waiting:
+        parts = waiting.pop().split(".")
+        for name in (".".join(parts[: end + 1]) for end in range(len(parts))):
+            if name not in files:
+                found = files[name] = _file(folder, name)
+                if found is not None:
+                    waiting.extend(_imported(name, found))
+    return files
 
-    folder: Path
-    files: dict[str, Path | None]
 
-    @classmethod
-    def of(cls, folder: Path, names: Iterable[str]) -> Origins:
-        """Find the modules of an app by the code of its files.
+def _check_loaded(folder: Path, files: Mapping[str, Path | None]) -> None:
+    """Raise ConfigError if one of the modules is loaded, and another folder's."""
+    for name, file in files.items():
+        loaded = _loaded(name)
+        if file is not None:
+            if name in sys.modules and not _is_same(name, loaded, file):
+                _refuse(folder, name, "was loaded before, from", loaded)
+        elif loaded is not None:
+            others = (_file(other, name) for other in _folders - {folder})
+            if any(found is not None and found.resolve() == loaded for found in others):
+                _refuse(folder, name, "is not in it, and was loaded before, from", loaded)
 
-        Parameters
-        ----------
-        folder : Path
-            The app's.
-        names : iterable of str
-            The modules that the server's app and the client's are in.
-        """
-        folder = folder.resolve()
-        files: dict[str, Path | None] = {}
-        waiting = list(names)
-        while waiting:
-            for name in _with_parents(waiting.pop()):
-                if name not in files:
-                    found = files[name] = _file(folder, name)
-                    if found is not None:
-                        waiting.extend(_imported(name, found))
-        return cls(folder, files)
 
-    def check(self) -> None:
-        """Return if each module that is loaded is the folder's, as its file is now.
-
-        Raises
-        ------
-        ConfigError
-            If one is another folder's, or was changed.
-        """
-        self.check_places()
-        for name, file in self.files.items():
-            if file is not None:
-                self._check_known(name, file)
-
-    def check_places(self) -> None:
-        """Return if each module that is loaded is the folder's.
-
-        Raises
-        ------
-        ConfigError
-            If one is another folder's.
-        """
-        for name, file in self.files.items():
-            loaded = _loaded(name)
-            if file is None:
-                self._check_absent(name, loaded)
-            elif name in sys.modules and not _is_same(name, loaded, file):
-                self._refuse(name, "was loaded before, from", loaded)
-
-    def remember(self) -> None:
-        """Keep what the files are, once the app is loaded."""
-        _folders.add(self.folder)
-        for name, file in self.files.items():
-            if file is not None:
-                place = _loaded(name) or file.resolve()  # of a copy, the one that is loaded
-                _known[name] = _Origin(place, _digest(file), name in sys.modules)
-
-    def _check_absent(self, name: str, loaded: Path | None) -> None:
-        for other in _folders - {self.folder}:
-            found = _file(other, name)
-            if found is not None and found.resolve() == loaded:
-                self._refuse(name, "is not in it, and was loaded before, from", loaded)
-
-    def _check_known(self, name: str, file: Path) -> None:
+def _check_known(folder: Path, files: Mapping[str, Path | None]) -> None:
+    """Raise ConfigError if one of the modules was remembered as another folder's, or changed."""
+    for name, file in files.items():
         known = _known.get(name)
-        if known is None or (known.is_loaded and name not in sys.modules):
-            return  # or somebody has dropped the module, to have it loaded anew
+        if file is None or known is None or (known.is_loaded and name not in sys.modules):
+            continue  # or somebody has dropped the module, to have it loaded anew
         if known.digest == _digest(file):
-            return  # a copy of the same file too: whichever is loaded first is both apps'
+            continue  # a copy of the same file too: whichever is loaded first is both apps'
         if known.file != file.resolve():
-            self._refuse(name, "is also in an app that was loaded before, from", known.file)
+            _refuse(folder, name, "is also in an app that was loaded before, from", known.file)
         if name in sys.modules:
             raise ConfigError(f"{file} was changed after it was loaded: start another process")
 
-    def _refuse(self, name: str, why: str, where: Path | None) -> None:
-        place = "Python itself" if where is None else where.parent
-        raise ConfigError(f"{self.folder}: a module {name} {why} {place}: {_ADVICE}")
+
+def _remember(folder: Path, files: Mapping[str, Path | None]) -> None:
+    """Keep what the files are, once the app is loaded."""
+    _folders.add(folder)
+    for name, file in files.items():
+        if file is not None:
+            place = _loaded(name) or file.resolve()  # of a copy, the one that is loaded
+            _known[name] = _Origin(place, _digest(file), name in sys.modules)
 
 
-def _with_parents(name: str) -> Iterator[str]:
-    parts = name.split(".")
-    return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+def _refuse(folder: Path, name: str, why: str, where: Path | None) -> NoReturn:
+    place = "Python itself" if where is None else where.parent
+    raise ConfigError(f"{folder}: a module {name} {why} {place}: {_ADVICE}")
 
 
 def _file(folder: Path, name: str) -> Path | None:
@@ -246,11 +204,13 @@ def load_folder(
         raise ConfigError(str(error)) from error
     except KeyError as error:  # Flower also has folders of other kinds of apps
         raise ConfigError(f"{folder}: its pyproject.toml names no {error.args[0]}") from error
-    origins = Origins.of(folder, (name.partition(":")[0] for name in names))
-    origins.check()
+    place = folder.resolve()
+    files = _modules(place, (name.partition(":")[0] for name in names))
+    _check_loaded(place, files)
+    _check_known(place, files)
     server, client = (load_app(name, ConfigError, folder) for name in names)
-    origins.check_places()
-    origins.remember()
+    _check_loaded(place, files)
+    _remember(place, files)
     if not isinstance(server, ServerApp) or not isinstance(client, ClientApp):
         raise ConfigError(
             f"{folder}: {names[0]} and {names[1]} must be a ServerApp and a ClientApp, got "

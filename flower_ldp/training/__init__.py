@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from flower_ldp.training.accuracy import private_accuracy
-from flower_ldp.training.private import private_training
+from flower_ldp.training.private import private_accuracy, private_training
 
 __all__ = ["private_accuracy", "private_training"]

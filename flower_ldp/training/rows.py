@@ -1,17 +1,28 @@
-"""Rows of private data, read one by one in the form of a public row, and whose they are."""
+"""Rows of private data, read one by one in the form of a public row, whose they are, and workers.
+
+Examples may be computed in several processes. Sums are of integers, so how they are shared changes
+nothing. Workers are forked, as those of torch's ``DataLoader`` are, so model, loss and data may be
+closures. A worker that dies fails the training as a whole.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Sequence
+import os
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.clients.handover import MOST_ROWS, Data, by_group
-from flower_ldp.errors import quoted
+from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform_subset
 from flower_ldp.own_log import say
@@ -98,11 +109,7 @@ class Examples:
         max_rows: int = 1,
         at_least: int = 0,
     ) -> None:
-        whole = isinstance(max_rows, int) and not isinstance(max_rows, bool)
-        if not (whole and 1 <= max_rows <= MOST_ROWS):
-            raise ValueError(
-                f"max_rows must be an integer in [1, {MOST_ROWS:,}], got {quoted(max_rows)}"
-            )
+        check_in(f"[1, {MOST_ROWS}]", "max_rows", max_rows, int)
         self.max_rows = 1 if groups is None else max_rows
         self._at_least = at_least
         self._rows = (
@@ -147,3 +154,59 @@ def taking_part(examples: int, rate: float, rng: RandomSource) -> NDArray[np.int
         return np.zeros(0, dtype=np.int64)
     (chosen,) = np.nonzero(rng.words(examples) <= np.uint64(weight - 1))
     return chosen.astype(np.int64)
+
+
+#: Computes something of weights and of examples, given by their rows' indices.
+Compute = Callable[[Tensors, Sequence[Sequence[int]]], torch.Tensor]
+
+
+@contextmanager
+def shared(compute: Compute, workers: int) -> Iterator[Compute]:
+    """Yield a function that computes shares of the examples in processes, and adds them up.
+
+    Parameters
+    ----------
+    compute : callable
+        Returns a tensor of int64.
+    workers : int
+        Number of processes, in [1, 1,024]. With 1 it is this process.
+
+    Raises
+    ------
+    ValueError
+        If there cannot be so many.
+    """
+    check_in("[1, 1024]", "workers", workers, int)
+    if workers == 1:
+        yield compute
+        return
+    if not hasattr(os, "fork"):
+        raise ValueError("workers must be 1 here: this system has no fork")
+    pool = ProcessPoolExecutor(workers, get_context("fork"), _keep, (compute,))
+
+    def computed(weights: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
+        arrays = {name: one.numpy() for name, one in weights.items()}
+        with warnings.catch_warnings():  # that this process has threads
+            warnings.simplefilter("ignore", DeprecationWarning)
+            shares = [
+                pool.submit(_compute, arrays, examples[start::workers]) for start in range(workers)
+            ]
+        return torch.from_numpy(sum(share.result() for share in shares))
+
+    with pool:
+        yield computed
+
+
+#: Of a worker.
+_kept: list[Compute] = []
+
+
+def _keep(compute: Compute) -> None:
+    _kept[:] = [compute]
+
+
+def _compute(
+    arrays: dict[str, NDArray[Any]], examples: Sequence[Sequence[int]]
+) -> NDArray[np.int64]:
+    weights = {name: torch.from_numpy(one) for name, one in arrays.items()}
+    return np.asarray(_kept[0](weights, examples).numpy())

@@ -311,7 +311,7 @@ def test_examples_of_rows_take_each_row_once() -> None:
 @pytest.mark.parametrize("rows", [0, -1, True, 2.0, "4", MOST_ROWS + 1, 10**18])
 def test_rows_of_an_example_are_so_many_at_most(rows: Any) -> None:
     """Without a bound a typing mistake is all of the time."""
-    with pytest.raises(ValueError, match=r"max_rows must be an integer in \[1, 1,000\], got"):
+    with pytest.raises(ValueError, match=r"max_rows must be an integer in \[1, 1000\], got"):
         Examples(5, [1, 2], rows)
     assert Examples(5, [1, 2], MOST_ROWS).max_rows == 1_000
 

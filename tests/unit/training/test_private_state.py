@@ -375,7 +375,7 @@ def test_workers_add_up_to_the_same_sum(tmp_path: Path, workers: int) -> None:
 def test_workers_are_so_many(tmp_path: Path, workers: Any, caplog: Any) -> None:
     site = Site(tmp_path, mode="simulation", arguments={"workers": workers})
     assert site.ask().error.reason == "ldp:failed"
-    assert "workers must be an integer in [1, 1,024], got" in caplog.text
+    assert "workers must be an integer in [1, 1024], got" in caplog.text
 
 
 def test_a_worker_that_dies_fails_the_training_as_a_whole(
