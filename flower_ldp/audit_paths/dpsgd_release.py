@@ -11,7 +11,7 @@ That model has one weight, so its move is the sum of all noisy steps, of which t
 growing function.
 
 In two more contrasts the canary loses its group. The others round by their place in a batch
-(:mod:`~flower_ldp.audit_paths.last_bits`), which the canary shifts if it takes part: always, or
+(:func:`rounded_rows`), which the canary shifts if it takes part: always, or
 by its own coin. The model's move along their gradients is what is looked at.
 
 **Delta** is as large as the number of patients lets it be: of a claim at a small one an audit sees
@@ -21,26 +21,31 @@ nothing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, cast
+from functools import cache, partial
+from itertools import product
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from flower_ldp.accounting.dpsgd import noise_multiplier
 from flower_ldp.audit import Case, Contrast
-from flower_ldp.audit_paths.last_bits import certain_class, rounded_rows
-from flower_ldp.audit_paths.owner import AsDeployed, AuditOwner, asked, score_of_else
+from flower_ldp.audit_paths.owner import (
+    AsDeployed,
+    AuditOwner,
+    Outcome,
+    error_of,
+    score_of_else,
+)
 from flower_ldp.clients import DPSGDRelease, LdpMod
 from flower_ldp.clients.release import single_model
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.simulation.flower import over_the_wire
 from flower_ldp.training import private_training
 from flower_ldp.wire.training_plan import plan_fields
 
@@ -60,8 +65,6 @@ _STEP = 2.0**60
 
 #: Trains as :func:`private_training` does.
 Trainer = Callable[..., RecordDict]
-#: How far the model went down in the ward's direction, or whatever else arrived.
-Outcome = tuple[str, Hashable]
 Row = tuple[torch.Tensor, ...] | Exception
 
 
@@ -164,12 +167,13 @@ def dpsgd_release(
     other = _with_canary(patients, *[(-pointing[0],)] * ROWS)
     not_finite = (torch.tensor([float("nan")]),)
     longer = (torch.full((2,), _CANARY * CLIP),)
-    served = _Site(
-        patients, cache(lambda rounds, rate: _plan(epsilon, delta, rounds, rate)), trainer
-    )
+    served = _Site(patients, cache(partial(_plan, epsilon, delta)), trainer)
     pairs = {
         "canary one way or the other": (planted, other),
-        f"the same, in {ROUNDS} rounds": (_longer(planted), _longer(other)),
+        f"the same, in {ROUNDS} rounds": (
+            replace(planted, rounds=ROUNDS),
+            replace(other, rounds=ROUNDS),
+        ),
         "canary planted or left out": (planted, _with_canary(patients)),
         "canary whose rows raise": (
             planted,
@@ -197,10 +201,6 @@ def dpsgd_release(
     )
 
 
-def _longer(ward: Ward) -> Ward:
-    return replace(ward, rounds=ROUNDS)
-
-
 def _plan(epsilon: float, delta: float, rounds: int, rate: float) -> TrainingPlan:
     """Return a plan of one step a round, with no more noise than it needs."""
     noise = noise_multiplier(epsilon, delta, sample_rate=rate, steps=rounds)
@@ -225,13 +225,13 @@ class _Site:
         """Return what arrives of one plan; the training draws for itself, not from ``rng``."""
         self._ward, number = ward, next(self._numbers)
         weight = ward.sent
-        for place in range(ward.rounds):
-            name = f"audit-{number}-{place}"
-            sent = over_the_wire(_message(weight, self._plan(ward.rounds, ward.rate), name))
-            with self._owner.at_home():
-                reply = over_the_wire(self._app(sent, self._owner.context(number)))
+        fields = ConfigRecord({**plan_fields(self._plan(ward.rounds, ward.rate))})
+        for _ in range(ward.rounds):
+            model = ArrayRecord({"weight": Array(weight)})
+            content = RecordDict({"arrays": model, "config": fields})
+            reply = self._owner.answer(self._app, content, number)
             if reply.has_error():
-                return "error", (reply.error.code, reply.error.reason)
+                return error_of(reply)
             found = reply.content
             if set(found) != {"arrays", "metrics"} or found["metrics"] != self._reply:
                 return "no model", repr(found)
@@ -254,17 +254,116 @@ class _Site:
         return Message(trained, reply_to=message)
 
 
-def _message(weight: NDArray[Any], plan: TrainingPlan, name: str) -> Message:
-    model = ArrayRecord({"weight": Array(weight)})
-    fields = ConfigRecord({**plan_fields(plan)})
-    return asked(RecordDict({"arrays": model, "config": fields}), name)
-
-
 def _scores(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
     """Return how far the model went down, and numbers far above that for all else."""
     return np.array(
-        [
-            float(cast(float, content)) if kind == "model" else score_of_else((kind, content))
-            for kind, content in outcomes
-        ]
+        [one[1] if isinstance(one[1], float) else score_of_else(one) for one in outcomes]
     )
+
+
+# Rows that round one way or another by their place in a batch.
+#
+# The model's weights are about 1e8 and cancel on such a row. So the last bit of a dot product
+# decides whether its gradient is zero or clipped, and a kernel's last bits depend on where a row
+# lies. A training that computes rows together would let one patient, who shifts the others, change
+# what all of them add. Which rows these are, and of which shape, depends on the processor: they are
+# searched for.
+
+#: Shapes that are tried: features, and examples beside the first.
+_FEATURES, _OTHERS = (30, 64), (18, 15, 12)
+#: How many weights are tried, and how many rows for each.
+_WEIGHTS, _TRIED = 6, 100
+#: A share of rows that round by their place with which the search ends.
+_ENOUGH = 0.5
+#: A logit's lead over the other at which its class has all of the probability.
+_CERTAIN = 20.0
+
+
+@dataclass(frozen=True)
+class RoundedRows:
+    """The weights of a linear layer, and rows of class 0 that it rounds by their place.
+
+    Parameters
+    ----------
+    weight : Tensor
+        Shape (2, features).
+    rows : list of Tensor
+        Shape (features,) each, one for each example that is not the first. With the first one
+        before them they have no gradient, and without it one that is clipped.
+    found : float
+        What share of them does so, over the sizes that a batch may have; 0 where a processor
+        rounds alike in each place.
+    certain : Tensor
+        A row that has no gradient wherever it is, shape (features,).
+    """
+
+    weight: torch.Tensor
+    rows: list[torch.Tensor]
+    found: float
+    certain: torch.Tensor
+
+    @property
+    def gradient(self) -> torch.Tensor:
+        """The direction of a gradient of these rows, shape (2, features)."""
+        mean = torch.stack(self.rows).mean(dim=0)
+        return functional.normalize(torch.cat([-mean, mean]), dim=0).reshape(2, -1)
+
+
+def certain_class(output: torch.Tensor) -> torch.Tensor:
+    """Return the loss of outputs whose class is 0, shape (rows, 2)."""
+    return functional.cross_entropy(output, torch.zeros(len(output), dtype=torch.int64))
+
+
+def rounded_rows(rows_each: int, *, by_chance: bool) -> RoundedRows:
+    """Search for rows that a first row, before them in a batch, makes round the other way.
+
+    Parameters
+    ----------
+    rows_each : int
+        Rows of each example beside the first, of which the first is the one that is searched for.
+    by_chance : bool
+        Whether any number of the examples may be in a batch. Else all are, and each place gets a
+        row of its own.
+    """
+    best: RoundedRows | None = None
+    for others, features in product(_OTHERS, _FEATURES):
+        sizes = range(1, others + 1) if by_chance else [others]
+        for seed in range(_WEIGHTS):
+            found = _rounded(seed, features, others, rows_each, sizes)
+            if best is None or found.found > best.found:
+                best = found
+        if best is not None and best.found >= _ENOUGH:
+            return best
+    if best is None:
+        raise ValueError("no shapes to try")
+    return best
+
+
+def _rounded(
+    seed: int, features: int, others: int, rows_each: int, sizes: Sequence[int]
+) -> RoundedRows:
+    rng = torch.Generator().manual_seed(seed)
+    signs = torch.randint(0, 2, (features,), generator=rng) * 2.0 - 1.0
+    weight = torch.zeros(2, features)
+    weight[1] = 1e8 * (0.5 + torch.rand(features, generator=rng)) * signs
+    # Nearly the same, so that their gradients point the same way.
+    near = 1.0 + 1e-2 * torch.randn((_TRIED, features), generator=rng)
+    rows = (1.0 + torch.rand(features, generator=rng)) * near
+    of_second = weight[1].double()
+    rows[:, -1] = -(rows[:, :-1].double() @ of_second[:-1] / of_second[-1]).float()
+
+    moved = torch.zeros(_TRIED, others)
+    for size in sizes:
+        after = _leads(rows, weight, rows_each * size + 1)[:, 1::rows_each]
+        alone = _leads(rows, weight, rows_each * size)[:, ::rows_each]
+        moved[:, :size] += (after < -_CERTAIN) & (alone > _CERTAIN)
+    if len(sizes) > 1:
+        moved = moved.sum(dim=1, keepdim=True).expand(_TRIED, others) / sum(sizes)
+    best, places = moved.max(dim=0)
+    return RoundedRows(weight, list(rows[places]), float(best.mean()), -signs)
+
+
+def _leads(rows: torch.Tensor, weight: torch.Tensor, size: int) -> torch.Tensor:
+    """Return the lead of class 1 for each row in each place of a batch, shape (rows, size)."""
+    logits = [functional.linear(row.repeat(size, 1), weight) for row in rows]
+    return torch.stack([one[:, 1] - one[:, 0] for one in logits])

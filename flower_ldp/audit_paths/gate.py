@@ -9,9 +9,7 @@ owner's policy and ledger, the packed report, and the server's strict decoding o
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +20,16 @@ from numpy.typing import NDArray
 
 from flower_ldp.audit import Case, Contrast
 from flower_ldp.audit.cases import claim
-from flower_ldp.audit_paths.owner import AsDeployed, AuditOwner, asked, score_of_else
+from flower_ldp.audit_paths.owner import (
+    AsDeployed,
+    AuditOwner,
+    Outcome,
+    error_of,
+    score_of_else,
+)
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms import MagRR, Selection, SignDS
+from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.strategies.replies import payload_of
@@ -33,8 +37,6 @@ from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 #: Examples in rows; the app trains to their mean.
 DataSet = NDArray[np.float32]
-#: A decoded report, or whatever else arrived.
-Outcome = tuple[str, Hashable]
 
 #: Entries of the model.
 DIMENSION = 300
@@ -71,27 +73,26 @@ def gate(
     sampled = proposed.audit_pairs(DIMENSION)[0]
     slope, steeper = sampled.pair
     one = np.stack([slope, slope])
-    pairs: Mapping[str, tuple[DataSet, DataSet]] = MappingProxyType(
-        {
-            "opposite data": (one, np.stack([steeper, steeper])),
-            "data that is not finite": (one, np.where(np.arange(DIMENSION) == 7, np.nan, one)),
-            "data that makes the app raise": (one, one[:0]),
-            "another model": (one, one[:, 1:]),
-        }
+    others = (
+        np.stack([steeper, steeper]),
+        np.where(np.arange(DIMENSION) == 7, np.nan, one),
+        one[:, 1:],
+        one[:0],
     )
+    pairs = {check: (one, other) for check, other in zip(CLAIMED, others, strict=True)}
     unknown = set(checks) - pairs.keys()
     if unknown or not checks:
         raise ValueError(f"checks must be some of {sorted(pairs)}, got {list(checks)}")
     proposal = UpdateProposal(proposed)
     served = _Round(proposal, mod or LdpMod(train=SignDSRelease(), admission=AsDeployed()))
-    score = _scores(sampled.statistic)
+    score = _scores(sampled.statistic, proposed)
     return Case(
         f"gate (ClientApp, LdpMod, ledger, wire; signds {selection.epsilon:g} + magrr "
         f"{magnitude.epsilon:g})",
         claim(proposal.events())[0],
         served.answer,
         tuple(Contrast(name, pairs[name], score, "log-ratio, or an error") for name in checks),
-        [(rows, other) for rows, other in (pairs[name] for name in checks)],
+        [pairs[name] for name in checks],
         draws=300,
         differing=0.5,
     )
@@ -103,7 +104,6 @@ class _Round:
     def __init__(self, proposal: UpdateProposal[SignDSRound], mod: Mod) -> None:
         self._proposal = proposal
         self._owner = AuditOwner()
-        self._numbers = itertools.count()
         self._data: DataSet = np.zeros((1, DIMENSION), dtype=np.float32)
         self._app = ClientApp(mods=[mod])
         self._app.train()(self._train)
@@ -111,24 +111,18 @@ class _Round:
     def answer(self, data: DataSet, rng: RandomSource) -> Outcome:
         """Return what arrives of one round; the gate draws for itself, not from ``rng``."""
         self._data = data
-        with self._owner.at_home():
-            reply = self._app(self._message(), self._owner.context())
-        if reply.has_error():
-            return "error", (reply.error.code, reply.error.reason)
-        try:
-            return "report", self._decoded(payload_of(reply.content))
-        except WireError as error:
-            return "no report", (error.reason, repr(reply.content))
-
-    def _decoded(self, payload: bytes) -> tuple[int, bytes, int | None]:
-        selection, bit = self._proposal.mechanism.decode(payload, DIMENSION)
-        return selection.sign, selection.indices.tobytes(), bit
-
-    def _message(self) -> Message:
         model = ArrayRecord({"weights": Array(np.zeros(DIMENSION, dtype=np.float32))})
         fields = ConfigRecord({**self._proposal.to_fields()})
         content = RecordDict({"model": model, PROPOSAL_KEY: fields})
-        return asked(content, f"audit-{next(self._numbers)}")
+        reply = self._owner.answer(self._app, content)
+        if reply.has_error():
+            return error_of(reply)
+        try:
+            payload = payload_of(reply.content)
+            self._proposal.mechanism.decode(payload, DIMENSION)
+        except WireError as error:
+            return "no report", (error.reason, repr(reply.content))
+        return "report", payload
 
     def _train(self, message: Message, context: Context) -> Message:
         if not len(self._data):
@@ -137,19 +131,15 @@ class _Round:
         return Message(RecordDict({"model": trained}), reply_to=message)
 
 
-def _scores(statistic: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Outcome]], Any]:
+def _scores(
+    statistic: Callable[[Sequence[Any]], Any], mechanism: SignDSRound
+) -> Callable[[Sequence[Outcome]], Any]:
     """Return the scores of reports as they are, and those of all else far above them."""
 
-    def scores(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
-        found = np.array([score_of_else(outcome) for outcome in outcomes])
-        reports = [place for place, (kind, _) in enumerate(outcomes) if kind == "report"]
-        if reports:
-            found[reports] = statistic([_report(outcomes[place][1]) for place in reports])
-        return found
+    def score(outcome: Outcome) -> float:
+        kind, payload = outcome
+        if not isinstance(payload, bytes) or kind != "report":
+            return score_of_else(outcome)
+        return float(statistic([mechanism.decode(payload, DIMENSION)])[0])
 
-    return scores
-
-
-def _report(content: Any) -> tuple[Selection, int]:
-    sign, indices, bit = content
-    return Selection(np.frombuffer(indices, dtype=np.int64), sign), bit
+    return lambda outcomes: np.array([score(one) for one in outcomes])

@@ -9,7 +9,6 @@ stands beside the second, so that noise that both share shows.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,8 +32,8 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import LabelMechanism
 from flower_ldp.privacy import Unit, compose
 
-#: Labels of a set, and the place of the one that is changed: in the second stage, if of two.
-EXAMPLES, CHANGED = 6, 5
+#: Place of the label that is changed, the last: in the second stage, if of two.
+CHANGED = 5
 #: How often the reports of one stage are asked for.
 ASKS = 8
 _CLASSES = 3
@@ -103,7 +102,8 @@ def _alone(epsilon: float) -> Iterator[tuple[str, LabelMechanism]]:
 
 def _pair(given: LabelSet) -> tuple[LabelSet, LabelSet]:
     """Return two sets that differ in one label."""
-    return replace(given, labels=_labels(0)), replace(given, labels=_labels(1))
+    same = (0,) * CHANGED
+    return replace(given, labels=(*same, 0)), replace(given, labels=(*same, 1))
 
 
 class _Store:
@@ -113,11 +113,10 @@ class _Store:
         self._owner = owner
         policy = owner.policy
         self._labels = PrivateLabels(policy, account_of(policy, owner.context()))
-        self._names = (f"audit-{number}" for number in itertools.count())
 
     def __call__(self, given: LabelSet, rng: RandomSource) -> Hashable:
         """Return all reports of all calls; the store draws for itself, not from ``rng``."""
-        last, name = len(given.stages.mechanisms) - 1, next(self._names)
+        last, name = len(given.stages.mechanisms) - 1, self._owner.new_name()
         told: list[Any] = []
         try:
             with self._owner.at_home():
@@ -131,37 +130,25 @@ class _Store:
         return tuple(told)
 
 
-def _labels(changed: int) -> tuple[int, ...]:
-    return tuple(changed if place == CHANGED else 0 for place in range(EXAMPLES))
-
-
 def _scores(given: LabelSet) -> Callable[[Sequence[Any]], NDArray[np.float64]]:
     """Return what says how often the changed label was reported as 0, less as 1.
 
     Of two stages, with a tenth of what the first stage reported at the same place.
     """
-    side = _of_label if reports_are_labels(given.stages.mechanisms[-1]) else _of_set
+    is_label = reports_are_labels(given.stages.mechanisms[-1])
 
-    def scores(outcomes: Sequence[Any]) -> NDArray[np.float64]:
-        return np.array([_score(outcome, side) for outcome in outcomes])
+    def side(told: int) -> int:
+        held = [told == 0, told == 1] if is_label else [told & 1, told >> 1 & 1]
+        return held[0] - held[1]
 
-    return scores
+    def score(outcome: tuple[Any, ...]) -> float:
+        if any(isinstance(part, str) for part in outcome):
+            return 10.0 * ASKS  # a refusal tells, too
+        place = next(members.index(CHANGED) for members, _ in outcome if CHANGED in members)
+        found = 0.0
+        for members, reports in outcome:
+            told = reports[place]
+            found += side(told) if CHANGED in members else _OF_FIRST * told
+        return found
 
-
-def _of_label(told: int) -> int:
-    return (told == 0) - (told == 1)
-
-
-def _of_set(told: int) -> int:
-    return (told & 1) - (told >> 1 & 1)
-
-
-def _score(outcome: tuple[Any, ...], side: Callable[[int], int]) -> float:
-    if any(isinstance(part, str) for part in outcome):
-        return 10.0 * ASKS  # a refusal tells, too
-    place = next(members.index(CHANGED) for members, _ in outcome if CHANGED in members)
-    score = 0.0
-    for members, reports in outcome:
-        told = reports[place]
-        score += side(told) if CHANGED in members else _OF_FIRST * told
-    return score
+    return lambda outcomes: np.array([score(one) for one in outcomes])

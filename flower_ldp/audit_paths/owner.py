@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 import tempfile
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from flwr.app import Context, Message, Metadata, RecordDict
+from flwr.clientapp import ClientApp
 
 from flower_ldp.clients import OwnerAdmission, Permit, ReleaseRequest
 from flower_ldp.clients.permit import Handling
 from flower_ldp.policy import Policy, load_policy
 from flower_ldp.policy.files import NODE_CONFIG_KEY, no_environment
+from flower_ldp.simulation.flower import over_the_wire
 
 _POLICY = """\
 data_id: audit
@@ -35,6 +38,8 @@ budgets:
   label: {life: {epsilon: 1000000.0, delta: 0.5}}
 """
 _RUN, _NODE = 1, 1
+#: What arrived, by its kind: a report or model, or whatever else.
+Outcome = tuple[str, Hashable]
 # Above every score of a report or a model. What else arrives gets other scores.
 _ELSE = 1e6
 
@@ -74,11 +79,22 @@ class AuditOwner:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._path = Path(folder) / "policy.yaml"
         self._path.write_text(_POLICY + more, encoding="utf-8")
+        self._numbers = itertools.count()
 
     @property
     def policy(self) -> Policy:
         """The owner's policy."""
         return load_policy(self._path)
+
+    def new_name(self) -> str:
+        """Return a name that no message or set of labels had before."""
+        return f"audit-{next(self._numbers)}"
+
+    def answer(self, app: ClientApp, content: RecordDict, partition: int = 0) -> Message:
+        """Return what an app on this node replies to a request, both as bytes of the network."""
+        sent = over_the_wire(_asked(content, self.new_name()))
+        with self.at_home():
+            return over_the_wire(app(sent, self.context(partition)))
 
     def context(self, partition: int = 0) -> Context:
         """Return the context of a client app on this owner's node; a partition has an account."""
@@ -105,7 +121,7 @@ class AuditOwner:
             log.disabled = was_disabled
 
 
-def asked(content: RecordDict, name: str) -> Message:
+def _asked(content: RecordDict, name: str) -> Message:
     """Return a server's request to train, as the owner's node receives it."""
     where = Metadata(
         run_id=_RUN,
@@ -121,6 +137,11 @@ def asked(content: RecordDict, name: str) -> Message:
     # Flower's own processes make messages so; its signature names what apps may give.
     make = cast(Callable[..., Message], Message)
     return make(content=content, metadata=where)
+
+
+def error_of(reply: Message) -> Outcome:
+    """Return the outcome that a reply is an error: all that it says."""
+    return "error", (reply.error.code, reply.error.reason)
 
 
 def score_of_else(outcome: object) -> float:

@@ -72,6 +72,7 @@ def tried(
             delta=case.delta,
             confidence=confidence,
             batched=batched,
+            sources=sources_seeded_from(9),
             check=contrast.check,
             label=contrast.label,
         )
@@ -237,10 +238,9 @@ def test_private_training_that_drops_a_batch_for_a_row_is_refuted() -> None:
 
 @pytest.mark.usefixtures("_of_few")
 def test_private_training_that_stacks_rows_is_refuted_by_last_bits() -> None:
-    last_bits = extra("flower_ldp.audit_paths.last_bits")
     case = release.dpsgd_release(1.0, trainer=stacks_rows)
     # A patient without its group: all others take part, or each by its own coin.
-    shares = [last_bits.rounded_rows(1, by_chance=False), last_bits.rounded_rows(2, by_chance=True)]
+    shares = [release.rounded_rows(1, by_chance=False), release.rounded_rows(2, by_chance=True)]
     told = [number for number, one in enumerate(shares) if one.found > 0.5]
     if not told:
         pytest.skip("this processor's kernels round alike in each place")

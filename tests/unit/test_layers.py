@@ -115,7 +115,6 @@ EXCEPTIONS = {
     f"{PACKAGE}.strategies.sampling": frozenset({"filelock"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd_release": frozenset({"torch"}),
-    f"{PACKAGE}.audit_paths.last_bits": frozenset({"torch"}),
     f"{PACKAGE}.node.sandbox.command": frozenset({"rich"}),
     f"{PACKAGE}.node.sandbox.seccomp": frozenset({"pyseccomp"}),
     f"{PACKAGE}.simulation.progress": frozenset({"rich"}),
