@@ -328,17 +328,16 @@ def _name(scope: Any) -> str:
 
 
 async def _body(receive: Any, most: int) -> bytes:
-    parts: list[bytes] = []
-    length, more = 0, True
+    body, more = bytearray(), True
     while more:
         event = await receive()
         if event["type"] != "http.request":
             raise _NotPermitted("one that ended early")
-        parts.append(event.get("body", b""))
-        length, more = length + len(parts[-1]), event.get("more_body", False)
-        if length > most:
+        body += event.get("body", b"")
+        more = event.get("more_body", False)
+        if len(body) > most:
             raise _NotPermitted("one of too many bytes")
-    return b"".join(parts)
+    return bytes(body)
 
 
 def _with_body(scope: Any, receive: Any, body: bytes) -> tuple[Any, Any]:
@@ -359,9 +358,8 @@ async def _answer(send: Send, status: int, body: bytes, kind: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-@dataclass(frozen=True)
-class OwnUserWatch:
-    """A layer around the node's runtime API that notices callers of the node's own user, and root.
+def watch_own_user(app: Application, noticed: Callable[[str], object]) -> Application:
+    """Return the node's API behind a layer that notices callers of the node's own user, and root.
 
     Parameters
     ----------
@@ -371,16 +369,14 @@ class OwnUserWatch:
         Is called, with what was seen, before such a call is let through; ends the process.
     """
 
-    app: Application
-    noticed: Callable[[str], object]
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Look at a call, and pass it on."""
+    async def layer(scope: Any, receive: Any, send: Any) -> None:
         # Executors and apps post; whoever asks for the node's health gets.
         calls = scope["type"] == "http" and scope["method"] != "GET" and scope.get("client")
         if calls and can_read_the_node(owner_of(*scope["client"])):
-            self.noticed(f"a caller of {scope['path']} is of this node's own user, or root")
-        await self.app(scope, receive, send)
+            noticed(f"a caller of {scope['path']} is of this node's own user, or root")
+        await app(scope, receive, send)
+
+    return layer
 
 
 def can_read_the_node(user: int | None) -> bool:

@@ -21,15 +21,10 @@ from copy import copy
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import flwr.supercore.inflatable.inflatable_object as inflatable
 import flwr.supernode.main as service
 import flwr.supernode.start_client_internal as worker
 from flwr.app import Message
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.cli import flower_supernode
@@ -216,7 +211,7 @@ def checked_channel(found: Any) -> Channel:
 
 def object_ids(tree: Any) -> set[str]:
     """Return the identities of all objects of a tree."""
-    return {one.object_id for one in iterate_object_tree(tree)}
+    return {one.object_id for one in inflatable.iterate_object_tree(tree)}
 
 
 def pull_contents(channel: Channel, run_id: int, tree: Any) -> dict[str, bytes]:
@@ -243,9 +238,9 @@ def unpack(tree: Any, contents: dict[str, bytes]) -> Message:
 def pack(message: Message) -> tuple[Any, dict[str, bytes]]:
     """Return a message's tree and its objects; its identity becomes that of its contents."""
     message.metadata.__dict__["_message_id"] = message.object_id
-    with no_object_id_recompute():
-        objects = get_all_nested_objects(message).items()
-        return get_object_tree(message), {name: one.deflate() for name, one in objects}
+    with inflatable.no_object_id_recompute():
+        objects = inflatable.get_all_nested_objects(message).items()
+        return inflatable.get_object_tree(message), {name: one.deflate() for name, one in objects}
 
 
 def under_identity(message: Message, other: Message) -> Message:
@@ -258,7 +253,7 @@ def under_identity(message: Message, other: Message) -> Message:
 def transmit(channel: Channel, message: Message) -> None:
     """Send a whole message to the SuperLink, with a run time of zero."""
     tree, objects = pack(message)
-    with no_object_id_recompute():
+    with inflatable.no_object_id_recompute():
         wanted, session = channel.send(message, tree, 0.0)
     for name in sorted(wanted):
         channel.push_object(message.metadata.run_id, session, name, objects[name])

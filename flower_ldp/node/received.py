@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import Message
 
@@ -56,18 +56,10 @@ class ReceivedApp:
     listed: bool
 
 
-@dataclass(frozen=True)
-class _Fetched:
+class _Fetched(NamedTuple):
     app: ReceivedApp
     run: Any
     fab: Any
-
-
-def _same(before: ReceivedApp, now: ReceivedApp) -> ReceivedApp:
-    """Return what a run brought that was fetched again: Flower has the first, and asks no more."""
-    if (before.digest, before.overrides) == (now.digest, now.overrides):
-        return before
-    return replace(before, fault="the run came again with another bundle or configuration")
 
 
 class ReceivedApps:
@@ -118,12 +110,15 @@ class ReceivedApps:
             if found is not None:
                 self._runs.move_to_end(run_id)
                 return found
-        run = inner.get_run(run_id)
         # Flower keeps a run under the identity that stands in it, in another run's place too.
-        run = replace(run, run_id=run_id)
+        run = replace(inner.get_run(run_id), run_id=run_id)
         found = self._judged(run, inner.get_fab(run.fab_hash, run_id))
         with self._lock:
-            self._apps[run_id] = _same(self._apps.get(run_id, found.app), found.app)
+            first = self._apps.setdefault(run_id, found.app)
+            # Flower has what came first, and asks no more.
+            if (first.digest, first.overrides) != (found.app.digest, found.app.overrides):
+                fault = "the run came again with another bundle or configuration"
+                self._apps[run_id] = replace(first, fault=fault)
             self._runs[run_id] = found
             while len(self._runs) > _KEPT:
                 self._runs.popitem(last=False)

@@ -22,7 +22,7 @@ from flower_ldp.clients.charging import ledger_of
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.extensions.loading import never_load
 from flower_ldp.node import PROGRAM, FlowerChanged, channel, stop
-from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls, OwnUserWatch
+from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls, watch_own_user
 from flower_ldp.node.channel import Channel, NodeConfig, Opened, Setup
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission
@@ -207,7 +207,7 @@ def start(options: argparse.Namespace) -> None:
             channel.use_own_executor([sys.executable, "-m", "flower_ldp.node.apps"])
         else:
             channel.wrap_runtime_api(
-                lambda app: OwnUserWatch(app, lambda seen: _end(f"{seen}: {OWN_USER}"))
+                lambda app: watch_own_user(app, lambda seen: _end(f"{seen}: {OWN_USER}"))
             )
         channel.run_supernode(lambda config: asked.setup(config, apps, calls))
     except (FlowerChanged, SandboxMissing) as error:

@@ -29,7 +29,7 @@ from subprocess import PIPE, STDOUT, Popen
 from typing import IO
 
 from flower_ldp.node.apps import AppExecutor, run_executor, use
-from flower_ldp.node.log import IN_AN_HOUR, Allowance
+from flower_ldp.node.log import IN_AN_HOUR, Allowance, plain
 from flower_ldp.node.sandbox.jail import Jail
 from flower_ldp.node.sandbox.limits import Group
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
@@ -43,8 +43,7 @@ MARK = b"[app] "
 LONGEST = 4096
 #: Bytes that one app may write: no more, so that it cannot fill the disk with the ledger on it.
 LARGEST = 16 << 20
-_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
-_STEERING = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def start_executor(
@@ -98,8 +97,8 @@ def main() -> None:
 
 def harmless(line: bytes) -> bytes:
     """Return a line as it is written to the log: marked, without colours and control characters."""
-    text = _COLOURS.sub(b"", line.rstrip(b"\r\n"))
-    return MARK + _STEERING.sub(lambda one: repr(one[0])[2:-1].encode(), text) + b"\n"
+    text = line.rstrip(b"\r\n").decode(errors="backslashreplace")
+    return MARK + plain(_COLOURS.sub("", text)).encode() + b"\n"
 
 
 def copy_output(

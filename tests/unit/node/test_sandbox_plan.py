@@ -264,10 +264,11 @@ def test_a_bubblewrap_that_is_missing_or_old_is_named(
         (b"plain\n", b"[app] plain\n"),
         (b"\x1b[92mINFO\x1b[0m: a\ttab\n", b"[app] INFO: a\ttab\n"),
         (b"\x1b]0;title\x07\n", b"[app] \\x1b]0;title\\x07\n"),
+        (b"\xff\xe2\x80\xae half \xc3\n", b"[app] \\xff\\u202e half \\xc3\n"),
         (b"over\rwritten\x08\r\n", b"[app] over\\rwritten\\x08\n"),
         (
             "\u00fc \u009b31m".encode(),
-            "[app] \u00fc ".encode() + b"\\xc2\\x9b31m\n",
+            "[app] \u00fc ".encode() + b"\\x9b31m\n",
         ),
     ],
 )
