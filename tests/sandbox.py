@@ -33,7 +33,7 @@ def missing() -> str:
 
 
 _MAKE = """
-from flower_ldp.node.sandbox.limits import make_group
+from flower_ldp.node.sandbox.jail import make_group
 make_group(1 << 30, 100).remove()
 """
 

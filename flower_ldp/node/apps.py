@@ -36,12 +36,6 @@ Starter = Callable[[list[str], int], "subprocess.Popen[bytes]"]
 _INPUT = "/dev/fd/0"
 
 
-@dataclass
-class _App:
-    process: subprocess.Popen[bytes]
-    until: float
-
-
 @dataclass(eq=False)
 class AppExecutor(SubprocessExecutor):
     """Starts client apps, and gives each its token on its standard input.
@@ -63,7 +57,7 @@ class AppExecutor(SubprocessExecutor):
     ended: Callable[[], None] = lambda: None
     stays: float = math.inf
     longest: float = math.inf
-    _processes: list[_App] = field(init=False, default_factory=list)
+    _until: dict[subprocess.Popen[bytes], float] = field(init=False, default_factory=dict)
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Start the process of one task."""
@@ -75,17 +69,18 @@ class AppExecutor(SubprocessExecutor):
         except OSError as error:
             return LaunchResult.failed(f"the app's process cannot be started: {error}")
         now = time.monotonic()
-        for one in self._processes:
-            one.until = min(one.until, now + self.stays)
-        self._processes.append(_App(started, now + self.longest))
+        for process, until in self._until.items():
+            self._until[process] = min(until, now + self.stays)
+        self._until[started] = now + self.longest
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
         """Take note of processes that have ended (none is left as a zombie); end old ones."""
-        self._processes = [one for one in self._processes if one.process.poll() is None]
-        for one in self._processes:
-            if time.monotonic() > one.until:
-                one.process.kill()
+        for process, until in list(self._until.items()):
+            if process.poll() is not None:
+                del self._until[process]
+            elif time.monotonic() > until:
+                process.kill()
 
     def close(self) -> None:
         """Release what the apps ran in."""

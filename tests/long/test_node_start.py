@@ -146,10 +146,10 @@ def test_an_app_gets_its_token_by_no_command_line(tmp_path: Path) -> None:
 
         executor = AppExecutor(start)
         assert executor.launch(spec(TaskType.CLIENT_APP)).status is LaunchResultStatus.ACCEPTED
-        (app,) = executor._processes
-        assert app.process.wait(60) == 0
+        (app,) = executor._until
+        assert app.wait(60) == 0
     executor.reconcile()
-    assert executor._processes == []
+    assert executor._until == {}
     first, _, rest = (tmp_path / "out").read_text().partition("\n")
     assert first == TOKEN
     assert TOKEN not in rest
@@ -179,16 +179,16 @@ def test_an_app_is_ended_when_the_next_one_is_there_or_it_has_run_for_too_long(
         if "longest" not in times:
             executor.reconcile()
         executor.launch(spec(TaskType.CLIENT_APP))
-        processes = [one.process for one in executor._processes]
+        processes = list(executor._until)
         executor.reconcile()
         for process, is_ended in zip(processes, ended, strict=True):
             assert (process.wait(20) if is_ended else process.poll()) == (-9 if is_ended else None)
         executor.reconcile()
-        assert len(executor._processes) == ended.count(False)
+        assert len(executor._until) == ended.count(False)
     finally:
-        for one in executor._processes:
-            one.process.kill()
-            one.process.wait()
+        for one in executor._until:
+            one.kill()
+            one.wait()
 
 
 def test_other_tasks_and_commands_that_cannot_start_fail() -> None:

@@ -22,7 +22,7 @@ if sys.platform != "linux":
 
 from flower_ldp.node.sandbox import jail
 from flower_ldp.node.sandbox.command import limits_of, run_check
-from flower_ldp.node.sandbox.limits import Group, make_group
+from flower_ldp.node.sandbox.jail import Group, make_group
 from flower_ldp.node.sandbox.probe import Attempts
 from flower_ldp.node.sandbox.seccomp import call_numbers
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings

@@ -6,10 +6,10 @@ module               says
 ``settings``         what the operator chose
 ``view``             what of the machine an app is shown, and what must not be among it
 ``seccomp``          which system calls an app may make
-``limits``           memory and processes, by a control group
 ``inside``           the first program in the sandbox: gives up rights, starts the app; and the
                      relay, which copies bytes between two sockets
-``jail``             all of it together: bubblewrap's arguments, a sandbox for one command
+``jail``             all of it together: bubblewrap's arguments, a sandbox for one command, a
+                     control group for memory and processes
 ``executor``         Flower's app executor, outside: starts each app in a sandbox of its own, and
                      copies what it prints to the node's log
 ``probe``            tries every way out, from inside

@@ -27,8 +27,7 @@ from rich.table import Table
 
 from flower_ldp.node.sandbox.executor import start_executor
 from flower_ldp.node.sandbox.inside import SOCKET
-from flower_ldp.node.sandbox.jail import Jail
-from flower_ldp.node.sandbox.limits import LARGEST_DUMP, Group, make_group
+from flower_ldp.node.sandbox.jail import LARGEST_DUMP, Group, Jail, make_group
 from flower_ldp.node.sandbox.probe import Attempts, Finding
 from flower_ldp.node.sandbox.seccomp import call_numbers
 from flower_ldp.node.sandbox.settings import SandboxMissing, Settings, settings_of

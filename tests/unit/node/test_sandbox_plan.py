@@ -20,8 +20,7 @@ if sys.platform != "linux":
 
 from flower_ldp.node.sandbox.executor import LONGEST, copy_output, harmless
 from flower_ldp.node.sandbox.inside import SOCKET
-from flower_ldp.node.sandbox.jail import arguments, find_bubblewrap
-from flower_ldp.node.sandbox.limits import make_group
+from flower_ldp.node.sandbox.jail import arguments, find_bubblewrap, make_group
 from flower_ldp.node.sandbox.view import View, view_of
 from tests.sandbox import needs_sandbox
 
