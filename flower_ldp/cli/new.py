@@ -1,8 +1,7 @@
 """``flower-ldp new``: a folder with a small private app that runs, to start from.
 
 What is written are templates of this package with an app's names put in. They end in ``.txt``,
-since they are no modules of this package; what stands between two ``@`` is replaced, by a name or
-by what ``places.toml`` has beside them.
+since they are no modules of this package; what stands between two ``@`` is replaced.
 """
 
 from __future__ import annotations
@@ -48,12 +47,16 @@ class Kind(StrEnum):
         own = [self] if self is Kind.MECHANISM else ["app", self]
         return [_HERE / "templates" / name for name in ("any", *own)]
 
-    def places(self) -> dict[str, str]:
-        """Return what stands in the places of this kind's templates, besides names."""
-        found = {}
-        for folder in self.folders[1:]:
-            found.update(tomllib.loads((folder / "places.toml").read_text(encoding="utf-8")))
-        return found
+
+#: Nodes of each kind's simulations, and classes and features of its made-up data. SignDS chooses
+#: among the largest changes: fewer than fifty of them are few.
+_SIZES = {
+    Kind.CODEWORD: ("100", "3, 8"),
+    Kind.SIGNDS: ("100", "8, 25"),
+    Kind.LABELS: ("10", "3, 8"),
+    Kind.SPLIT: ("2", ""),
+    Kind.MECHANISM: ("", ""),
+}
 
 
 @command(
@@ -98,7 +101,7 @@ def new(
         raise
     start = f"cd {shlex.quote(str(folder))} && python -m pytest"
     if kind is not Kind.MECHANISM:
-        words = ["flower-ldp", "simulate", str(folder), "--nodes", kind.places()["NODES"]]
+        words = ["flower-ldp", "simulate", str(folder), "--nodes", _SIZES[kind][0]]
         start = shlex.join([*words, "--policy", str(folder / _POLICY)])
     report.facts.update(folder=str(folder), kind=kind.value, files=sorted(found), start=start)
     report.line(f"{folder}: {len(found)} files. Run it:")
@@ -126,13 +129,20 @@ def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
         raise ConfigError(f"an app named {name} would hide the module {package}: choose another")
     if not _PUBLISHER.fullmatch(publisher):
         raise ConfigError(f"{publisher!r} is no publisher: letters, digits, '-', '_' and '.'")
-    places = {**kind.places(), "NAME": name, "PACKAGE": package, "PUBLISHER": publisher}
-    found = {}
-    for folder in kind.folders:
-        for template in sorted(folder.rglob("*.txt")):
-            path = template.relative_to(folder).as_posix().removesuffix(".txt")
-            text = template.read_text(encoding="utf-8")
-            found[path.replace("PACKAGE", package)] = _PLACE.sub(lambda at: places[at[1]], text)
+    found = {
+        template.relative_to(folder).as_posix().removesuffix(".txt"): template.read_text("utf-8")
+        for folder in kind.folders
+        for template in sorted(folder.rglob("*.txt"))
+    }
+    nodes, shape = _SIZES[kind]
+    places = {"NAME": name, "PACKAGE": package, "PUBLISHER": publisher, "NODES": nodes}
+
+    def filled(text: str) -> str:
+        return _PLACE.sub(lambda at: places[at[1]], text)
+
+    project = tomllib.loads(filled(found["pyproject.toml"]))["project"]
+    places |= {"SHAPE": shape, "DESCRIPTION": project["description"]}
+    found = {path.replace("PACKAGE", package): filled(text) for path, text in found.items()}
     if kind is not Kind.MECHANISM:
         found[_POLICY] = (_HERE / "samples" / _POLICY).read_text(encoding="utf-8")
     return found
