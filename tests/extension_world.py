@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flower_ldp.cli.new import Kind, texts
+from flower_ldp.cli.apps import Kind, texts
 from flower_ldp.extensions.files import read_distribution
 
 NAME, DISTRIBUTION, VERSION = "one_bit", "one-bit", "0.1.0"

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from flower_ldp import __version__
 from flower_ldp.cli.output import epilog
 
-#: The groups and commands; the module of one, named as it, is imported when it is asked for.
+#: The groups and commands; the module of one is imported when it is asked for.
 COMMANDS = MappingProxyType(
     {
         "plan": "Say what a run costs and what it can learn, before it starts.",
@@ -34,6 +34,12 @@ COMMANDS = MappingProxyType(
         "simulate": "Run a Flower app in this process: no SuperLink, no Ray, no copy of the app.",
     }
 )
+#: Module and variable of those that are not the ``app`` of a module with their name.
+_ELSEWHERE = {
+    "app": ("apps", "app"),
+    "extension": ("apps", "extension"),
+    "new": ("apps", "new_app"),
+}
 #: What a shell expects of a command that Ctrl-C ended.
 STOPPED = 130
 
@@ -47,7 +53,8 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return typer.main.get_command(import_module(f"flower_ldp.cli.{cmd_name}").app)
+        module, name = _ELSEWHERE.get(cmd_name, (cmd_name, "app"))
+        return typer.main.get_command(getattr(import_module(f"flower_ldp.cli.{module}"), name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

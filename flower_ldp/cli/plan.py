@@ -7,16 +7,160 @@ neither rounds nor an epsilon; anything else is ``plan signds``.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Annotated, Any
 
 import click
 from typer.core import TyperGroup
 
-from flower_ldp.cli.output import command, group
-from flower_ldp.cli.plan_noise import LaplaceNoise, RandomizedLabels
-from flower_ldp.cli.plan_run import AdviceAsked, PrivateTraining
-from flower_ldp.cli.plan_signds import SignDSRun
-from flower_ldp.cli.plan_updates import CodewordRun, GaussianRun
+from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
+from flower_ldp.advice import advise
+from flower_ldp.bounds import Bounded
+from flower_ldp.cli.output import Report, command, group, usage, wrong
+from flower_ldp.cli.plan_costs import price
+from flower_ldp.cli.plan_noise import GaussianRun, LaplaceNoise, RandomizedLabels
+from flower_ldp.cli.plan_updates import CodewordRun, SignDSRun
+from flower_ldp.facts import Fact
+from flower_ldp.mechanisms.codeword import Codeword
+from flower_ldp.mechanisms.signds import SignDS
+from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
+from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
+
+
+class Mechanism(str, Enum):
+    """What ``plan advice --mechanism`` takes."""
+
+    signds = "signds"
+    codeword = "codeword"
+
+
+@dataclass(frozen=True)
+class AdviceAsked:
+    """Say how to train with a total for each client, what comes of it, and what would help.
+
+    Each client is asked once, or a few times, over the whole run. The verdict is that of clients
+    that agree: those that differ learn less.
+
+    Parameters
+    ----------
+    clients
+        Clients that there are.
+    params
+        Number of weights of the model, d.
+    total_epsilon
+        What a client may spend in the whole run, pure.
+    answers_per_client
+        How often a client is asked; without it what is worth most.
+    rounds
+        Rounds; without it 40, or as many as have 5 reports each.
+    mechanism
+        Without it the one whose answers are worth more.
+    """
+
+    clients: int
+    params: Annotated[int, Bounded("[2, 4294967295]")]
+    total_epsilon: float
+    answers_per_client: int | None = None
+    rounds: int | None = None
+    mechanism: Mechanism | None = None
+
+    def answer(self, report: Report) -> None:
+        """Answer all that was asked."""
+        kinds = {None: None, Mechanism.signds: SignDS, Mechanism.codeword: Codeword}
+        with usage(weights="params"):
+            advice = advise(
+                clients=self.clients,
+                weights=self.params,
+                total_epsilon=self.total_epsilon,
+                answers_per_client=self.answers_per_client,
+                rounds=self.rounds,
+                mechanism=kinds[self.mechanism],
+            )
+        total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)
+        report.tell(
+            Fact("parameters", asdict(self)),
+            *advice.facts(),
+            Fact("bytes_up.dense_float32_per_round", 4 * self.params),
+            Fact("meaning.total", meaning(total), "in all"),
+        )
+
+
+@dataclass(frozen=True)
+class PrivateTraining:
+    """Plan rounds of private training: the noise, and the policy's line for it.
+
+    One example is replaced by any other; all models of all rounds are covered together.
+
+    Parameters
+    ----------
+    epsilon
+        Of the whole plan, per example, in [0.01, 30].
+    delta
+        Of the whole plan, in [1e-10, 0.5]; below 1 / examples.
+    rounds
+        Models that leave a site.
+    steps
+        Noisy steps of a round.
+    rate
+        Probability that an example takes part in a step.
+    examples
+        Rows or patients of a site; public.
+    clip
+        Length to which gradients are clipped.
+    """
+
+    epsilon: float
+    delta: float
+    rounds: Annotated[int, Bounded(f"[1, {MOST_ROUNDS}]")]
+    steps: Annotated[int, Bounded(f"[1, {MOST_STEPS}]")]
+    rate: Annotated[float, Bounded("[1e-9, 1]")]
+    examples: Annotated[int, Bounded("[1, 1000000000000]")]
+    clip: float = 1.0
+
+    def answer(self, report: Report) -> None:
+        """Answer all that was asked."""
+        plan = self._plan()
+        if self.delta * self.examples >= 1:
+            report.warn(
+                f"delta {self.delta:g} is not below 1 / examples: a policy refuses the plan"
+            )
+        size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
+        numbers = f"rounds: {plan.rounds}, steps: {plan.steps}, rate: {_yaml(plan.rate)}"
+        section = f"{{{numbers}, noise: {_yaml(plan.noise)}, clip: {_yaml(plan.clip)}}}"
+        steps = f", for all {plan.rounds * plan.steps:,} steps together"
+        over = ", the noise over the clipping length"
+        spent = PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta)
+        report.facts.update(mechanism="dpsgd", parameters=asdict(self))
+        report.tell(
+            Fact("noise_multiplier", plan.noise, "noise multiplier", over),
+            Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
+            Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
+            *price(spent, "plan", "epsilon of the plan", steps),
+            Fact("policy", section, "in the policy", text=f"plan: {section}"),
+        )
+
+    def _plan(self) -> TrainingPlan:
+        """Return the plan, with noise rounded up to four digits, which is checked once more."""
+        try:
+            least = noise_multiplier(
+                self.epsilon, self.delta, sample_rate=self.rate, steps=self.rounds * self.steps
+            )
+            noise, cost = rounded_up(least, 4), (self.epsilon, self.delta)
+            plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
+            check_noise(plan)
+        except ValueError as error:
+            named = str(error).split()[0]
+            raise wrong(f"--{named if named in asdict(self) else 'epsilon'}", str(error)) from error
+        return plan
+
+
+def _yaml(value: float) -> str:
+    text = repr(float(value))
+    if "e" in text and "." not in text.partition("e")[0]:
+        text = text.replace("e", ".0e")
+    return text
+
 
 #: Options with which advice is asked for, and those that it takes besides.
 _ASKS = frozenset({"--params", "--clients", "--total-epsilon"})

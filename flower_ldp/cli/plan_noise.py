@@ -1,14 +1,16 @@
-"""``flower-ldp plan laplace`` and ``labels``: noise on probabilities and on labels."""
+"""``flower-ldp plan gaussian``, ``laplace`` and ``labels``: noise on updates, rows and labels."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
+from flower_ldp.accounting.composition import composed_epsilon
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report, usage, wrong
 from flower_ldp.cli.plan_costs import (
+    FINER_UNITS,
     PerhapsCount,
     Rounds,
     Share,
@@ -17,8 +19,10 @@ from flower_ldp.cli.plan_costs import (
     laplace_noise,
     mean_of,
     price,
+    warn_of_delta,
 )
-from flower_ldp.facts import Fact, keyed, note
+from flower_ldp.facts import Fact, keyed, note, number
+from flower_ldp.mechanisms.gaussian import Gaussian, classical_deviation, gaussian_delta
 from flower_ldp.mechanisms.labels import (
     MAX_SET_CATEGORIES,
     SubsetSelection,
@@ -26,8 +30,95 @@ from flower_ldp.mechanisms.labels import (
 )
 from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan, NoProtectionWarning
 from flower_ldp.mechanisms.randomized_response import KaryResponse
-from flower_ldp.privacy import Unit, compose
+from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
 from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
+
+_LEAST_DELTA = 1e-12
+
+
+@dataclass(frozen=True)
+class GaussianRun:
+    """Plan normal noise on clipped updates: how much, and what rounds come to together.
+
+    The noise is that of the exact curve, for updates up to 2 C apart. Beside it stands the
+    textbook's formula, with the delta that it really has.
+
+    Parameters
+    ----------
+    epsilon
+        Per round and client, in [0.001, 100].
+    delta
+        Per round and client, in [1e-18, 0.5].
+    clip_norm
+        Length to which longer updates are scaled, C.
+    rounds
+        Rounds, each of which asks the client.
+    total_delta
+        Of all rounds together; the sum if left out.
+    params
+        Weights that are trained, or a subspace's dimensions; for the bytes.
+    clients
+        Clients of a round.
+    """
+
+    epsilon: float
+    delta: float
+    clip_norm: float = 1.0
+    rounds: Rounds = 1
+    total_delta: Annotated[float | None, Bounded("[1e-12, 1)")] = None
+    params: PerhapsCount = None
+    clients: PerhapsCount = None
+
+    def answer(self, report: Report) -> None:
+        """Answer all that was asked."""
+        with usage():
+            mechanism = Gaussian(self.epsilon, self.delta, self.clip_norm)
+        warn_of_delta(self.delta, self.clients, report)
+        textbook = classical_deviation(self.epsilon, self.delta)
+        true = gaussian_delta(self.epsilon, 1.0 / textbook)
+        theirs = 2.0 * self.clip_norm * textbook
+        told = "more than asked for" if true > self.delta else "less than asked for: needless noise"
+        size = () if self.params is None else bytes_up(1 + self.params, self.rounds, self.params)
+        report.facts.update(mechanism="gaussian", parameters=asdict(self))
+        report.tell(
+            mechanism.describe(),
+            *mean_of(mechanism.deviation, self.clients, "reports"),
+            Fact("noise.textbook_deviation", theirs, "   by the textbook", ", 2C as distance"),
+            Fact("noise.textbook_delta", true, "   its true delta", f", {told}"),
+            *size,
+        )
+        (event,) = mechanism.events()
+        one = compose([event])[Unit.CLIENT]
+        sums = compose([replace(event, count=self.rounds)])[Unit.CLIENT]
+        together = self._together(mechanism, sums, report)
+        after = f", after {self.rounds:,} rounds, a sum"
+        facts = price(sums, "total_sum", "in all", after, meant="total")
+        facts += keyed("epsilon", total_composed=None, total_composed_delta=None)
+        if together is not None:
+            at = f"{number(together.epsilon)}, delta {together.delta:g}"
+            text = f"{at} (if rounds and noise are fixed beforehand)"
+            facts += [
+                Fact("epsilon.total_composed", together.epsilon, "   by the normal law", text=text),
+                Fact("epsilon.total_composed_delta", together.delta),
+                Fact("meaning.total", meaning(together), "   that is"),
+            ]
+        total = keyed("epsilon", total_sum_delta=sums.delta)
+        report.tell(*facts, *total, FINER_UNITS, *price(one, "round", "epsilon a round"))
+
+    def _together(
+        self, mechanism: Gaussian, pure: PrivacySpent, report: Report
+    ) -> PrivacySpent | None:
+        """Return the epsilon of all rounds on one curve, at the sum's delta if none is asked."""
+        delta = pure.delta if self.total_delta is None else self.total_delta
+        if pure.delta >= 1:
+            report.warn(f"the rounds' deltas add up to {pure.delta:g}: their sum says nothing")
+        if not _LEAST_DELTA <= delta < 1:
+            return None
+        epsilon = composed_epsilon([mechanism.shift] * self.rounds, delta=delta)
+        if math.isinf(epsilon):
+            report.warn("on the normal law's curve the epsilon of all rounds is above 100")
+            return None
+        return PrivacySpent(Unit.CLIENT, epsilon, delta)
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,236 @@
-"""``flower-ldp plan codeword`` and ``gaussian``: private updates of a model."""
+r"""``flower-ldp plan signds`` and ``codeword``: what a run sends, costs and can learn.
+
+**Signal to noise.** Let a coordinate j lie in the top set of all N reporting clients for the
+sign +1, and in none for -1 (or the other way round): the best case, since clients that
+disagree take away from the sum. A report adds :math:`X = s\,[j \in J]`, and with
+:math:`p_{in} = E[v]/K`, :math:`p_{out} = (h-E[v])/(d-K)`, :math:`\delta = p_{in}-p_{out}`
+
+.. math:: E[X] = \delta/2, \qquad E[X^2] = (p_{in}+p_{out})/2
+
+(docs/signds.md, "Unbiased estimate"). Reports are independent, so the sum T over N of them has
+
+.. math:: \frac{|E[T]|}{\sqrt{\mathrm{Var}[T]}}
+    = \sqrt N\,\frac{\delta/2}{\sqrt{(p_{in}+p_{out})/2 - \delta^2/4}}.
+
+Over R rounds in which the coordinate keeps its place it grows by :math:`\sqrt R`.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated
 
-from flower_ldp.accounting.composition import composed_epsilon
+import typer
+
+from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
+from flower_ldp.accounting.composition import shuffled
+from flower_ldp.advice import Outlook
 from flower_ldp.bounds import Bounded
-from flower_ldp.cli.output import Report, usage
+from flower_ldp.cli.output import Report, usage, wrong
 from flower_ldp.cli.plan_costs import (
-    FINER_UNITS,
+    Epsilon,
     PerhapsCount,
     Rounds,
     Share,
     bytes_up,
     composed,
-    mean_of,
-    price,
+    named,
     warn_of_delta,
 )
-from flower_ldp.facts import Fact, keyed, number
+from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.gaussian import Gaussian, classical_deviation, gaussian_delta
-from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
+from flower_ldp.mechanisms.magrr import MagRR
+from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
+from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from flower_ldp.wire.proposal import health_events, health_length
 
-_LEAST_DELTA = 1e-12
 #: Below this many weights a plan of SignDS would be none to compare with.
 _LEAST_SIGNDS = 8
+_LARGEST_EPSILON = 100.0
+_SHUFFLER = "only if a shuffler outside the server's control mixes the reports; Flower has none"
+
+
+@dataclass(frozen=True)
+class SignDSRun:
+    """Plan a SignDS run: sizes, bytes, epsilon per round and in total, signal to noise.
+
+    All costs are per client, replace-one, and a client is taken to be asked in every round:
+    the server sees who takes part, so asking fewer clients a round amplifies nothing.
+
+    Parameters
+    ----------
+    params
+        Number of weights that are trained, d; in a subspace, its dimensions.
+    epsilon
+        Of the selection, per round and client, in (0, 100].
+    total_epsilon
+        What all rounds may cost a client. Without --epsilon: ask which epsilon a round may have.
+        With it: ask whether the rounds fit.
+    rounds
+        Rounds, each of which asks the client.
+    clients
+        Clients that are available.
+    participation
+        Fraction of the clients that a round asks.
+    k
+        Fraction of weights in the top set, in (0, 0.25]; without it this and the weights in a
+        report are chosen by what a report is worth.
+    threshold_ratio
+        With --k: least expected fraction of true top weights, in [0.5, 1].
+    dim_out
+        Weights in a report, up to 4096; 0: with --k, as many as the ratio allows.
+    magnitude_epsilon
+        Of the magnitude bit (MagRR), per round and client; else none.
+    health_epsilon
+        Of the health bit, per round and client; else none.
+    delta
+        Of the bound by privacy loss distributions.
+    """
+
+    params: PerhapsCount = None
+    epsilon: float | None = None
+    total_epsilon: float | None = None
+    rounds: Rounds = 1
+    clients: PerhapsCount = None
+    participation: Annotated[float, Bounded("(0, 1]")] = 1.0
+    k: float | None = None
+    threshold_ratio: float = 0.6
+    dim_out: int = 0
+    magnitude_epsilon: Epsilon = None
+    health_epsilon: Annotated[float | None, Bounded("[0.01, 100]")] = None
+    delta: Share = 1e-5
+
+    def answer(self, report: Report) -> None:
+        """Answer all that was asked."""
+        if self.epsilon is None and self.total_epsilon is None:
+            raise typer.BadParameter("give --epsilon, or --total-epsilon with --rounds")
+        if self.params is None and self.epsilon is not None:
+            raise wrong("--params", "give the number of weights")
+        report.facts.update(mechanism="signds", parameters=asdict(self))
+        magnitude = () if self.magnitude_epsilon is None else MagRR(self.magnitude_epsilon).events()
+        bits = (*magnitude, *health_events(self.health_epsilon))
+        with usage("--total-epsilon"):
+            total = Amount.allowance(self.total_epsilon or 0.0).epsilon
+        epsilon = self._affordable(total, bits, report) if self.epsilon is None else self.epsilon
+        if epsilon is None:
+            return
+        with usage():
+            mechanism = SignDS(epsilon, self.k, self.threshold_ratio, self.dim_out)
+        if self.params is not None:
+            with usage("--dim-out"), report.warnings_of(SmallTopSetWarning):
+                plan = mechanism.plan(self.params)
+            size = plan.report_bytes + health_length(self.health_epsilon)
+            sizes = [*plan.describe("selection"), *bytes_up(size, self.rounds, self.params)]
+            report.tell(*sizes, *self._outlook(mechanism, plan))
+        warn_of_delta(self.delta, self.clients, report)
+        events = (*mechanism.events(), *bits)
+        report.tell(*composed(events, self.rounds, self.delta, report))
+        if self.reports is not None:
+            report.tell(*self._shuffle(compose(events)[Unit.CLIENT].epsilon, self.reports))
+        if self.epsilon is not None and self.total_epsilon is not None:
+            most = total // cost_of(events)
+            holds = f"holds {most:,} rounds"
+            report.tell(Fact("fit.rounds", most, f"a total of {self.total_epsilon:g}", text=holds))
+            report.facts["fit"]["fits"] = most >= self.rounds
+            if most < self.rounds:
+                report.problem(
+                    f"{self.rounds:,} rounds do not fit a total of {self.total_epsilon:g}: "
+                    f"{most:,} do"
+                )
+
+    @property
+    def reports(self) -> int | None:
+        """Reports of one round, counted as Flower's FedAvg counts the clients that it asks."""
+        return None if self.clients is None else max(1, int(self.clients * self.participation))
+
+    def _affordable(
+        self, total: int, bits: tuple[PrivacyEvent, ...], report: Report
+    ) -> float | None:
+        """Return the epsilon that a selection may have so that all rounds fit, if there is one.
+
+        A total is in units of 1e-12, in which the ledger counts, and a round's share of it is
+        rounded down: a third of 8 as a float would not fit three times.
+        """
+        units = total // self.rounds
+        left = Amount(max(units - cost_of(bits), 0))
+        found, whole_round = left.epsilon / EPSILON_UNITS, Amount(units).epsilon_text
+        planned = min(found, _LARGEST_EPSILON)
+        fits = f"epsilon {whole_round} a round, rounded down so that all {self.rounds:,} fit"
+        of = f"a total of {self.total_epsilon:g}"
+        report.facts["affordable"] = {
+            "epsilon_round": units / EPSILON_UNITS,
+            "epsilon_selection": found,
+        }
+        if not left.epsilon:
+            taken = " and ".join(map(named, bits)) or "nothing else"
+            report.problem(
+                f"{self.rounds:,} rounds do not fit: {of} leaves {whole_round} a round, of which "
+                f"is taken: {taken}"
+            )
+            return None
+        report.tell(
+            note(of, fits),
+            *([note("   of the selection", left.epsilon_text)] if bits else []),
+            Fact("affordable.epsilon_planned", planned),
+        )
+        if planned < found:
+            report.warn(f"a selection takes at most {_LARGEST_EPSILON:g}: what follows is for that")
+        return planned
+
+    def _outlook(self, mechanism: SignDS, plan: SelectionPlan) -> list[Fact]:
+        """Say what rounds can learn, if the clients are known."""
+        reports, clients = self.reports, self.clients
+        if reports is None or clients is None:
+            return []
+        single = _signal_to_noise(plan)
+        one, enough = math.sqrt(reports) * single, math.ceil(single**-2) if single else None
+        needed = "" if enough is None else f"; 1 takes {enough:,} reports"
+        source = f" from {reports:,} reports{needed}"
+        all_rounds, agreeing = math.sqrt(self.rounds) * one, f"   of {self.rounds:,} that agree"
+        outlook = Outlook(
+            partial(mechanism.plan, quiet=True), plan.dimension, clients, self.rounds, reports
+        )
+        return [
+            *keyed("signal_to_noise", reports_per_round=reports, reports_for_one=enough),
+            Fact("signal_to_noise.round", one, "signal to noise of a round", source),
+            Fact("signal_to_noise.all_rounds", all_rounds, agreeing),
+            *outlook.facts(),
+        ]
+
+    def _shuffle(self, epsilon: float, reports: int) -> list[Fact]:
+        """Say what a shuffler would amplify, of which the theorem asks for so many reports."""
+        bound, delta = shuffled(epsilon, clients=reports, delta=self.delta), self.delta
+        needs = float(math.ceil(math.exp(epsilon) * 16.0 * math.log(2.0 / delta)))
+        told = bound or (
+            f"no proven gain from {reports:,} reports a round: the theorem asks for {number(needs)}"
+        )
+        return [
+            note("not part of the above", str(told)),
+            Fact("shuffle.condition", _SHUFFLER, "   condition"),
+            *keyed("shuffle", epsilon_round=bound and bound.epsilon, reports=reports),
+            *keyed("shuffle", reports_needed=needs, delta=delta),
+        ]
+
+
+def cost_of(events: tuple[PrivacyEvent, ...]) -> int:
+    """Return what releases of all of these cost together, in the ledger's units."""
+    return sum(Amount.cost(event.epsilon).epsilon for event in events)
+
+
+def _signal_to_noise(plan: SelectionPlan) -> float:
+    """Return mean over standard deviation of one report at a coordinate on which all agree.
+
+    It is 0 for an update of one entry, whose sign alone is reported.
+    """
+    rest = plan.dimension - plan.top_size
+    if rest == 0:
+        return 0.0
+    inside = plan.expected_inside / plan.top_size
+    outside = (plan.dim_out - plan.expected_inside) / rest
+    mean = plan.contrast / 2.0
+    return mean / math.sqrt((inside + outside) / 2.0 - mean**2)
 
 
 @dataclass(frozen=True)
@@ -101,88 +303,3 @@ class CodewordRun:
             *keyed("signds", cosine=its, bytes_up=other.report_bytes),
             Fact("better", better, "better", f", by the {by}"),
         ]
-
-
-@dataclass(frozen=True)
-class GaussianRun:
-    """Plan normal noise on clipped updates: how much, and what rounds come to together.
-
-    The noise is that of the exact curve, for updates up to 2 C apart. Beside it stands the
-    textbook's formula, with the delta that it really has.
-
-    Parameters
-    ----------
-    epsilon
-        Per round and client, in [0.001, 100].
-    delta
-        Per round and client, in [1e-18, 0.5].
-    clip_norm
-        Length to which longer updates are scaled, C.
-    rounds
-        Rounds, each of which asks the client.
-    total_delta
-        Of all rounds together; the sum if left out.
-    params
-        Weights that are trained, or a subspace's dimensions; for the bytes.
-    clients
-        Clients of a round.
-    """
-
-    epsilon: float
-    delta: float
-    clip_norm: float = 1.0
-    rounds: Rounds = 1
-    total_delta: Annotated[float | None, Bounded("[1e-12, 1)")] = None
-    params: PerhapsCount = None
-    clients: PerhapsCount = None
-
-    def answer(self, report: Report) -> None:
-        """Answer all that was asked."""
-        with usage():
-            mechanism = Gaussian(self.epsilon, self.delta, self.clip_norm)
-        warn_of_delta(self.delta, self.clients, report)
-        textbook = classical_deviation(self.epsilon, self.delta)
-        true = gaussian_delta(self.epsilon, 1.0 / textbook)
-        theirs = 2.0 * self.clip_norm * textbook
-        told = "more than asked for" if true > self.delta else "less than asked for: needless noise"
-        size = () if self.params is None else bytes_up(1 + self.params, self.rounds, self.params)
-        report.facts.update(mechanism="gaussian", parameters=asdict(self))
-        report.tell(
-            mechanism.describe(),
-            *mean_of(mechanism.deviation, self.clients, "reports"),
-            Fact("noise.textbook_deviation", theirs, "   by the textbook", ", 2C as distance"),
-            Fact("noise.textbook_delta", true, "   its true delta", f", {told}"),
-            *size,
-        )
-        (event,) = mechanism.events()
-        one = compose([event])[Unit.CLIENT]
-        sums = compose([replace(event, count=self.rounds)])[Unit.CLIENT]
-        together = self._together(mechanism, sums, report)
-        after = f", after {self.rounds:,} rounds, a sum"
-        facts = price(sums, "total_sum", "in all", after, meant="total")
-        facts += keyed("epsilon", total_composed=None, total_composed_delta=None)
-        if together is not None:
-            at = f"{number(together.epsilon)}, delta {together.delta:g}"
-            text = f"{at} (if rounds and noise are fixed beforehand)"
-            facts += [
-                Fact("epsilon.total_composed", together.epsilon, "   by the normal law", text=text),
-                Fact("epsilon.total_composed_delta", together.delta),
-                Fact("meaning.total", meaning(together), "   that is"),
-            ]
-        total = keyed("epsilon", total_sum_delta=sums.delta)
-        report.tell(*facts, *total, FINER_UNITS, *price(one, "round", "epsilon a round"))
-
-    def _together(
-        self, mechanism: Gaussian, pure: PrivacySpent, report: Report
-    ) -> PrivacySpent | None:
-        """Return the epsilon of all rounds on one curve, at the sum's delta if none is asked."""
-        delta = pure.delta if self.total_delta is None else self.total_delta
-        if pure.delta >= 1:
-            report.warn(f"the rounds' deltas add up to {pure.delta:g}: their sum says nothing")
-        if not _LEAST_DELTA <= delta < 1:
-            return None
-        epsilon = composed_epsilon([mechanism.shift] * self.rounds, delta=delta)
-        if math.isinf(epsilon):
-            report.warn("on the normal law's curve the epsilon of all rounds is above 100")
-            return None
-        return PrivacySpent(Unit.CLIENT, epsilon, delta)

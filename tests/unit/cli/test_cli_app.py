@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 
@@ -32,10 +33,10 @@ def test_what_differs_between_two_apps_is_told(tmp_path: Path) -> None:
     other = app_folder(tmp_path / "b", {"pinned_app/client.py": "app = 1"})
     same = flower_ldp("app", "compare", one, app_folder(tmp_path / "c"))
     assert same.code == 0
-    assert same.out.startswith("the same bundle: sha256:")
+    assert "the same bundle" in same.out
     done = flower_ldp("app", "compare", one, other)
     assert done.code == 1
-    assert "differs: pinned_app/client.py" in done.out
+    assert re.search("differs +pinned_app/client.py\n", done.out)
     assert "two digests" in done.err
     (tmp_path / "again.fab").write_bytes(packed())
     (tmp_path / "packed.fab").write_bytes(packed(dict(reversed(FILES.items()))))

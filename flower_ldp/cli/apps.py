@@ -1,7 +1,9 @@
-"""``flower-ldp new``: a folder with a small private app that runs, to start from.
+"""``flower-ldp new``, ``app`` and ``extension``: an app to start from, and the digests of policies.
 
-What is written are templates of this package with an app's names put in. They end in ``.txt``,
-since they are no modules of this package; what stands between two ``@`` is replaced.
+``new`` writes a folder with a small private app that runs: templates of this package with an app's
+names put in. They end in ``.txt``, since they are no modules of this package; what stands between
+two ``@`` is replaced. ``app`` says what an owner pins of an app and what differs between two
+bundles, ``extension`` by which digest an owner allows a mechanism from elsewhere.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from enum import StrEnum
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
-from flower_ldp.cli.output import Report, command, single
+from flower_ldp.apps import bundle_of, differences, read_bundle, this_environment
+from flower_ldp.cli.output import Report, command, group, single
 from flower_ldp.errors import ConfigError
+from flower_ldp.extensions.files import normal, read_distribution
+from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import name_complaint
 
 _HERE = Path(__file__).parent
@@ -28,8 +33,106 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}")
 _PUBLISHER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _PLACE = re.compile(r"@([A-Z]+)@")
 _POLICY = "simulation_policy.yaml"
+_EXTENSION = "flower-ldp extension digest one-bit-ldp"
 
-app = single()
+app = group(
+    "Digests of apps and of this environment, for the policy of a guarded node.",
+    *("flower-ldp app digest ./my-app", "flower-ldp app environment"),
+)
+extension = group("Mechanisms from elsewhere: what a policy has to say to allow one.", _EXTENSION)
+new_app = single()
+App: TypeAlias = Annotated[Path, typer.Argument(metavar="APP")]
+
+
+@command(app, "digest", "flower-ldp app digest ./my-app")
+def digest(report: Report, path: App) -> None:
+    """Print the digest of an app's bundle, which a policy lists under apps.
+
+    Of a folder it is the digest of the bundle that this machine's Flower makes of it. Read the app
+    first: its bundle is what you vouch for.
+
+    Parameters
+    ----------
+    path
+        An app's folder, or its bundle (.fab).
+    """
+    bundle = read_bundle(bundle_of(path))
+    report.facts.update(vars(bundle), files=dict(bundle.files))
+    report.line(f"{bundle.digest}\n{bundle.app} {bundle.version}, {len(bundle.files)} files")
+
+
+@command(app, "compare", "flower-ldp app compare ./my-app received.fab")
+def compare(report: Report, first: App, second: App) -> None:
+    """Say what differs between the bundles of two apps; not 0 if their digests do.
+
+    Parameters
+    ----------
+    first
+        An app's folder, or its bundle (.fab).
+    second
+        Another one's.
+    """
+    one, other = (read_bundle(bundle_of(path)) for path in (first, second))
+    found = differences(one, other)
+    report.tell(
+        Fact("first", one.digest, "the first"),
+        Fact("second", other.digest, "the second"),
+        Fact("only_first", found["only in the first"], "only in the first"),
+        Fact("only_second", found["only in the second"], "only in the second"),
+        Fact("differing", found["differs"], "differs"),
+    )
+    if one.digest == other.digest:
+        report.line("the same bundle")
+        return
+    if not any(found.values()):
+        report.line("the same files, packed otherwise: another release of Flower or of zlib")
+    report.problem(f"two digests: {one.digest} and {other.digest}")
+
+
+@command(app, "environment", "flower-ldp app environment")
+def environment(report: Report) -> None:
+    """Print the digest of this interpreter and of what is installed for it.
+
+    Run it by the interpreter that starts the guarded node. It does not show what was changed after
+    an installation, nor what is not Python.
+    """
+    found = this_environment()
+    report.facts.update(vars(found), digest=found.digest)
+    told = f"{found.python.splitlines()[0]}: {len(found.installed)} distributions"
+    report.line(f"{found.digest}\n{told}")
+
+
+@command(extension, "digest", _EXTENSION)
+def extension_digest(
+    report: Report,
+    distribution: Annotated[str, typer.Argument()],
+    site: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None,
+) -> None:
+    """Print the digest of an installed distribution, and the lines of a policy that allow it.
+
+    It is over the files as they are now; nothing of them is run. Not 0 if no policy could allow it:
+    files that its list does not name, links, compiled code, imports that the digest does not cover.
+
+    Parameters
+    ----------
+    distribution
+        Its name, as pip has it.
+    site
+        The site-packages of another installation, in place of this one's.
+    """
+    found = read_distribution(distribution, None if site is None else [str(site)])
+    names = sorted(found.entries)
+    report.facts.update(distribution=normal(found.name), version=found.version, digest=found.digest)
+    report.facts["extensions"] = names
+    if not names:
+        report.problem(f"{found.name} names no mechanism: no entry point of the group")
+    report.line(found.digest)
+    for name in names:
+        report.line(
+            f"\nextensions:\n  {name}:\n    distribution: {normal(found.name)}\n"
+            f"    version: '{found.version}'\n    digest: {found.digest}\n"
+            "    epsilon: 1.0  # the least that a report is charged: yours to choose"
+        )
 
 
 class Kind(StrEnum):
@@ -60,14 +163,14 @@ _SIZES = {
 
 
 @command(
-    app,
+    new_app,
     "new",
     "flower-ldp new my-app",
     "flower-ldp simulate my-app --nodes 100 --policy my-app/simulation_policy.yaml",
 )
 def new(
     report: Report,
-    folder: Annotated[Path, typer.Argument(metavar="APP")],
+    folder: App,
     kind: Kind = Kind.CODEWORD,
     publisher: str = "your-name",
 ) -> None:
