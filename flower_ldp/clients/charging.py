@@ -188,13 +188,8 @@ def charged(
     with ledger_refuses(), ExitStack() as stack:
         ledger = stack.enter_context(ledger_of(policy))
         before(ledger)
-        paid = partial(
-            ledger.charge,
-            limits=policy.limits(),
-            basis=basis,
-            numbers=policy.numbers(),
-            repeats=policy.repeats,
-        )
+        limits, numbers, repeats = policy.limits(), policy.numbers(), policy.repeats
+        paid = partial(ledger.charge, limits=limits, basis=basis, numbers=numbers, repeats=repeats)
         receipt = _charged_kept(paid, charge, question) if question else paid(charge)
         if receipt.report is None:
             stack.pop_all()
@@ -222,8 +217,7 @@ def handling_of(policy: Policy, account: str, message_type: str) -> Handling:
             with ledger_of(policy) as ledger:
                 ledger.count(account, "failed")
         except Exception as error:
-            text = "a failure of the app could not be counted: %s"
-            say(_log, logging.ERROR, text, cause_of(error))
+            say(_log, logging.ERROR, "a failure of the app was not counted: %s", cause_of(error))
 
     return Handling(policy.is_simulation, policy.answer_after.get(message_type), failed)
 
@@ -252,7 +246,21 @@ def permit_of(
         stored = stored[len(marks[0]) :]
 
     def keep(report: bytes, failed: bool) -> None:
-        _seal(policy, receipt, marks[failed] + report, marks[1], ledger)
+        """Store a report; when this returns it is on disk. What it raises keeps it from leaving."""
+        report = marks[failed] + report
+        if ledger is not None and not ledger.closed:  # opening it is a third of a message's cost
+            try:
+                # Closed before it is opened again, which may get the same descriptor.
+                with ledger:
+                    ledger.look_again()  # the app took its time
+                    ledger.seal(receipt, report, last=marks[1])
+                return
+            except (LedgerError, ValueError) as error:
+                # The app may have closed all files, or have come back in another process, and
+                # that must not be seen. What is wrong with the file itself is wrong again below.
+                say(_log, logging.DEBUG, "the ledger is opened again for the report: %s", error)
+        with ledger_of(policy) as again:
+            again.seal(receipt, report, last=marks[1])
 
     return Permit(
         handling_of(policy, account_of(policy, context), request.message_type),
@@ -262,25 +270,6 @@ def permit_of(
         examples=examples_of(policy, request),
         example=policy.example,
     )
-
-
-def _seal(
-    policy: Policy, receipt: Receipt, report: bytes, last: bytes, kept: Ledger | None
-) -> None:
-    """Store a report; when this returns it is on disk. What it raises keeps it from leaving."""
-    if kept is not None and not kept.closed:  # opening it is a third of what a message costs
-        try:
-            # Closed before it is opened again, which may get the same descriptor.
-            with kept as ledger:
-                ledger.look_again()  # the app took its time
-                ledger.seal(receipt, report, last=last)
-            return
-        except (LedgerError, ValueError) as error:
-            # The app may have closed all files, or have come back in another process, and
-            # that must not be seen. What is wrong with the file itself is wrong again below.
-            say(_log, logging.DEBUG, "the ledger is opened again for the report: %s", error)
-    with ledger_of(policy) as ledger:
-        ledger.seal(receipt, report, last=last)
 
 
 def run_marks(run_id: int) -> tuple[bytes, bytes]:

@@ -35,6 +35,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Metadata, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, HandedT, Handover, handed
 from flower_ldp.clients.permit import (
@@ -220,12 +221,8 @@ class OpenDPSGD(OpenCharged[Handover]):
     @property
     def parameters(self) -> str:
         """What tells this round from another, as canonical JSON: the model that it begins from."""
-        fields = {
-            "mechanism": "dpsgd",
-            "model": model_digest(self.sent),
-            "proximal-mu": self.proximal,
-        }
-        return canonical(fields)
+        model = model_digest(self.sent)
+        return canonical({"mechanism": "dpsgd", "model": model, "proximal-mu": self.proximal})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: a round of a plan."""
@@ -363,8 +360,7 @@ class AccuracyRelease(Release):
     metrics_key: str = "metrics"
 
     def __post_init__(self) -> None:
-        if not 1e-6 <= self.epsilon <= 100:
-            raise ValueError(f"epsilon must be in [1e-6, 100], got {self.epsilon}")
+        check_in("[1e-6, 100]", "epsilon", self.epsilon)
         metrics = ("weight_key", "accuracy_key")
         _check_keys(self, (*metrics, "metrics_key"), different=metrics)
 
@@ -404,12 +400,8 @@ class OpenAccuracy(OpenCharged[CountHandover]):
     @property
     def parameters(self) -> str:
         """The price, and the model that is evaluated, as canonical JSON."""
-        fields = {
-            "mechanism": "example_mean",
-            "epsilon": float(self.release.epsilon),
-            "model": model_digest(self.sent),
-        }
-        return canonical(fields)
+        epsilon, model = float(self.release.epsilon), model_digest(self.sent)
+        return canonical({"mechanism": "example_mean", "epsilon": epsilon, "model": model})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: a release about the policy's examples."""
@@ -481,7 +473,5 @@ def _numbers(report: bytes) -> tuple[int, int]:
     """Return what was counted, with noise, and of how many."""
     if len(report) != 2 * _BYTES:
         raise WireError("length", f"{len(report)} bytes are no count")
-    number, examples = (
-        int.from_bytes(part, "big", signed=True) for part in (report[:_BYTES], report[_BYTES:])
-    )
-    return number, examples
+    number, examples = report[:_BYTES], report[_BYTES:]
+    return int.from_bytes(number, "big", signed=True), int.from_bytes(examples, "big", signed=True)

@@ -268,11 +268,6 @@ class ModelPlace:
             raise LedgerError(f"the model cannot be kept in {self.file}: {error}") from error
         return self.code(model, LAST if last else _MAGIC)
 
-    def forget(self) -> None:
-        """Delete a model that does not leave after all."""
-        with suppress(OSError):  # to this site alone it would be a file too many
-            self.file.unlink(missing_ok=True)
-
 
 @dataclass(frozen=True)
 class AskedRound:
@@ -314,7 +309,8 @@ class AskedRound:
             try:
                 permit.keep(code, False)  # the code says whether it is the last
             except RefusalError:  # another round of the plan, underway at the same time, was
-                self.place.forget()
+                with suppress(OSError):  # to this site alone it would be a file too many
+                    self.place.file.unlink(missing_ok=True)
                 raise
 
         return replace(
@@ -350,24 +346,14 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
     account = charging.account_of(policy, context)
     plan = policy.plan(kind, None if request.plan is None else request.plan.proposed)
     examples = policy.examples_for(kind, PLANNED) or 0  # the policy has refused a plan without
-    text = canonical(
-        {
-            "mechanism": "dpsgd",
-            **plan.terms(),
-            "example": example,
-            "examples": examples,
-            "run": str(context.run_id),
-            "message-type": kind,
-        }
-    )
+    what = {"mechanism": "dpsgd", "example": example, "examples": examples, "message-type": kind}
+    text = canonical({**what, **plan.terms(), "run": str(context.run_id)})
     policy.check(kind, (plan.event,), example=example)
     part = rounds_part(example, hashlib.sha256(text.encode()).hexdigest()[:32])
     charge = charging.charge_of(policy, replace(request, part=part), account, plan.rounds)
-    whole = replace(
-        charging.basis_of(charge, account, Basis((plan.event,), text)),
-        message_id=f"plan {charge.data_id.partition('#')[2]}",
-        example=example,
-    )
+    name = f"plan {charge.data_id.partition('#')[2]}"
+    whole = charging.basis_of(charge, account, Basis((plan.event,), text))
+    whole = replace(whole, message_id=name, example=example)
     place, granted = (
         ModelPlace.beside(policy.ledger, request),
         GrantedRound(plan, examples, example),

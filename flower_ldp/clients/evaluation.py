@@ -53,9 +53,8 @@ class ProtectedEvalRelease(Release):
             If no ledger could keep the report.
         """
         proposal = wire.EvalProposal.from_fields(release.proposed(content))
-        release.check_storable(
-            wire.eval_report_length(proposal) + health_length(proposal.health_epsilon)
-        )
+        health = health_length(proposal.health_epsilon)
+        release.check_storable(wire.eval_report_length(proposal) + health)
         return OpenEvaluation(proposal)
 
 
@@ -108,21 +107,11 @@ class OpenEvaluation(OpenRelease):
                 return None
             return int(np.count_nonzero(~read_simplex_rows(found, (len(found), classes))[1]))
 
-        rows = release.rows_complaint(
-            reply,
-            f"rows of class probabilities, shape (n, {classes}) with at least one",
-            wrong,
-            "rows are off the simplex (negative somewhere, or not adding up to 1)",
-        )
-        if rows is not None:
-            return rows
-        told = _metrics(reply)
-        missing = [
-            name
-            for name, metric in self.proposal.metrics.items()
-            if not metric.reads(told.get(name))
-        ]
-        return f"no number for the metrics {missing}" if missing else None
+        expected = f"rows of class probabilities, shape (n, {classes}) with at least one"
+        fault = "rows are off the simplex (negative somewhere, or not adding up to 1)"
+        rows = release.rows_complaint(reply, expected, wrong, fault)
+        missing = self._missing(_metrics(reply))
+        return rows or (f"no number for the metrics {missing}" if missing else None)
 
     def check_form(self, report: bytes) -> None:
         """Raise WireError unless some honest client could have sent these bytes."""
@@ -132,11 +121,8 @@ class OpenEvaluation(OpenRelease):
     def _report(
         self, rows: NDArray[Any] | None, metrics: Mapping[str, object], rng: RandomSource
     ) -> bytes:
-        noisy = self.proposal.mechanism.randomize(rows, rng)
-        told = [
-            metric.randomize(metrics.get(name), rng)
-            for name, metric in self.proposal.metrics.items()
-        ]
+        noisy, asked = self.proposal.mechanism.randomize(rows, rng), self.proposal.metrics.items()
+        told = [metric.randomize(metrics.get(name), rng) for name, metric in asked]
         report = wire.encode_eval_report(self.proposal, noisy, told)
         response = self.proposal.health
         if response is None:
@@ -146,9 +132,12 @@ class OpenEvaluation(OpenRelease):
     def _is_neutral(self, rows: NDArray[Any] | None, metrics: Mapping[str, object]) -> bool:
         """Return whether a row or a metric is answered by a neutral law."""
         shape = self.proposal.mechanism.rows, self.proposal.mechanism.classes
-        return not read_simplex_rows(rows, shape)[1].all() or not all(
-            metric.reads(metrics.get(name)) for name, metric in self.proposal.metrics.items()
-        )
+        return not read_simplex_rows(rows, shape)[1].all() or bool(self._missing(metrics))
+
+    def _missing(self, metrics: Mapping[str, object]) -> list[str]:
+        """Return the metrics that were asked for and are no numbers."""
+        asked = self.proposal.metrics.items()
+        return [name for name, metric in asked if not metric.reads(metrics.get(name))]
 
 
 def _chosen(

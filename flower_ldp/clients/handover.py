@@ -121,9 +121,7 @@ class CountHandover:
 
 
 HandedT = TypeVar("HandedT", Handover, CountHandover)
-_current: ContextVar[Handover | CountHandover | None] = ContextVar(
-    "flower_ldp_handover", default=None
-)
+_current = ContextVar[Handover | CountHandover | None]("flower_ldp_handover", default=None)
 
 
 @contextmanager

@@ -48,19 +48,16 @@ def locked_key(ledger: Path) -> Iterator[bytes]:
             lock.acquire()
             key = own_key(path)
         except (OSError, NotImplementedError) as error:
-            told = "its folder's file system has no locks"
-            if isinstance(error, OSError):
-                told = error.strerror or str(error)
-            raise LedgerError(f"key file {path} cannot be used: {told}") from error
+            said = error.strerror or str(error) if isinstance(error, OSError) else "no locks here"
+            raise LedgerError(f"key file {path} cannot be used: {said}") from error
         yield key
     finally:
         lock.release()
 
 
 def _read(path: Path) -> bytes:
-    descriptor = os.open(
-        path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    )
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         key = file.read(_BYTES + 1)

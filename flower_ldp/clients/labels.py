@@ -113,9 +113,8 @@ class Shelf:
     ) -> Charge:
         text, waived = canonical(terms), self.owner.policy.waived(charging.NAMED_TYPE)
         digest, run = hashlib.sha256(text.encode()).digest(), self.owner.run
-        return Charge(
-            account, NO_RUN, self.message, charging.NAMED_TYPE, digest, events, text, waived, run
-        )
+        kind = charging.NAMED_TYPE
+        return Charge(account, NO_RUN, self.message, kind, digest, events, text, waived, run)
 
     def _paid(self, charge: Charge) -> Receipt:
         policy = self.owner.policy
@@ -282,15 +281,10 @@ class PrivateLabels:
                 ledger.seal(receipt, pack(drawn, known, digest))
                 receipt = shelf.charge(stages, stage, len(true))
             reports, used = shelf.stored(receipt)
-        _log.info(
-            "%s%s labels %r of %s: %s at epsilon %g per label",
-            "simulation: " if self.policy.is_simulation else "",
-            "randomized" if fresh else "took the stored randomized",
-            name,
-            self.account,
-            mechanism.name,
-            mechanism.epsilon,
-        )
+        where = "simulation: " if self.policy.is_simulation else ""
+        done = f"{where}{'randomized' if fresh else 'took the stored randomized'} labels"
+        price = f"{mechanism.name} at epsilon {mechanism.epsilon:g} per label"
+        _log.info("%s %r of %s: %s", done, name, self.account, price)
         return RandomizedLabels(reports, members, mechanism, used, self.account)
 
 

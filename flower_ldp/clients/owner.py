@@ -156,14 +156,10 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
             charging.check_going_on(ledger, charge, request.run_id)
 
     receipt, ledger = charging.charged(policy, charge, rests, before, request.memo)
+    where = "simulation: " if policy.is_simulation else ""
+    done = where + ("charged to" if receipt.report is None else "given again, at no charge to")
     say(
-        _log,
-        logging.INFO,
-        "%s%s %s: %s",
-        "simulation: " if policy.is_simulation else "",
-        "charged to" if receipt.report is None else "given again, at no charge to",
-        charge.data_id,
-        ", ".join(map(_line, request.events)),
+        _log, logging.INFO, "%s %s: %s", done, charge.data_id, ", ".join(map(_line, request.events))
     )
     return charging.permit_of(policy, receipt, request, context, ledger)
 

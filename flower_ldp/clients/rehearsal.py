@@ -103,19 +103,20 @@ class Rehearsal:
             If the app fails, or its reply could not be privatized. Its code is
             :data:`~flower_ldp.refusals.REFUSED_REHEARSAL` and the text, which leaves.
         """
-        kind, run = message.metadata.message_type, message.metadata.run_id
+        kind, run_id = message.metadata.message_type, message.metadata.run_id
         handler: Handler | None = vars(self).get(kind)  # the fields are types of messages
-        if handler is None or _is_marked(context, kind, run):
+        record = context.state.get(_STATE_KEY)
+        marks = dict(record) if isinstance(record, ConfigRecord) else {}
+        if handler is None or marks.get(kind) == str(run_id):
             return
-        key = (run, kind)  # an app is loaded anew for each message, so not by its functions
+        key = (run_id, kind)  # an app is loaded anew for each message, so not by its functions
         if key not in _held:
             _held[key] = _failure(handler, opened, message, context)
-            while len(_held) > _MOST_REMEMBERED:
+            if len(_held) > _MOST_REMEMBERED:
                 _held.popitem(last=False)
-        failure = _held[key]
-        if failure is not None:
+        if (failure := _held[key]) is not None:
             raise RefusalError(f"{REFUSED_REHEARSAL}: {failure}", "the app failed its rehearsal")
-        _mark(context, kind, run)
+        context.state[_STATE_KEY] = ConfigRecord({**marks, kind: str(run_id)})
 
 
 #: What came of rehearsals in this process: None, or why they failed.
@@ -128,7 +129,9 @@ def _failure(
     """Call the app on its sample, and return in words what went wrong; None if nothing did."""
     try:
         given = for_app(copy.deepcopy(message), released=True)
-        content, judge = opened.rehearsed(lambda: content_of(handler(given, _stage(context))))
+        # A context that leads to no data of the client's.
+        stage = Context(context.run_id, 0, {MARK: True}, RecordDict(), dict(context.run_config))
+        content, judge = opened.rehearsed(lambda: content_of(handler(given, stage)))
         with np.errstate(all="ignore"):
             complaint = judge.complaint(content)
         return None if complaint is None else _public(complaint)
@@ -139,17 +142,6 @@ def _failure(
     except BaseException as error:
         _log.warning("the app failed its rehearsal on public sample data: %s", cause_of(error))
         return _public(f"{type(error).__name__}: {_said(error)}")
-
-
-def _stage(context: Context) -> Context:
-    """Return a context that leads to no data of the client's."""
-    return Context(
-        run_id=context.run_id,
-        node_id=0,
-        node_config={MARK: True},
-        state=RecordDict(),
-        run_config=dict(context.run_config),
-    )
 
 
 def _said(error: BaseException) -> str:
@@ -163,14 +155,3 @@ def _public(text: str) -> str:
     """Return a text in one line that is not too long."""
     plain = "".join(c if c.isprintable() else " " for c in text[: _MOST_TEXT + 1])
     return plain if len(plain) <= _MOST_TEXT else f"{plain[:_MOST_TEXT]}..."
-
-
-def _is_marked(context: Context, kind: str, run: int) -> bool:
-    record = context.state.get(_STATE_KEY)
-    return isinstance(record, ConfigRecord) and record.get(kind) == str(run)
-
-
-def _mark(context: Context, kind: str, run: int) -> None:
-    record = context.state.get(_STATE_KEY)
-    marks = dict(record) if isinstance(record, ConfigRecord) else {}
-    context.state[_STATE_KEY] = ConfigRecord({**marks, kind: str(run)})

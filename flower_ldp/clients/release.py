@@ -103,13 +103,8 @@ class OpenRelease(ABC):
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked for a message that has this metadata."""
-        return ReleaseRequest(
-            run_id=metadata.run_id,
-            message_id=metadata.message_id,
-            message_type=metadata.message_type,
-            events=self.events,
-            parameters=self.parameters,
-        )
+        message = metadata.run_id, metadata.message_id, metadata.message_type
+        return ReleaseRequest(*message, self.events, self.parameters)
 
     def granted(self, permit: Permit) -> OpenRelease:
         """Return what goes on with a permit: itself, where the permit says nothing further."""
@@ -189,9 +184,8 @@ def unreadable(opened: OpenRelease, reply: RecordDict, mechanisms: Sequence[str]
         Those that answered by the neutral law.
     """
     names = ", ".join(dict.fromkeys(mechanisms))
-    return ReleaseError(
-        opened.complaint(reply) or f"the app's reply holds what cannot be read by {names}"
-    )
+    complaint = opened.complaint(reply)
+    return ReleaseError(complaint or f"the app's reply holds what cannot be read by {names}")
 
 
 class Release(ABC):
@@ -325,11 +319,9 @@ def for_app(message: Message, *, released: bool) -> Message:
     Message
         With a metadata object and a dictionary of records of its own.
     """
-    kept = {
-        name: record
-        for name, record in message.content.items()
-        if not (released and name.startswith(GATES_OWN))
-    }
+    kept = dict(message.content)
+    if released:
+        kept = {name: one for name, one in kept.items() if not name.startswith(GATES_OWN)}
     # Outside of a run Flower makes messages only from metadata that are complete.
     make = cast(Callable[..., Message], cast(Any, Message))
     return make(content=RecordDict(kept), metadata=copy(message.metadata))

@@ -25,6 +25,7 @@ import hashlib
 import io
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -170,15 +171,14 @@ def _once(
     """Charge and draw, or return what was drawn under the name, beside its charge."""
     charging.check_name(name)
     kind, example, run = charging.NAMED_TYPE, policy.example, context.run_id
-    text = canonical(
-        {**terms, "mechanism": event.mechanism, "epsilon": event.epsilon, "example": example}
-    )
+    price = {"mechanism": event.mechanism, "epsilon": event.epsilon, "example": example}
+    text = canonical({**terms, **price})
     account, digest = charging.account_of(policy, context), hashlib.sha256(text.encode()).digest()
-    stored, waived = f"scaling:{name}", policy.waived(kind)
-    charge = Charge(
-        account, NO_RUN, stored, kind, digest, (event,), text, waived, run, example=example
-    )
-    policy.check(kind, charge.events, example=example)
+    stored = f"scaling:{name}"
+    events, waived = (event,), policy.waived(kind)
+    charge = Charge(account, NO_RUN, stored, kind, digest, events, text, waived, run)
+    charge = replace(charge, example=example)
+    policy.check(kind, events, example=example)
     # Held until the numbers are stored: a second process waits for them.
     with locked_key(policy.ledger), charging.ledger_of(policy) as ledger:
         charging.check_going_on(ledger, charge, run)

@@ -73,25 +73,15 @@ def read_proposal(
     # An app that names what it trains may reply with that alone, also where it is all there is
     # to train and the proposal names nothing: counters and arrays without entries are not of it.
     layout = ModelLayout.of(sent, part, alone=trainable is not None)
-    _check_trainable(patterns_of(trainable), layout, sent)
+    patterns = patterns_of(trainable)
+    if patterns is not None:  # public facts, before the charge
+        own, asked = set(named_by(patterns, sent)), {s.name for s in layout.updated if s.size}
+        if own != asked:
+            more, less = quoted(sorted(own - asked)), quoted(sorted(asked - own))
+            told = f"arrays of trainable alone: {more}, of the server alone: {less}"
+            raise WireError("trainable", told)
     release.check_storable(proposal.report_bytes(layout.entries))
     return proposal, layout, sent
-
-
-def _check_trainable(
-    patterns: tuple[str, ...] | None, layout: ModelLayout, sent: Mapping[str, NDArray[Any]]
-) -> None:
-    """Refuse a proposal about other arrays than the app trains: public facts, before the charge."""
-    if patterns is None:
-        return
-    own = set(named_by(patterns, sent))
-    asked = {spec.name for spec in layout.updated if spec.size}
-    if own != asked:
-        raise WireError(
-            "trainable",
-            f"arrays of trainable alone: {quoted(sorted(own - asked))}, "
-            f"of the server alone: {quoted(sorted(asked - own))}",
-        )
 
 
 def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
@@ -128,12 +118,8 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
     @property
     def parameters(self) -> str:
         """The proposal, its part of the model and the dimension, as canonical JSON."""
-        fields = {
-            **self.proposal.to_fields(),
-            **self.layout.part.to_fields(),
-            "dimension": self.layout.dimension,
-        }
-        return canonical(fields)
+        proposed, part = self.proposal.to_fields(), self.layout.part.to_fields()
+        return canonical({**proposed, **part, "dimension": self.layout.dimension})
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.

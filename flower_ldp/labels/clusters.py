@@ -89,9 +89,8 @@ def moved(centers: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Floats:
         Of :func:`cluster_sums`, or added up over clients.
     """
     middles, number = _matrix("centers", centers, np.float32), np.asarray(counts)[:, np.newaxis]
-    return np.where(number > 0, np.asarray(sums) / np.maximum(number, 1), middles).astype(
-        np.float32
-    )
+    means = np.asarray(sums) / np.maximum(number, 1)
+    return np.where(number > 0, means, middles).astype(np.float32)
 
 
 def nearest_examples(features: ArrayLike, count: int) -> NDArray[np.int32]:

@@ -73,7 +73,5 @@ def soft_target_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 def _same_shape(name: str, given: Tensor, logits: Tensor) -> None:
     if logits.ndim != 2 or given.shape != logits.shape:
-        raise ValueError(
-            f"{name} must have the shape of two-dimensional logits, "
-            f"got {tuple(given.shape)} and {tuple(logits.shape)}"
-        )
+        shapes = f"{tuple(given.shape)} and {tuple(logits.shape)}"
+        raise ValueError(f"{name} must have the shape of two-dimensional logits, got {shapes}")

@@ -105,14 +105,9 @@ class LabelStages:
 
     def terms(self, n: int) -> dict[str, Any]:
         """Return the public parameters, for the ledger."""
-        return {
-            "labels": n,
-            "categories": self.categories,
-            "mechanisms": [
-                [type(m).__name__, m.name, m.epsilon, *m.law_terms] for m in self.mechanisms
-            ],
-            "shares": list(self.shares),
-        }
+        laws = [[type(m).__name__, m.name, m.epsilon, *m.law_terms] for m in self.mechanisms]
+        known = {"labels": n, "categories": self.categories}
+        return {**known, "mechanisms": laws, "shares": list(self.shares)}
 
 
 @dataclass(frozen=True, eq=False)
