@@ -14,7 +14,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flwr.app import Message, Metadata, RecordDict
@@ -117,15 +116,6 @@ class Link:
         return message.created_at + message.ttl - time.time()
 
 
-@dataclass(eq=False)
-class _Pull:
-    """A thread that waits for replies."""
-
-    missing: set[str]
-    end: float
-    woken: threading.Condition
-
-
 class InProcessGrid(Grid):
     """Sends messages to virtual nodes, and hands out their replies, each once.
 
@@ -151,7 +141,7 @@ class InProcessGrid(Grid):
     pull_seconds : float, optional
         How long :meth:`pull_messages` waits at most. None waits as long as replies are to come,
         which is what makes a run in one thread happen in one order.
-    watcher : Watcher
+    watcher : Watcher, optional
         Is told of messages that are sent, and of replies.
     """
 
@@ -169,7 +159,7 @@ class InProcessGrid(Grid):
         *,
         seal: bool = True,
         pull_seconds: float | None = None,
-        watcher: Watcher,
+        watcher: Watcher | None = None,
     ) -> None:
         self._outcomes = Counter() if outcomes is None else outcomes
         self._nodes = nodes
@@ -178,14 +168,15 @@ class InProcessGrid(Grid):
         self._link = link
         self._sealer = flower.Sealer() if seal else None
         self._pull_seconds = pull_seconds
-        self._watcher = watcher
+        self._watcher = Watcher() if watcher is None else watcher
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        #: Held where what follows is read or changed, and told of replies and passing time.
+        self._changed = threading.Condition()
         self._open: dict[str, Metadata] = {}  # of messages without a reply
         self._ends: list[tuple[float, str]] = []  # of their times to live, the next one first
         self._replies: dict[str, Message] = {}
-        self._pulls: list[_Pull] = []
-        self._asking = False  # whether one of the pulls asks for replies
+        self._limits: list[float] = []  # until when threads that pull wait
+        self._asking = False  # whether one of them asks for replies
 
     def set_run(self, run: Run) -> None:
         """Take another description of the same run.
@@ -249,40 +240,28 @@ class InProcessGrid(Grid):
             either case none of the messages is sent.
         """
         messages = list(messages)
-        sealed: dict[int, flower.Parts] = {}  # by a content's address: none changes meanwhile
         # All of them before the first is sent: nobody pays for a push that failed.
         letters = [
             flower.letter(
                 message,
                 f"{next(self._numbers):032x}",
                 self.run.run_id,
-                self._parts(message, sealed),
+                None if self._sealer is None else self._sealer.parts(message.content),
             )
             for message in messages
         ]
         if letters:
             self._link.begin_push()
-            with self._lock:
+            with self._changed:
                 self._watcher.sent(messages)
         for letter in letters:
-            self._send(letter)
+            where = letter.metadata
+            with self._changed:
+                self._open[where.message_id] = where
+                end = self._link.now() + self._link.seconds_left(where)
+                heapq.heappush(self._ends, (end, where.message_id))
+                self._answering.submit(letter)
         return [letter.metadata.message_id for letter in letters]
-
-    def _send(self, letter: flower.Letter) -> None:
-        where = letter.metadata
-        with self._lock:
-            self._open[where.message_id] = where
-            end = self._link.now() + self._link.seconds_left(where)
-            heapq.heappush(self._ends, (end, where.message_id))
-            self._answering.submit(letter)
-
-    def _parts(self, message: Message, sealed: dict[int, flower.Parts]) -> flower.Parts | None:
-        if self._sealer is None:
-            return None
-        known = sealed.get(id(message.content))
-        if known is None:
-            known = sealed[id(message.content)] = self._sealer.parts(message.content)
-        return known
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there once all are, or nothing more comes for now."""
@@ -301,53 +280,53 @@ class InProcessGrid(Grid):
 
     def _pull(self, names: list[str], seconds: float | None, at_last: _AtLast) -> list[Message]:
         """Wait for replies; ``at_last`` is what to do where none is to come by itself."""
-        end = math.inf if seconds is None else self._link.now() + seconds
-        with self._lock:
+        limit = math.inf if seconds is None else self._link.now() + seconds
+        with self._changed:
             waiting = {name: self._open[name] for name in names if name in self._open}
-            pull = _Pull(set(waiting), end, threading.Condition(self._lock))
-            self._pulls.append(pull)
+            for name in self._link.unreachable(waiting):
+                self._give_up(name, flower.NODE_GONE, "the node is not there")
+            missing = list(waiting)
+            self._limits.append(limit)
             try:
-                for name in self._link.unreachable(waiting):
-                    self._give_up(name, flower.NODE_GONE, "the node is not there")
-                while pull.missing and end > self._link.now():
-                    next_end = min(one.end for one in self._pulls)
-                    if self._ends:
-                        next_end = min(next_end, self._ends[0][0])
-                    left = max(next_end - self._link.now(), 0)
-                    if self._asking:
-                        pull.woken.wait(min(left, SLICE_SECONDS))
-                    elif self._answering.pending:
-                        self._ask(min(left, self._link.longest_wait))
-                    elif at_last == "give up":
-                        for name in names:
-                            self._give_up(name, flower.TOO_LATE, _OVER)
-                    elif at_last == "stop":
+                while limit > self._link.now():
+                    while missing and missing[-1] not in self._open:
+                        missing.pop()
+                    if not missing or not self._wait(missing, at_last):
                         break
-                    else:
-                        pull.woken.wait(min(left, SLICE_SECONDS))
                     self._expire()
             finally:
-                self._pulls.remove(pull)
-                self._wake_another()
+                self._limits.remove(limit)
+                self._changed.notify_all()  # another may ask, which slept while this one did
             return [self._replies.pop(name) for name in names if name in self._replies]
+
+    def _wait(self, missing: list[str], at_last: _AtLast) -> bool:
+        """Wait for replies for a while; return whether more may come."""
+        ends = [*self._limits, *(end for end, _ in self._ends[:1])]
+        left = max(min(ends) - self._link.now(), 0)
+        if not self._asking and self._answering.pending:
+            self._ask(min(left, self._link.longest_wait))
+        elif self._asking or at_last == "wait":
+            self._changed.wait(min(left, SLICE_SECONDS))
+        elif at_last == "give up":
+            for name in missing:
+                self._give_up(name, flower.TOO_LATE, _OVER)
+        else:
+            return False
+        return True
 
     def _ask(self, timeout: float) -> None:
         """Ask for replies, without the lock that is held."""
         self._asking = True
+        self._changed.release()
         try:
-            self._lock.release()
-            try:
-                replies = self._answering.answers(timeout)
-            finally:
-                self._lock.acquire()
+            replies = self._answering.answers(timeout)
         finally:
+            self._changed.acquire()
             self._asking = False
         self._expire()  # before: a reply that was too late is none
         for reply in replies:
             self._arrived(reply)
-        for pull in self._pulls:
-            if pull.end <= self._link.now():
-                pull.woken.notify()
+        self._changed.notify_all()
 
     def _arrived(self, reply: Message) -> None:
         """Keep a reply for who asks for it; one that comes too late is dropped."""
@@ -358,10 +337,6 @@ class InProcessGrid(Grid):
         self._outcomes[":".join(reason.split(":")[:3]) if is_code(reason) else ""] += 1
         flower.name_message(reply, f"{next(self._numbers):032x}")
         self._replies[name] = reply
-        for pull in self._pulls:
-            pull.missing.discard(name)
-            if not pull.missing:
-                pull.woken.notify()
         self._watcher.answered(len(self._open))
 
     def _expire(self) -> None:
@@ -374,10 +349,3 @@ class InProcessGrid(Grid):
         where = self._open.get(name)
         if where is not None:
             self._arrived(flower.error_reply(where, code, reason))
-
-    def _wake_another(self) -> None:
-        """Let another pull ask, which slept while this one did."""
-        for pull in self._pulls:
-            if pull.missing:
-                pull.woken.notify()
-                return

@@ -192,7 +192,7 @@ class Nodes:
         self._app = app
         self._plan = plan
         self._contexts = Contexts(plan, {} if plan.folder is None else Folder(plan.folder))
-        self._seen: dict[str, set[int]] = {}
+        self._seen: set[tuple[int, str]] = set()
 
     def answer(self, message: Message) -> Message:
         """Return a node's reply: its app's, or Flower's error if the app raised."""
@@ -213,7 +213,9 @@ class Nodes:
         if self._plan.expire and where.created_at + where.ttl <= time.time():
             reason = "the message's time to live has passed"
             return send(flower.error_reply(where, flower.TOO_LATE, reason))
-        first = self._plan.strict and self._is_first(node, where.message_type)
+        kind = node, where.message_type
+        first = self._plan.strict and kind not in self._seen
+        self._seen.add(kind)
         try:
             return self._app_reply(message, send, first=first)
         except (Exception, SystemExit) as error:
@@ -238,20 +240,10 @@ class Nodes:
     def _call(self, message: Message, context: Context) -> Message:
         process = os.getpid()
         try:
-            reply = self._app(message, context)
-        except BaseException as error:
+            return self._app(message, context)
+        finally:
             if os.getpid() != process:
-                _end_copy(error)
-            raise
-        if os.getpid() != process:
-            _end_copy(None)
-        return reply
-
-    def _is_first(self, node: int, kind: str) -> bool:
-        seen = self._seen.setdefault(kind, set())
-        found = node not in seen
-        seen.add(node)
-        return found
+                _end_copy(sys.exc_info()[1])
 
 
 def _words(error: BaseException) -> str:
