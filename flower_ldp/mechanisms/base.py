@@ -62,7 +62,6 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 
 ValueT = TypeVar("ValueT", contravariant=True)
 ReportT = TypeVar("ReportT")
-RowT = TypeVar("RowT")
 
 
 class Mechanism(ABC, Generic[ValueT, ReportT]):
@@ -89,21 +88,6 @@ class Mechanism(ABC, Generic[ValueT, ReportT]):
     @abstractmethod
     def log_prob(self, report: ReportT, value: ValueT) -> float:
         """Return the natural logarithm of P(report | value); any value has a law."""
-
-
-def row_of(table: Mapping[type, RowT], mechanism: object) -> RowT:
-    """Return what a table says of a mechanism's class, or of the nearest one that it is made of.
-
-    Raises
-    ------
-    TypeError
-        If the table has no row for it.
-    """
-    for kind in type(mechanism).__mro__:
-        if kind in table:
-            return table[kind]
-    known = ", ".join(kind.__name__ for kind in table)
-    raise TypeError(f"expected one of {known}, got {type(mechanism).__name__}")
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.base import row_of, typed
+from flower_ldp.mechanisms.base import typed
 from flower_ldp.mechanisms.embeddings import CodebookEmbedding, UnaryEncoding
 from flower_ldp.wire.proposal import check_version, in_domain
 
@@ -57,89 +56,45 @@ _FIELDS: dict[str, type[Any]] = {
 EmbeddingMechanism: TypeAlias = UnaryEncoding | CodebookEmbedding
 
 
-class UnaryBits:
-    """Bits: each record is padded with zeros to a whole byte.
+#: Their names in a proposal.
+EMBEDDINGS = "embedding_dp", "codebook_embedding"
 
-    ``mechanism`` is the name in a proposal.
+
+def is_one_hot(mechanism: EmbeddingMechanism) -> bool:
+    """Return the field ``one-hot``: whether each embedding has exactly one positive entry.
+
+    A code needs no such promise.
     """
+    return isinstance(mechanism, UnaryEncoding) and mechanism.one_hot
 
-    mechanism = "embedding_dp"
 
-    def is_one_hot(self, mechanism: UnaryEncoding) -> bool:
-        """Return whether each embedding has exactly one positive entry."""
-        return mechanism.one_hot
+def named(name: str, epsilon: float, width: int, one_hot: bool) -> EmbeddingMechanism:
+    """Return the mechanism that a proposal names, under the name that it has by default.
 
-    def read(self, epsilon: float, width: int, one_hot: bool) -> UnaryEncoding:
-        """Return the mechanism, under the name it has by default."""
+    Raises
+    ------
+    WireError
+        ``"fields"`` if there is no such.
+    ValueError
+        For values outside their intervals.
+    """
+    if name == EMBEDDINGS[0]:
         return UnaryEncoding(epsilon, width, one_hot)
+    if name == EMBEDDINGS[1] and not one_hot:
+        return CodebookEmbedding(epsilon, width)
+    told = f"{quoted(name)}, one-hot {quoted(one_hot)}"
+    raise WireError("fields", f"not an embedding's proposal: {told}")
 
-    def record_bytes(self, mechanism: UnaryEncoding) -> int:
-        """Return as many bytes as hold the bits."""
+
+def _record_bytes(mechanism: EmbeddingMechanism) -> int:
+    """Return the bytes of a record: as many as hold the bits, or a code."""
+    if isinstance(mechanism, UnaryEncoding):
         return -(-mechanism.bits // 8)
-
-    def encode(self, mechanism: UnaryEncoding, reports: NDArray[np.integer]) -> bytes:
-        """Return the packed bits."""
-        return np.packbits(reports.astype(np.uint8), axis=1).tobytes()
-
-    def decode(self, mechanism: UnaryEncoding, body: bytes, records: int) -> NDArray[np.float32]:
-        """Return the bits; none may be set behind the end of a record."""
-        size = self.record_bytes(mechanism)
-        packed = np.frombuffer(body, dtype=np.uint8).reshape(records, size)
-        bits = np.unpackbits(packed, axis=1)
-        if bits[:, mechanism.bits :].any():
-            raise WireError("padding", "bits are set behind the end of a record")
-        return bits[:, : mechanism.bits].astype(np.float32)
-
-
-class Codes:
-    """One code a record: an unsigned integer of 1 or 2 bytes, least significant byte first."""
-
-    mechanism = "codebook_embedding"
-
-    def is_one_hot(self, mechanism: CodebookEmbedding) -> bool:
-        """Return False: a code needs no such promise."""
-        return False
-
-    def read(self, epsilon: float, width: int, one_hot: bool) -> CodebookEmbedding | None:
-        """Return the mechanism, under the name it has by default."""
-        return None if one_hot else CodebookEmbedding(epsilon, width)
-
-    def record_bytes(self, mechanism: CodebookEmbedding) -> int:
-        """Return the bytes of a code."""
-        return _code_type(mechanism).itemsize
-
-    def encode(self, mechanism: CodebookEmbedding, reports: NDArray[np.integer]) -> bytes:
-        """Return the codes."""
-        return reports.astype(_code_type(mechanism)).tobytes()
-
-    def decode(
-        self, mechanism: CodebookEmbedding, body: bytes, records: int
-    ) -> NDArray[np.float32]:
-        """Return one-hot rows; every code must exist."""
-        codes = np.frombuffer(body, dtype=_code_type(mechanism)).astype(np.int64)
-        if (codes >= mechanism.codes).any():
-            raise WireError("code", f"a code is not below {mechanism.codes}")
-        rows = np.zeros((records, mechanism.codes), dtype=np.float32)
-        rows[np.arange(records), codes] = 1.0
-        return rows
+    return _code_type(mechanism).itemsize
 
 
 def _code_type(mechanism: CodebookEmbedding) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u1" if mechanism.codes <= 256 else "<u2")
-
-
-_BY_CLASS: Mapping[type, Any] = MappingProxyType(
-    {UnaryEncoding: UnaryBits(), CodebookEmbedding: Codes()}
-)
-#: Every codec by its mechanism's name in a proposal.
-EMBEDDINGS: Mapping[str, Any] = MappingProxyType(
-    {codec.mechanism: codec for codec in _BY_CLASS.values()}
-)
-
-
-def codec_of(mechanism: EmbeddingMechanism) -> Any:
-    """Return how a mechanism's embeddings travel: the codec of its class."""
-    return row_of(_BY_CLASS, mechanism)
 
 
 @dataclass(frozen=True)
@@ -206,13 +161,12 @@ class EmbeddingProposal:
         mechanism = self.mechanism
         if mechanism.epsilon is None:
             raise ValueError("a proposal needs an epsilon: quantization alone is no release")
-        codec = codec_of(mechanism)
         return {
             "version": _VERSION,
-            "mechanism": codec.mechanism,
+            "mechanism": EMBEDDINGS[isinstance(mechanism, CodebookEmbedding)],
             "epsilon": float(mechanism.epsilon),
             "width": mechanism.width,
-            "one-hot": codec.is_one_hot(mechanism),
+            "one-hot": is_one_hot(mechanism),
             "block": self.block,
             **self.terms.to_fields(),
         }
@@ -229,12 +183,8 @@ class EmbeddingProposal:
         """
         check_version(fields, _VERSION)
         _, name, epsilon, width, one_hot, block, *table = _read(fields, _FIELDS)
-        codec = EMBEDDINGS.get(name)
         with in_domain():
-            mechanism = None if codec is None else codec.read(epsilon, width, one_hot)
-        if mechanism is None:
-            told = f"{quoted(name)}, one-hot {quoted(one_hot)}"
-            raise WireError("fields", f"not an embedding's proposal: {told}")
+            mechanism = named(name, epsilon, width, one_hot)
         return cls(mechanism, TableTerms(*table), block)
 
 
@@ -248,14 +198,14 @@ def _read(fields: Mapping[str, object], wanted: Mapping[str, type[Any]]) -> list
 
 def embeddings_length(mechanism: EmbeddingMechanism, records: int) -> int:
     """Return the number of bytes of every report about so many records."""
-    record: int = codec_of(mechanism).record_bytes(mechanism)
-    return 1 + records * record
+    return 1 + records * _record_bytes(mechanism)
 
 
 def encode_embeddings(reports: NDArray[np.integer], mechanism: EmbeddingMechanism) -> bytes:
     """Return the payload of a block's randomized embeddings."""
-    body: bytes = codec_of(mechanism).encode(mechanism, reports)
-    return bytes([_VERSION]) + body
+    if isinstance(mechanism, UnaryEncoding):
+        return bytes([_VERSION]) + np.packbits(reports.astype(np.uint8), axis=1).tobytes()
+    return bytes([_VERSION]) + reports.astype(_code_type(mechanism)).tobytes()
 
 
 def decode_embeddings(
@@ -275,9 +225,18 @@ def decode_embeddings(
     """
     if payload[:1] != bytes([_VERSION]):
         raise WireError("version", f"report version {payload[:1]!r}")
-    codec, body = codec_of(mechanism), payload[1:]
-    size = codec.record_bytes(mechanism)
+    body, size = payload[1:], _record_bytes(mechanism)
     if len(body) != records * size:
         raise WireError("length", f"{len(body)} bytes for {records} records of {size}")
-    rows: NDArray[np.float32] = codec.decode(mechanism, body, records)
+    if isinstance(mechanism, UnaryEncoding):
+        packed = np.frombuffer(body, dtype=np.uint8).reshape(records, size)
+        bits = np.unpackbits(packed, axis=1)
+        if bits[:, mechanism.bits :].any():
+            raise WireError("padding", "bits are set behind the end of a record")
+        return bits[:, : mechanism.bits].astype(np.float32)
+    codes = np.frombuffer(body, dtype=_code_type(mechanism)).astype(np.int64)
+    if (codes >= mechanism.codes).any():
+        raise WireError("code", f"a code is not below {mechanism.codes}")
+    rows = np.zeros((records, mechanism.codes), dtype=np.float32)
+    rows[np.arange(records), codes] = 1.0
     return rows

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.base import row_of, typed
+from flower_ldp.mechanisms.base import typed
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
@@ -79,76 +79,51 @@ _METRIC_BYTES = 8
 RowMechanism: TypeAlias = Laplace | CodebookResponse
 
 
-class LaplaceRows:
-    """Noisy rows: steps of a grid, and noise.
+#: Their names in a proposal, each with the field that it has beyond those of all.
+ROWS: Mapping[str, str] = MappingProxyType({"laplace": "grid-bits", "codebook": "codebook"})
+#: The second byte of their reports.
+_KINDS = {"laplace": 1, "codebook": 2}
 
-    ``mechanism`` is the name in a proposal, ``field`` the one that it has beyond those of all, and
-    ``number`` the second byte of reports. The largest limit has the largest magnitude.
-    """
 
-    mechanism = "laplace"
-    field = "grid-bits"
-    number = 1
+def _name(mechanism: RowMechanism) -> str:
+    return "laplace" if isinstance(mechanism, Laplace) else "codebook"
 
-    def own_field(self, mechanism: Laplace) -> int:
-        """Return how fine the grid is, default or not."""
+
+def _own_field(mechanism: RowMechanism) -> Field:
+    """Return how fine the grid is, default or not; or the codebook, as doubles, code by code."""
+    if isinstance(mechanism, Laplace):
         return _grid_bits(mechanism)
+    return mechanism.codebook.astype("<f8").tobytes()
 
-    def read(
-        self, fields: Mapping[str, object], epsilon: float, classes: int, rows: int
-    ) -> Laplace:
-        """Return the mechanism on the grid that the proposal states."""
-        return Laplace(epsilon, classes, rows, typed(fields, self.field, int))
 
-    def shape(self, mechanism: Laplace) -> tuple[int, ...]:
-        """Return rows and classes."""
+def _read(name: str, fields: Mapping[str, object]) -> RowMechanism:
+    """Return the mechanism that a proposal states; raise WireError or ValueError."""
+    epsilon = typed(fields, "epsilon", float)
+    classes, rows = typed(fields, "classes", int), typed(fields, "rows", int)
+    if name == "laplace":
+        return Laplace(epsilon, classes, rows, typed(fields, ROWS[name], int))
+    codes = typed(fields, ROWS[name], bytes)
+    if classes < 2 or not codes or len(codes) % (8 * classes):
+        raise WireError("fields", f"codebook of {len(codes)} bytes for {classes} classes")
+    codebook = np.frombuffer(codes, dtype="<f8").astype(np.float64).reshape(-1, classes)
+    return CodebookResponse(codebook, epsilon, rows)
+
+
+def _shape(mechanism: RowMechanism) -> tuple[int, ...]:
+    """Return the shape of a report's entries."""
+    if isinstance(mechanism, Laplace):
         return mechanism.rows, mechanism.classes
+    return (mechanism.rows,)
 
-    def limits(self, mechanism: Laplace) -> tuple[int, int]:
-        """Return 64 noise scales below 0 and above G."""
+
+def _limits(mechanism: RowMechanism) -> tuple[int, int]:
+    """Return the least and the largest entry; the largest has the largest magnitude.
+
+    They are 64 noise scales below 0 and above G, or the first and the last code.
+    """
+    if isinstance(mechanism, Laplace):
         return -mechanism.noise.farthest, mechanism.steps + mechanism.noise.farthest
-
-
-class CodebookRows:
-    """Numbers of codes, of a codebook that travels with the proposal; as :class:`LaplaceRows`."""
-
-    mechanism = "codebook"
-    field = "codebook"
-    number = 2
-
-    def own_field(self, mechanism: CodebookResponse) -> bytes:
-        """Return the codebook: doubles, code by code, lowest byte first."""
-        return mechanism.codebook.astype("<f8").tobytes()
-
-    def read(
-        self, fields: Mapping[str, object], epsilon: float, classes: int, rows: int
-    ) -> CodebookResponse:
-        """Return the mechanism over the codebook that the proposal brings along."""
-        codes = typed(fields, self.field, bytes)
-        if classes < 2 or not codes or len(codes) % (8 * classes):
-            raise WireError("fields", f"codebook of {len(codes)} bytes for {classes} classes")
-        codebook = np.frombuffer(codes, dtype="<f8").astype(np.float64).reshape(-1, classes)
-        return CodebookResponse(codebook, epsilon, rows)
-
-    def shape(self, mechanism: CodebookResponse) -> tuple[int, ...]:
-        """Return the number of rows."""
-        return (mechanism.rows,)
-
-    def limits(self, mechanism: CodebookResponse) -> tuple[int, int]:
-        """Return the first and the last code."""
-        return 0, mechanism.codes - 1
-
-
-_BY_CLASS: Mapping[type, Any] = MappingProxyType(
-    {Laplace: LaplaceRows(), CodebookResponse: CodebookRows()}
-)
-#: Every codec by its mechanism's name in a proposal.
-ROWS: Mapping[str, Any] = MappingProxyType({codec.mechanism: codec for codec in _BY_CLASS.values()})
-
-
-def rows_of(mechanism: RowMechanism) -> Any:
-    """Return how a mechanism's rows travel: the codec of its class."""
-    return row_of(_BY_CLASS, mechanism)
+    return 0, mechanism.codes - 1
 
 
 @dataclass(frozen=True)
@@ -190,14 +165,14 @@ class EvalProposal(AsksHealth):
 
     def to_fields(self) -> dict[str, Field]:
         """Return the record's fields; grids are stated outright, defaults or not."""
-        mechanism, codec = self.mechanism, rows_of(self.mechanism)
+        mechanism, name = self.mechanism, _name(self.mechanism)
         fields: dict[str, Field] = {
             "version": _VERSION,
             "epsilon": float(mechanism.epsilon),
             "classes": mechanism.classes,
             "rows": mechanism.rows,
-            "mechanism": codec.mechanism,
-            codec.field: codec.own_field(mechanism),
+            "mechanism": name,
+            ROWS[name]: _own_field(mechanism),
         }
         if self.metrics:
             settings = [
@@ -219,16 +194,14 @@ class EvalProposal(AsksHealth):
         """
         check_version(fields, _VERSION)
         fields, health = without_health(fields)
-        names, name = set(fields), fields.get("mechanism")
-        codec = ROWS.get(name) if isinstance(name, str) else None
-        own = _COMMON if codec is None else _COMMON | {codec.field}
-        if codec is None or names not in (own, own | _METRICS.keys()):
+        names = set(fields)
+        name = typed(fields, "mechanism", str) if "mechanism" in names else ""
+        own = _COMMON | {ROWS.get(name, "")}
+        if name not in ROWS or names not in (own, own | _METRICS.keys()):
             raise WireError("fields", f"not a proposal of an evaluation: {quoted(sorted(names))}")
         with in_domain():
             metrics = _metrics(fields) if names >= _METRICS.keys() else {}
-            epsilon = typed(fields, "epsilon", float)
-            sizes = typed(fields, "classes", int), typed(fields, "rows", int)
-            return cls(codec.read(fields, epsilon, *sizes), metrics, health)
+            return cls(_read(name, fields), metrics, health)
 
 
 def _grid_bits(mechanism: Laplace | BoundedMean) -> int:
@@ -249,15 +222,12 @@ def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
 
 def entry_bytes(mechanism: RowMechanism) -> int:
     """Return w, the bytes of an entry of the rows' report."""
-    limits: tuple[int, int] = rows_of(mechanism).limits(mechanism)
-    return limits[1].bit_length() // 8 + 1
+    return _limits(mechanism)[1].bit_length() // 8 + 1
 
 
 def eval_report_length(proposal: EvalProposal) -> int:
     """Return the number of bytes of every report that answers ``proposal``."""
-    mechanism = proposal.mechanism
-    shape: tuple[int, ...] = rows_of(mechanism).shape(mechanism)
-    entries = math.prod(shape) * entry_bytes(mechanism)
+    entries = math.prod(_shape(proposal.mechanism)) * entry_bytes(proposal.mechanism)
     return _HEADER_BYTES + entries + _METRIC_BYTES * len(proposal.metrics)
 
 
@@ -280,14 +250,13 @@ def encode_eval_report(
     ValueError
         If the shape or the number of metrics is not the proposal's.
     """
-    mechanism, codec = proposal.mechanism, rows_of(proposal.mechanism)
-    shape = codec.shape(mechanism)
+    mechanism, shape = proposal.mechanism, _shape(proposal.mechanism)
     if rows.shape != shape:
         raise ValueError(f"rows must have shape {shape}, got {rows.shape}")
     if len(metrics) != len(proposal.metrics):
         raise ValueError(f"expected {len(proposal.metrics)} metrics, got {len(metrics)}")
-    head = bytes((_REPORT_VERSION, codec.number))
-    packed = _pack(np.clip(rows, *codec.limits(mechanism)), entry_bytes(mechanism))
+    head = bytes((_REPORT_VERSION, _KINDS[_name(mechanism)]))
+    packed = _pack(np.clip(rows, *_limits(mechanism)), entry_bytes(mechanism))
     numbers = np.clip(np.array(metrics, dtype=np.int64), *_metric_limits(proposal))
     return head + packed + _pack(numbers, _METRIC_BYTES)
 
@@ -310,24 +279,25 @@ def decode_eval_report(
         ``"version"``, ``"length"``, ``"kind"`` or, for a code that does not exist and what is
         beyond 64 noise scales, ``"range"`` if ``data`` is no answer to ``proposal``.
     """
-    mechanism, codec = proposal.mechanism, rows_of(proposal.mechanism)
+    mechanism = proposal.mechanism
     if data and data[0] != _REPORT_VERSION:
         raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
     expected = eval_report_length(proposal)
     if len(data) != expected:
         raise WireError("length", f"{len(data)} bytes, expected {expected}")
-    if data[1] != codec.number:
-        raise WireError("kind", f"rows of kind {data[1]}, expected {codec.number}")
+    kind = _KINDS[_name(mechanism)]
+    if data[1] != kind:
+        raise WireError("kind", f"rows of kind {data[1]}, expected {kind}")
     end = expected - _METRIC_BYTES * len(proposal.metrics)
     rows = _unpack(data[_HEADER_BYTES:end], entry_bytes(mechanism))
     metrics = _unpack(data[end:], _METRIC_BYTES)
     for values, (least, most) in (
-        (rows, codec.limits(mechanism)),
+        (rows, _limits(mechanism)),
         (metrics, _metric_limits(proposal)),
     ):
         if ((values < least) | (values > most)).any():
             raise WireError("range", "no such code, or more than 64 noise scales off")
-    return rows.reshape(codec.shape(mechanism)), metrics
+    return rows.reshape(_shape(mechanism)), metrics
 
 
 def _metric_limits(proposal: EvalProposal) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

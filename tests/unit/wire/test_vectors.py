@@ -20,7 +20,6 @@ from flower_ldp.mechanisms.signds_round import SignDSRound, decode_report, encod
 from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.wire import embedding, evaluation, training_plan
-from flower_ldp.wire.embedding import EMBEDDINGS
 from flower_ldp.wire.layout import without_part
 from flower_ldp.wire.proposal import ExtensionReport, UpdateProposal, append_health, split_health
 from flower_ldp.wire.records import Records
@@ -193,7 +192,7 @@ def test_reports_of_an_evaluation() -> None:
 
 def test_embeddings_and_their_tables() -> None:
     def mechanism(case: Case) -> Any:
-        return EMBEDDINGS[case["mechanism"]].read(4.0, case["width"], False)
+        return embedding.named(case["mechanism"], 4.0, case["width"], False)
 
     for case in vectors("embedding")["accepted"]:
         data, reports = bytes.fromhex(case["bytes"]), np.array(case["reports"])
