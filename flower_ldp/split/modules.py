@@ -26,6 +26,7 @@ from flower_ldp.labels.losses import forward_loss
 from flower_ldp.mechanisms.embeddings import UnaryEncoding
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
+from flower_ldp.strategies.split_tops import Top
 
 Rows = NDArray[np.float32]
 
@@ -119,7 +120,7 @@ class _StraightThrough(torch.autograd.Function):
         return gradient * open_, None
 
 
-class TorchTop:
+class TorchTop(Top):
     """A top model over the parties' embeddings, laid side by side in the order of names.
 
     Parameters

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -19,13 +20,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import must_be
+from flower_ldp.bounds import check_in, must_be
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.evaluation_codebooks import ProxyCodebook, RoundRows, rows_for
-from flower_ldp.strategies.evaluation_scores import SILHOUETTE_SCORE, Clusterer, ClusterScore, Score
+from flower_ldp.strategies.evaluation_codebooks import NoisyRows, ProxyCodebook, RoundRows
+from flower_ldp.strategies.evaluation_scores import SILHOUETTE_SCORE, ClusterScore, Score
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import (
     Health,
@@ -105,7 +106,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         mechanism: Laplace | ProxyCodebook,
         *,
         score: str | Score = SILHOUETTE_SCORE,
-        clusterer: Clusterer | None = None,
+        clusterer: Any = None,
         metrics: Mapping[str, BoundedMean] | None = None,
         cluster_client_num: int | None = None,
         every: int = 1,
@@ -120,10 +121,9 @@ class ProtectedEvalStrategy(PatientStrategy):
         wanted = "a Laplace or a ProxyCodebook, as Laplace(4.0, classes=10)"
         must_be("mechanism", mechanism, (Laplace, ProxyCodebook), wanted)
         must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
-        if cluster_client_num is not None and cluster_client_num < 1:
-            raise ValueError(f"cluster_client_num must be at least 1, got {cluster_client_num}")
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        if cluster_client_num is not None:
+            check_in("[1, inf)", "cluster_client_num", cluster_client_num, int)
+        check_in("[1, inf)", "every", every, int)
         for name, metric in (metrics or {}).items():
             wanted = "a BoundedMean, as BoundedMean(1.0, 0.0, 1.0)"
             must_be(f"metric {name!r}", metric, BoundedMean, wanted)
@@ -196,7 +196,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         turn = find_turn(grid, self._pool, 1.0, least, available, most=most)
         if turn is None:  # nothing to run the model for
             return []
-        rows = rows_for(self.mechanism, arrays)
+        rows = self._rows(arrays)
         proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
         config["server-round"] = server_round
         content = RecordDict({asking.arrayrecord_key: arrays, asking.configrecord_key: config})
@@ -265,15 +265,21 @@ class ProtectedEvalStrategy(PatientStrategy):
         metrics = (event for metric in self.metrics.values() for event in metric.events())
         return (*self.mechanism.events(), *metrics, *health_events(self._health.epsilon))
 
-    def _scored(self, rows: RoundRows, reports: NDArray[np.int64]) -> dict[str, int | float]:
+    def _rows(self, arrays: ArrayRecord) -> RoundRows:
+        """Return what a round with this model asks for."""
+        if isinstance(self.mechanism, Laplace):
+            return NoisyRows(self.mechanism)
+        return self.mechanism.for_model(arrays)
+
+    def _scored(self, rows: RoundRows, reports: NDArray[np.int64]) -> Metrics:
         found = rows.scored(reports, self.score)
         if not math.isfinite(found["score"]):
             _log.warning("the rows allow no score: fewer than two clusters, or one row in each")
         kept = {name: value for name, value in found.items() if math.isfinite(value)}
         return {**kept, "score-rows": len(reports)}
 
-    def _means(self, reports: NDArray[np.int64]) -> dict[str, int | float]:
-        values: dict[str, int | float] = {}
+    def _means(self, reports: NDArray[np.int64]) -> Metrics:
+        values: Metrics = {}
         for (name, metric), column in zip(self.metrics.items(), reports.T, strict=True):
             values[name] = float(metric.estimate(column).mean())
             values[f"{name}-noise"] = metric.standard_deviation / len(column) ** 0.5

@@ -454,10 +454,3 @@ class CodebookRows:
 
 #: What one round asks for, and how its reports are read.
 RoundRows: TypeAlias = NoisyRows | CodebookRows
-
-
-def rows_for(mechanism: Laplace | ProxyCodebook, arrays: ArrayRecord) -> RoundRows:
-    """Return what a round with this model asks for."""
-    if isinstance(mechanism, Laplace):
-        return NoisyRows(mechanism)
-    return mechanism.for_model(arrays)

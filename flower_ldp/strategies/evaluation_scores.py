@@ -27,11 +27,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform_subset
 
@@ -47,18 +48,6 @@ _SAMPLING_SEED = 0
 _WORKING_MEMORY_MIB = 32
 # Distances are computed for this many pairs at a time, to bound memory.
 _BLOCK = 1 << 19
-
-
-class Clusterer(Protocol):
-    """What this module uses of scikit-learn's clusterings."""
-
-    def fit_predict(self, X: Any) -> Any:  # noqa: N803  # scikit-learn's name
-        """Return a label for each row."""
-
-
-def argmax_labels(rows: Rows) -> Labels:
-    """Return the place of each row's largest entry; among equals the first."""
-    return np.asarray(np.argmax(rows, axis=1), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -86,7 +75,7 @@ class ClusterScore:
     """
 
     score: str | Score = SILHOUETTE_SCORE
-    clusterer: Clusterer | None = None
+    clusterer: Any = None
 
     def __post_init__(self) -> None:
         if not callable(self.score) and self.score not in _OF_ROWS:
@@ -129,23 +118,22 @@ class ClusterScore:
             raise ValueError(f"shares must be {len(given)} finite numbers of at least 0")
         if abs(law.sum() - 1.0) > 1e-6:
             raise ValueError(f"shares must add up to 1, got {law.sum()}")
-        if total < 1:
-            raise ValueError(f"total must be at least 1, got {total}")
-        of_law = None if callable(self.score) else _OF_LAW.get(self.score)
-        if of_law is None or not self._takes_weights():
+        check_in("[1, inf)", "total", total, int)
+        takes_weights = (
+            self.clusterer is None
+            or "sample_weight" in inspect.signature(self.clusterer.fit_predict).parameters
+        )
+        known = not callable(self.score) and takes_weights
+        of_law = _OF_LAW.get(str(self.score)) if known else None
+        if of_law is None:
             return self.of_rows(np.repeat(given, apportion(law, total), axis=0))
         used = law > 0
         given, law = given[used], law[used] / law[used].sum()
         return of_law(given, self._label(given, law * total), law, total)
 
-    def _takes_weights(self) -> bool:
-        if self.clusterer is None:
-            return True
-        return "sample_weight" in inspect.signature(self.clusterer.fit_predict).parameters
-
     def _label(self, rows: Rows, counts: Rows | None) -> Labels:
         if self.clusterer is None:
-            return argmax_labels(rows)
+            return np.asarray(rows.argmax(axis=1), dtype=np.int64)  # among equals the first
         from sklearn.base import clone
 
         fresh = clone(self.clusterer)
@@ -261,10 +249,6 @@ def _calinski_harabasz_of_rows(rows: Rows, labels: Labels) -> float:
     return float(calinski_harabasz_score(rows, labels)) if _is_defined(labels) else float("nan")
 
 
-def _silhouette_of_law(rows: Rows, labels: Labels, shares: Rows, total: int) -> float:
-    return _silhouette(rows, labels, shares, itself=0.0)
-
-
 def _calinski_harabasz_of_law(rows: Rows, labels: Labels, shares: Rows, total: int) -> float:
     within, between, clusters = _dispersion(rows, labels, shares)
     if clusters < 2:
@@ -292,6 +276,6 @@ _OF_ROWS: dict[str, Score] = {
 }
 #: The same of a law; a score that is not here is given copies of rows.
 _OF_LAW: dict[str, Callable[[Rows, Labels, Rows, int], float]] = {
-    SILHOUETTE_SCORE: _silhouette_of_law,
+    SILHOUETTE_SCORE: lambda rows, labels, shares, _: _silhouette(rows, labels, shares, itself=0.0),
     CALINSKI_HARABASZ_SCORE: _calinski_harabasz_of_law,
 }

@@ -21,6 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import ArrayLike
 
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.strategies.split_exchange import (
@@ -112,8 +113,7 @@ class SplitStrategy:
         noisy_labels: NoisyLabels | None = None,
         told: NoisyLabels | None = None,
     ) -> None:
-        if parties < 1:
-            raise ValueError(f"parties must be at least 1, got {parties}")
+        check_in("[1, inf)", "parties", parties, int)
         if train_table not in tables.tables:
             raise ValueError(f"train_table must be one of {list(tables.tables)}")
         if not math.isfinite(mechanism.record_epsilon):
@@ -180,8 +180,8 @@ class SplitStrategy:
         TypeError
             If there is a checkpoint, and the top cannot be saved.
         """
-        if epochs < 0 or evaluate_every < 0:
-            raise ValueError("epochs and evaluate_every must be at least 0")
+        check_in("[0, inf)", "epochs", epochs, int)
+        check_in("[0, inf)", "evaluate_every", evaluate_every, int)
         exchange = grid if isinstance(grid, Exchange) else GridExchange(grid)
         rng = RandomSource.from_os() if rng is None else rng
         terms = [self._terms(name) for name in self.tables.tables]
@@ -250,18 +250,12 @@ class SplitStrategy:
         return losses
 
     def _forward(
-        self,
-        exchange: Exchange,
-        parties: Sequence[AlignedParty],
-        kind: str,
-        table: str,
-        block: int,
+        self, exchange: Exchange, parties: Sequence[AlignedParty], kind: str, table: str, block: int
     ) -> list[Rows]:
-        proposal = self._proposal(table, block)
         contents = {}
         for party in parties:
-            after = ConfigRecord({"after": self._after.get(party.node, party.step)})
-            contents[party.node] = RecordDict({PROPOSAL_KEY: proposal, STEP_KEY: after})
+            step = ConfigRecord({"after": self._after.get(party.node, party.step)})
+            contents[party.node] = self._content(table, block, step)
         names = {party.node: party.name for party in parties}
         found = payloads(exchange.ask(kind, contents), names)
         records = len(self.tables.rows(table, block))
@@ -280,27 +274,20 @@ class SplitStrategy:
         gradients: Sequence[Rows],
         block: int,
     ) -> None:
-        proposal = self._proposal(self.train_table, block)
-        step = str(self.top.at)
-        contents = {
-            party.node: RecordDict(
-                {
-                    PROPOSAL_KEY: proposal,
-                    STEP_KEY: ConfigRecord({"after": self._after[party.node], "step": step}),
-                    GRADIENT_KEY: ArrayRecord({GRADIENT_KEY: Array(gradient)}),
-                }
-            )
-            for party, gradient in zip(parties, gradients, strict=True)
-            if party.claim.kind == "conditional"
-        }
+        contents, names, made = {}, {}, str(self.top.at)
+        for party, gradient in zip(parties, gradients, strict=True):
+            if party.claim.kind == "conditional":
+                step = ConfigRecord({"after": self._after[party.node], "step": made})
+                content = self._content(self.train_table, block, step)
+                content[GRADIENT_KEY] = ArrayRecord({GRADIENT_KEY: Array(gradient)})
+                contents[party.node], names[party.node] = content, party.name
         if contents:
-            names = {party.node: party.name for party in parties if party.node in contents}
             payloads(exchange.ask(BACKWARD, contents), names)
-            self._after.update(dict.fromkeys(contents, step))
+            self._after.update(dict.fromkeys(contents, made))
 
-    def _proposal(self, table: str, block: int) -> ConfigRecord:
+    def _content(self, table: str, block: int, step: ConfigRecord) -> RecordDict:
         proposal = EmbeddingProposal(self.mechanism, self._terms(table), block)
-        return ConfigRecord({**proposal.to_fields()})
+        return RecordDict({PROPOSAL_KEY: ConfigRecord({**proposal.to_fields()}), STEP_KEY: step})
 
     def _terms(self, table: str) -> TableTerms:
         records = self.tables.tables[table]

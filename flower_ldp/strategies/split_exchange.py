@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
@@ -57,31 +57,29 @@ class PartyError(LdpError):
     """
 
     def __init__(self, party: str, reason: str, others: Sequence[PartyError] = ()) -> None:
-        own = f"party {party}: {reason}" + _explained(reason)
+        known = MEANINGS.get(reason)
+        explained = "" if known is None else f" ({known.meaning}: {known.remedy})"
+        if reason == REFUSED_MESSAGE:
+            explained = " (its bottom is frozen and takes no gradients)"
+        own = f"party {party}: {reason}{explained}"
         super().__init__("; ".join([own, *map(str, others)]))
         self.party = party
         self.reason = reason
 
 
-def _explained(reason: str) -> str:
-    if reason == REFUSED_MESSAGE:
-        return " (its bottom is frozen and takes no gradients)"
-    known = MEANINGS.get(reason)
-    return "" if known is None else f" ({known.meaning}: {known.remedy})"
-
-
-@runtime_checkable
-class Exchange(Protocol):
-    """A way to ask parties."""
+class Exchange:
+    """A way to ask parties; a base class."""
 
     def nodes(self, least: int) -> list[int]:
         """Return the nodes of all parties, once so many can be asked."""
+        raise NotImplementedError
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
         """Send each node its content and return what came back, by node."""
+        raise NotImplementedError
 
 
-class GridExchange:
+class GridExchange(Exchange):
     """Asks over Flower's grid: simulation, or SuperNodes.
 
     Parameters
@@ -112,7 +110,7 @@ class GridExchange:
         return {reply.metadata.src_node_id: reply for reply in replies}
 
 
-class LocalExchange:
+class LocalExchange(Exchange):
     """Asks apps in this process: no engine, no network, the same messages and the same gate.
 
     For parties with an app, a node configuration and so a policy each, whose messages stay
@@ -149,18 +147,9 @@ class LocalExchange:
 
     def _message(self, kind: str, node: int, content: RecordDict) -> Message:
         self._asked += 1
-        metadata = Metadata(
-            run_id=self._run_id,
-            message_id=f"local-{self._asked}",
-            src_node_id=0,
-            dst_node_id=node,
-            reply_to_message_id="",
-            group_id="",
-            created_at=time.time(),
-            ttl=3_600.0,
-            message_type=kind,
-        )
+        name = f"local-{self._asked}"
         # Outside of a run Flower makes messages only from metadata that are complete.
+        metadata = Metadata(self._run_id, name, 0, node, "", "", time.time(), 3_600.0, kind)
         return cast(Message, cast(Any, Message)(content=content, metadata=metadata))
 
 
@@ -174,7 +163,7 @@ def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[i
     PartyError
         If a party has no payload: for the first of them, and it names the others.
     """
-    raw = [name for node, name in names.items() if _is_raw(replies.get(node))]
+    raw = [name for node, name in names.items() if node in replies and _is_raw(replies[node])]
     if raw:
         raise RunStopped(
             f"{'party' if len(raw) == 1 else 'parties'} {', '.join(raw)} answered with raw "
@@ -183,27 +172,31 @@ def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[i
             "private, and no epsilon is counted for it. The run stops so that no more crosses the "
             "network"
         )
-    read = {node: _read(replies.get(node), name) for node, name in names.items()}
-    failed = [answer for answer in read.values() if isinstance(answer, PartyError)]
+    found, failed = {}, []
+    for node, name in names.items():
+        try:
+            found[node] = _payload(replies.get(node), name)
+        except PartyError as error:
+            failed.append(error)
     if failed:
         raise PartyError(failed[0].party, failed[0].reason, failed[1:])
-    return {node: answer for node, answer in read.items() if isinstance(answer, bytes)}
+    return found
 
 
-def _is_raw(reply: Message | None) -> bool:
-    return reply is not None and not reply.has_error() and is_raw(reply.content)
+def _is_raw(reply: Message) -> bool:
+    return not reply.has_error() and is_raw(reply.content)
 
 
-def _read(reply: Message | None, name: str) -> bytes | PartyError:
-    """Return the payload of a party's reply, or why it has none."""
+def _payload(reply: Message | None, name: str) -> bytes:
+    """Return the payload of a party's reply; raise PartyError if it has none."""
     if reply is None:
-        return PartyError(name, "no answer within the time that it had")
+        raise PartyError(name, "no answer within the time that it had")
     if reply.has_error():
-        return PartyError(name, reply.error.reason or "an error without a reason")
+        raise PartyError(name, reply.error.reason or "an error without a reason")
     try:
         return payload_of(reply.content)
     except WireError as error:
-        return PartyError(name, str(error))
+        raise PartyError(name, str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -253,8 +246,8 @@ def align(exchange: Exchange, tables: Iterable[TableTerms], parties: int) -> lis
     if len(nodes) != parties:
         raise ValueError(f"{len(nodes)} nodes are there and {parties} parties were expected")
     terms = {f"{PROPOSAL_KEY}.{one.table}": ConfigRecord({**one.to_fields()}) for one in tables}
-    replies = exchange.ask(ALIGN, {node: RecordDict({**terms}) for node in nodes})
-    found = payloads(replies, {node: f"at node {node}" for node in nodes})
+    contents = {node: RecordDict({**terms}) for node in nodes}
+    found = payloads(exchange.ask(ALIGN, contents), {node: f"at node {node}" for node in nodes})
     aligned = sorted((_party(node, data) for node, data in found.items()), key=attrgetter("name"))
     for one, other in pairwise(aligned):
         if one.name == other.name:
@@ -314,10 +307,9 @@ class NoisyLabels:
 
     def statement(self) -> str:
         """Say what a label costs, and where that stands."""
-        paid = self.private.account
-        return f"labels: epsilon {self.response.epsilon:g} per label, in all; " + (
-            f"charged to {paid}" if paid else "charged in no ledger"
-        )
+        account = self.private.account
+        paid = f"charged to {account}" if account else "charged in no ledger"
+        return f"labels: epsilon {self.response.epsilon:g} per label, in all; {paid}"
 
 
 #: The first name of :class:`NoisyLabels`: the same class, for good.

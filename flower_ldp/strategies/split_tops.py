@@ -28,12 +28,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.files import give_name
 from flower_ldp.strategies.split_exchange import AlignedParty, Exchange, PartyError, payloads
 from flower_ldp.wire.embedding import REWIND, STEP_KEY
@@ -43,14 +44,14 @@ Rows = NDArray[np.float32]
 _log = logging.getLogger("flwr")
 
 
-class Top(Protocol):
-    """The server's model over all parties' embeddings.
+class Top:
+    """The server's model over all parties' embeddings; a base class.
 
     One for a checkpoint has ``save(path)`` too, which writes everything, ``at`` included, and
     replaces the file as a whole, and ``load(path)``, which reads it.
     """
 
-    at: str | None
+    at: str | None = None
     """Name of the last step, which the strategy sets; ``""`` before the first. A top that is
     saved saves it too. None if this top sends no gradients, so that bottoms need not be at its
     step."""
@@ -68,12 +69,15 @@ class Top(Protocol):
             Of the loss, one for each party and shaped as its embeddings; None if this top
             has none to give.
         """
+        raise NotImplementedError
 
     def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
         """Return the labels of each record."""
+        raise NotImplementedError
 
     def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
         """Return the mean over the block's labels, and learn nothing."""
+        raise NotImplementedError
 
 
 def checked_labels(
@@ -102,7 +106,7 @@ def checked_labels(
     return found
 
 
-class CodeTop:
+class CodeTop(Top):
     """Counts what parties report with each label, and predicts the most likely label.
 
     Parameters
@@ -115,10 +119,8 @@ class CodeTop:
     """
 
     def __init__(self, classes: int, smoothing: float = 10.0) -> None:
-        if classes < 2:
-            raise ValueError(f"classes must be at least 2, got {classes}")
-        if not smoothing > 0:
-            raise ValueError(f"smoothing must be positive, got {smoothing}")
+        check_in("[2, inf)", "classes", classes, int)
+        check_in("(0, inf]", "smoothing", smoothing)
         self.classes = classes
         self.smoothing = smoothing
         self.at: str | None = None

@@ -346,8 +346,8 @@ def test_rounds_between_evaluations_ask_nobody() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cluster_client_num": 0}, "cluster_client_num must be at least 1"),
-        ({"every": 0}, "every must be at least 1"),
+        ({"cluster_client_num": 0}, "cluster_client_num must be an integer in"),
+        ({"every": 0}, "every must be an integer in"),
         ({"score": "silhouette"}, "score must be"),
     ],
 )

@@ -33,7 +33,7 @@ from flower_ldp.strategies import (
     PartyError,
     SplitStrategy,
 )
-from flower_ldp.strategies.split_exchange import align, send_labels
+from flower_ldp.strategies.split_exchange import Exchange, align, send_labels
 from flower_ldp.wire.embedding import BACKWARD, FORWARD, PREPARE, TableTerms
 from flower_ldp.wire.records import Records, RecordTables
 from tests.split_world import Everything, Side, labels, local, tables
@@ -55,7 +55,7 @@ def strategy(width: int = 32, eps: float = 8.0, parties: int = 2) -> SplitStrate
     return SplitStrategy(top(width, parties), mechanism, own, labels(own), parties=parties)
 
 
-class Listening:
+class Listening(Exchange):
     """An exchange that notes what is asked."""
 
     def __init__(self, inner: LocalExchange) -> None:

@@ -17,6 +17,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.split import TorchParty, TorchTop, weights_digest
 from flower_ldp.strategies import CodeTop, LocalExchange, PartyError, SplitResult, SplitStrategy
+from flower_ldp.strategies.split_exchange import Exchange
 from flower_ldp.wire.embedding import BACKWARD, FORWARD, REWIND, STEP_KEY
 from tests.long.test_split import Listening, top
 from tests.split_world import Everything, Side, labels, local, tables
@@ -71,7 +72,7 @@ class World:
         self.seen[str(server.at)] = self.state(server)
 
 
-class Interrupted:
+class Interrupted(Exchange):
     """An exchange that does something before one of its questions goes to one of its nodes."""
 
     def __init__(self, inner: LocalExchange, kind: str, after: int, do: object) -> None:

@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.strategies import PartyError, RunStopped, SplitStrategy
+from flower_ldp.strategies.split_exchange import Exchange
 from flower_ldp.strategies.split_tops import Rows
 from flower_ldp.wire.embedding import ALIGN, BACKWARD, EVALUATE, FORWARD
 from tests.messages import error_reply, message, record
@@ -41,7 +42,7 @@ def raw(node: int) -> Message:
 
 
 @dataclass
-class Spoiled:
+class Spoiled(Exchange):
     """Two parties, of which some answer otherwise to one type of message."""
 
     folder: Path

@@ -17,7 +17,6 @@ from flower_ldp.strategies.evaluation_scores import (
     SILHOUETTE_SCORE,
     ClusterScore,
     apportion,
-    argmax_labels,
     calinski_harabasz_of_counts,
     silhouette_of_counts,
 )
@@ -178,7 +177,7 @@ def test_apportioning_is_to_the_largest_remainders() -> None:
 
 
 def test_labels_are_the_largest_entries() -> None:
-    assert argmax_labels(np.array([[0.2, 0.8], [0.5, 0.5]])).tolist() == [1, 0]
+    assert ClusterScore()._label(np.array([[0.2, 0.8], [0.5, 0.5]]), None).tolist() == [1, 0]
 
 
 def test_wrong_arguments_are_refused() -> None:
