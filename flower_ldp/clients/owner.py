@@ -26,8 +26,9 @@ from flwr.app import Context
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import charging
 from flower_ldp.clients.dpsgd_charging import LAST, charge_round, round_of
-from flower_ldp.clients.permit import Handling, Permit, Prepared, ReleaseRequest
+from flower_ldp.clients.permit import Handling, Permit, ReleaseRequest
 from flower_ldp.errors import ConfigError, RefusalError
+from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.extensions.loading import Allowed, load_extension
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
@@ -35,7 +36,6 @@ from flower_ldp.policy import Policy, policy_path
 from flower_ldp.policy.listed import ExtensionEntry
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
 from flower_ldp.refusals import REFUSED_POLICY
-from flower_ldp.wire.proposal import ExtensionReport
 
 _log = logging.getLogger("flower_ldp")
 
@@ -170,7 +170,9 @@ def _line(event: PrivacyEvent) -> str:
     return f"{event.mechanism} {times}{spent}"
 
 
-def _prepare(policy: Policy, request: ReleaseRequest) -> tuple[ReleaseRequest, Prepared | None]:
+def _prepare(
+    policy: Policy, request: ReleaseRequest
+) -> tuple[ReleaseRequest, ExtensionReport | None]:
     """Return a request at the price that the owner charges, and its extension if it is of one.
 
     Raises
@@ -206,7 +208,7 @@ def _prepare(policy: Policy, request: ReleaseRequest) -> tuple[ReleaseRequest, P
         raise _refusal(f"the extension {asked.name} does not take the proposal: {name}") from error
 
 
-def _prepared(asked: ExtensionReport, entries: int, entry: ExtensionEntry) -> Prepared:
+def _prepared(asked: ExtensionReport, entries: int, entry: ExtensionEntry) -> ExtensionReport:
     allowed = Allowed(asked.name, entry.distribution, entry.version, entry.digest)
     extension = load_extension(allowed)
     # Exactly the options that there are: the server's account is of the same mechanism.
@@ -217,8 +219,8 @@ def _prepared(asked: ExtensionReport, entries: int, entry: ExtensionEntry) -> Pr
     length = mechanism.report_bytes
     if length != asked.length:
         raise ConfigError(f"a report of {asked.name} has {length} bytes, not {asked.length}")
-    prepared = Prepared(mechanism, length)
-    return replace(prepared, neutral=prepared.report(None, RandomSource.from_os()))
+    loaded = replace(asked, made=mechanism)
+    return replace(loaded, neutral=loaded.randomize(None, RandomSource.from_os()))
 
 
 def _refusal(detail: str) -> RefusalError:

@@ -14,18 +14,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
 from flwr.app import Context
-from numpy.typing import NDArray
 
-from flower_ldp.errors import ReleaseError
-from flower_ldp.extensions.contract import ExtensionMechanism
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.wire.proposal import ExtensionReport
 
 
 def canonical(fields: Mapping[str, object]) -> str:
@@ -131,49 +126,6 @@ class ReleaseRequest:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """An extension's mechanism for one message.
-
-    Parameters
-    ----------
-    mechanism : ExtensionMechanism
-        At the message's public parameters.
-    length : int
-        Bytes of every report.
-    neutral : bytes
-        A report by the neutral law, for this message alone.
-    """
-
-    mechanism: ExtensionMechanism
-    length: int
-    neutral: bytes = b""
-
-    def report(self, update: NDArray[np.floating[Any]] | None, rng: RandomSource) -> bytes:
-        """Return a report of an update.
-
-        Parameters
-        ----------
-        update : ndarray of floats, shape (entries,), or None
-            **Private**. The extension gets a copy that cannot be written to.
-        rng : RandomSource
-            Of this message.
-
-        Raises
-        ------
-        ReleaseError
-            If what comes back is not bytes of the stated length. A neutral report leaves then.
-        """
-        given = None
-        if update is not None:
-            given = np.array(update, copy=True)
-            given.setflags(write=False)
-        found = self.mechanism.randomize(given, rng)
-        if type(found) is not bytes or len(found) != self.length:  # no subclass either
-            raise ReleaseError(f"the extension's report is not {self.length} bytes")
-        return found
-
-
-@dataclass(frozen=True)
 class Handling:
     """The owner's word on how the app's answer to a message leaves, whatever it is.
 
@@ -215,7 +167,7 @@ class Permit:
         What one example is.
     granted : GrantedRound or None
         The round of a plan that was charged.
-    prepared : Prepared or None
+    prepared : ExtensionReport or None
         The extension, ready for this message.
     """
 
@@ -226,7 +178,7 @@ class Permit:
     examples: int | None = None
     example: str = "row"
     granted: GrantedRound | None = None
-    prepared: Prepared | None = None
+    prepared: ExtensionReport | None = None
 
 
 class Admission(Protocol):

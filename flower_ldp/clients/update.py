@@ -23,19 +23,19 @@ from flwr.app import Metadata, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients import release
-from flower_ldp.clients.permit import Permit, Prepared, ReleaseRequest, canonical
+from flower_ldp.clients.permit import Permit, ReleaseRequest, canonical
 from flower_ldp.clients.release import OpenRelease, Release
-from flower_ldp.errors import ReleaseError, WireError, quoted
+from flower_ldp.errors import WireError, quoted
+from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.mechanisms import UPDATE_MECHANISMS, name_complaint
 from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.layout import ModelLayout, Trainable, named_by, patterns_of, without_part
-from flower_ldp.wire.proposal import ExtensionReport, UpdateProposal, append_health, split_health
+from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
 
 MechanismT = TypeVar("MechanismT", bound=UpdateMechanism)
 #: How many arrays a complaint names.
@@ -169,7 +169,10 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
 
     def _answer(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
         is_neutral = update is None or not np.isfinite(update).all()
-        report = self._report(self._projected(update, is_neutral=is_neutral), rng)
+        mechanism, entries = self.proposal.mechanism, self.layout.entries
+        # The neutral law answers for None and for what is not finite.
+        value = self._projected(update, is_neutral=is_neutral)
+        report = mechanism.encode(mechanism.randomize(value, rng, entries), entries)
         response = self.proposal.health
         if response is None:
             return report
@@ -188,19 +191,6 @@ class OpenUpdate(OpenRelease, Generic[MechanismT]):
         none = np.zeros(self.layout.dimension, dtype=np.float32)
         projected = self.layout.project(none if update is None or is_neutral else update)
         return None if is_neutral else projected
-
-    def _report(self, update: NDArray[np.floating[Any]] | None, rng: RandomSource) -> bytes:
-        """Return the packed report without the health bit, always of one length.
-
-        Parameters
-        ----------
-        update : ndarray of floats, shape (entries,), or None
-            **Private**. The neutral law answers for None and for what is not finite.
-        rng : RandomSource
-            Source of the mechanism's randomness.
-        """
-        mechanism, entries = self.proposal.mechanism, self.layout.entries
-        return mechanism.encode(mechanism.randomize(update, rng, entries), entries)
 
 
 @dataclass(frozen=True)
@@ -307,8 +297,6 @@ class ExtensionRelease(Release):
 class OpenExtension(OpenUpdate[ExtensionReport]):
     """An accepted proposal of an extension; with a permit it has the extension too."""
 
-    prepared: Prepared | None = None
-
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: with what it is to load."""
         asked, entries = super().request(metadata), self.layout.entries
@@ -324,16 +312,8 @@ class OpenExtension(OpenUpdate[ExtensionReport]):
         """
         if permit.prepared is None:
             raise TypeError("the admission has loaded no extension")
-        return replace(self, prepared=permit.prepared)
+        return replace(self, proposal=replace(self.proposal, mechanism=permit.prepared))
 
     def check_form(self, report: bytes) -> None:
         """Raise TypeError: a node lets no report of an extension out."""
         OpenRelease.check_form(self, report)
-
-    def _report(self, update: NDArray[np.floating[Any]] | None, rng: RandomSource) -> bytes:
-        if self.prepared is None:
-            raise ReleaseError("the extension was not admitted")
-        if update is None or not np.isfinite(update).all():
-            note(self.proposal.mechanism.name, "the update cannot be read")
-            return self.prepared.neutral
-        return self.prepared.report(update, rng)

@@ -12,6 +12,7 @@ from flower_ldp.extensions.contract import (
     Chosen,
     Extension,
     ExtensionMechanism,
+    ExtensionReport,
     Setting,
 )
 from flower_ldp.extensions.files import Distribution, read_distribution
@@ -24,6 +25,7 @@ __all__ = [
     "Distribution",
     "Extension",
     "ExtensionMechanism",
+    "ExtensionReport",
     "Setting",
     "load_extension",
     "never_load",

@@ -19,8 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.errors import quoted
+from flower_ldp.errors import ReleaseError, WireError, quoted
 from flower_ldp.mechanisms import name_complaint
+from flower_ldp.mechanisms.base import Parameter, UpdateMechanism, typed
+from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 
@@ -194,6 +196,21 @@ class Chosen:
             raise ValueError(f"{name} must state the length of its reports")
         return made
 
+    def sized(self, dimension: int | None) -> ExtensionReport:
+        """Return it as a mechanism of the package for so many entries.
+
+        For None without its length and its code: what a report costs is known before.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`mechanism`.
+        """
+        made = None if dimension is None else self.mechanism(dimension)
+        setting, length = self.setting, 1 if made is None else made.report_bytes
+        price = self.extension.name, setting.epsilon, setting.delta
+        return ExtensionReport(*price, length, setting.options, made=made)
+
 
 def check_options(options: Mapping[str, float]) -> None:
     """Raise ValueError unless these are options: names of few letters, with finite numbers."""
@@ -206,3 +223,159 @@ def check_options(options: Mapping[str, float]) -> None:
             raise ValueError(f"{quoted(name)}: no run chooses the randomness of a client")
         if type(value) not in (int, float) or not math.isfinite(value):
             raise ValueError(f"the option {name} must be a finite number, got {quoted(value)}")
+
+
+_FIELDS = {"epsilon", "delta", "report-bytes"}
+#: Begins the names of the fields that are options.
+OPTION = "option."
+
+
+@dataclass(frozen=True)
+class ExtensionReport(UpdateMechanism):
+    """A mechanism that is not of this package, as one of the package's: for one number of entries.
+
+    What a proposal states is known before anything of the extension is loaded: what a report costs,
+    and how long it is. What stands in a report is the extension's own.
+
+    Parameters
+    ----------
+    name : str
+        Of the extension.
+    epsilon, delta : float
+        What a report costs.
+    length : int
+        Bytes of every report, without the health bit.
+    options : mapping of str to float
+        All of the extension's options.
+    made : ExtensionMechanism, optional
+        The extension's own code, once it is loaded.
+    neutral : bytes
+        A report by the neutral law, for one message alone; none if empty.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of its domain.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    length: int
+    options: Mapping[str, float] = field(default_factory=dict)
+    made: ExtensionMechanism | None = field(default=None, kw_only=True)
+    neutral: bytes = field(default=b"", kw_only=True)
+
+    def __post_init__(self) -> None:
+        complaint = name_complaint(self.name)
+        if complaint is not None:
+            raise ValueError(complaint)
+        if self.length < 1:
+            raise ValueError(f"a report must have a byte at least, got {self.length}")
+        if len(self.options) > _MOST_OPTIONS or not all(map(math.isfinite, self.options.values())):
+            raise ValueError(f"options must be finite, and {_MOST_OPTIONS} at most")
+        self.events()  # their domain
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return what a report costs one client."""
+        return (PrivacyEvent(self.name, self.epsilon, self.delta),)
+
+    def _loaded(self) -> ExtensionMechanism:
+        if self.made is None:
+            raise ReleaseError("the extension was not admitted")
+        return self.made
+
+    def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> bytes:
+        """Return a report of an update; the neutral one, if there is one, of what cannot be read.
+
+        Parameters
+        ----------
+        value : ndarray of floats, shape (dimension,), or None
+            **Private**. The extension gets a copy that cannot be written to.
+        rng : RandomSource
+            Of one message.
+        dimension : int, optional
+            As the extension was made for.
+
+        Raises
+        ------
+        ReleaseError
+            If the extension was not loaded, or what comes back is not bytes of the stated length.
+        """
+        made, given = self._loaded(), None
+        if value is not None:
+            given = np.array(value, copy=True)
+            given.setflags(write=False)
+        if self.neutral and (given is None or not np.isfinite(given).all()):
+            note(self.name, "the update cannot be read")
+            return self.neutral
+        found = made.randomize(given, rng)
+        if type(found) is not bytes or len(found) != self.length:  # no subclass either
+            raise ReleaseError(f"the extension's report is not {self.length} bytes")
+        return found
+
+    def log_prob(self, report: bytes, value: Any, dimension: int | None = None) -> float:
+        """Return log P(report | value), as the extension states it."""
+        return self._loaded().log_prob(report, value)
+
+    def report_length(self, dimension: int) -> int:
+        """Return the number of bytes of every report."""
+        return self.length
+
+    def encode(self, report: bytes, dimension: int) -> bytes:
+        """Return the report, which is bytes."""
+        return report
+
+    def decode(self, data: bytes, dimension: int) -> Any:
+        """Return what a report says of the update, by the extension's code; unloaded, its bytes.
+
+        Raises
+        ------
+        WireError
+            If it has another length, the extension cannot read it, or says what is no finite
+            update.
+        """
+        if len(data) != self.length:
+            raise WireError("length", f"{len(data)} bytes, expected {self.length}")
+        if self.made is None:
+            return data
+        try:
+            found = np.asarray(self.made.estimate(data), dtype=np.float64)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever another package's code makes of these bytes
+            raise WireError("report", f"{type(error).__name__}: {error}") from error
+        if found.shape != (dimension,) or not np.isfinite(found).all():
+            raise WireError("report", f"the extension's estimate has shape {found.shape}")
+        return found
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return what a proposal states."""
+        return {
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+            "report-bytes": self.length,
+            **{OPTION + name: float(value) for name, value in self.options.items()},
+        }
+
+    @classmethod
+    def named(cls, name: str, given: Mapping[str, object]) -> ExtensionReport:
+        """Return what a proposal states of the extension of this name.
+
+        Raises
+        ------
+        WireError
+            ``"fields"`` for missing, unknown or ill-typed fields.
+        ValueError
+            For values outside their intervals.
+        """
+        options = [one for one in given if one.startswith(OPTION)]
+        if given.keys() - set(options) != _FIELDS:
+            raise WireError("fields", f"not an extension's proposal: {quoted(sorted(given))}")
+        return cls(
+            name,
+            typed(given, "epsilon", float),
+            typed(given, "delta", float),
+            typed(given, "report-bytes", int),
+            {one.removeprefix(OPTION): typed(given, one, float) for one in options},
+        )

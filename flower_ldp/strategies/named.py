@@ -12,7 +12,7 @@ With T the sum of signs over N reports and m the magnitude, the two scalings are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Unpack, get_args
 
@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, must_be
-from flower_ldp.errors import WireError
-from flower_ldp.extensions.contract import Chosen, ExtensionMechanism
+from flower_ldp.extensions.contract import Chosen, ExtensionReport
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
@@ -31,7 +30,6 @@ from flower_ldp.strategies.optimizers import AgreedLength, ServerOptimizer
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import Metrics, RoundCallback, TrainingRound
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
-from flower_ldp.wire.proposal import ExtensionReport
 
 Scaling = Literal["published", "unbiased"]
 
@@ -453,45 +451,8 @@ class ExtensionStrategy(TrainingStrategy[Chosen]):
     _mechanism_example = "an extension's parameters, as extension.chosen(epsilon=1.0)"
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> ExtensionReport:
-        name, setting = self.mechanism.extension.name, self.mechanism.setting
-        price = name, setting.epsilon, setting.delta
-        if entries is None:  # what a report costs is known before its length
-            return ExtensionReport(*price, 1, setting.options)
-        made = self.mechanism.mechanism(entries)
-        return LoadedReport(*price, made.report_bytes, setting.options, made=made)
+        return self.mechanism.sized(entries)
 
     def _description(self) -> Iterator[str]:
         name = self.mechanism.extension.name
         yield f"{name}, an extension: its guarantee, and the cost below, is its author's claim"
-
-
-@dataclass(frozen=True)
-class LoadedReport(ExtensionReport):
-    """An extension's report for the server, which reads it by the extension's own code.
-
-    Parameters
-    ----------
-    made : ExtensionMechanism
-        For the entries of a round.
-    """
-
-    made: ExtensionMechanism = field(kw_only=True)
-
-    def decode(self, data: bytes, dimension: int) -> NDArray[np.float64]:  # type: ignore[override]
-        """Return what a report says of the update.
-
-        Raises
-        ------
-        WireError
-            If the extension cannot read it, or says what is no finite update.
-        """
-        report = super().decode(data, dimension)
-        try:
-            found = np.asarray(self.made.estimate(report), dtype=np.float64)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # whatever another package's code makes of these bytes
-            raise WireError("report", f"{type(error).__name__}: {error}") from error
-        if found.shape != (dimension,) or not np.isfinite(found).all():
-            raise WireError("report", f"the extension's estimate has shape {found.shape}")
-        return found

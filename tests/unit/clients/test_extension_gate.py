@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import FedAvg
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import ExtensionRelease, GaussianRelease, LdpMod, OpenRelease, Release
 from flower_ldp.errors import WireError
-from flower_ldp.extensions import Extension, Setting, loading
+from flower_ldp.extensions import Extension, ExtensionReport, Setting, loading
 from flower_ldp.mechanisms import Gaussian, RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_PROPOSAL
@@ -28,7 +28,6 @@ from flower_ldp.wire.proposal import (
     PAYLOAD_KEY,
     PROPOSAL_KEY,
     REPORT_KEY,
-    ExtensionReport,
     UpdateProposal,
 )
 from tests.extension_world import NAME, Installed, policy_text

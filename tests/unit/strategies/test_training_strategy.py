@@ -15,13 +15,14 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.errors import WireError
+from flower_ldp.extensions import ExtensionReport
 from flower_ldp.mechanisms import RandomSource, SignDS
 from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.strategies import ClientPool, FixedStep, Health, Momentum, RunStopped
-from flower_ldp.strategies.named import LoadedReport, StepSize
+from flower_ldp.strategies.named import StepSize
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import TrainingRound
 from flower_ldp.strategies.training import TrainingStrategy
@@ -46,6 +47,9 @@ class Steps(UpdateMechanism):
         return (PrivacyEvent("steps", self.epsilon),)
 
     def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> Any:
+        raise NotImplementedError
+
+    def log_prob(self, report: Any, value: object, dimension: int | None = None) -> float:
         raise NotImplementedError
 
     def report_length(self, dimension: int) -> int:
@@ -209,7 +213,7 @@ def test_whatever_an_extension_raises_ends_one_report(error: type[BaseException]
             odd: dict[bytes, Any] = {b"t": "text", b"o": [None] * 5, b"r": [[1], [2, 3]]}
             return odd.get(report, np.ones(5))
 
-    mechanism = LoadedReport("odd", 1.0, 0.0, 1, made=Odd())  # type: ignore[arg-type]
+    mechanism = ExtensionReport("odd", 1.0, 0.0, 1, made=Odd())  # type: ignore[arg-type]
     judge = ReplyFilter(range(5))
     replies = [reply(bytes([of]), node) for node, of in enumerate(b"etorg")]
     total = mechanism.total(judge.decode(replies, partial(mechanism.decode, dimension=5)), 5)

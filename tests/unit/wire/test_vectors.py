@@ -13,6 +13,7 @@ import pytest
 from flower_ldp import refusals
 from flower_ldp.clients.release import ERROR_CODE
 from flower_ldp.errors import WireError
+from flower_ldp.extensions import ExtensionReport
 from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword, RandomSource
 from flower_ldp.mechanisms.sampling.exact import exp_lower
 from flower_ldp.mechanisms.sampling.nearest import signs
@@ -21,7 +22,7 @@ from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.wire import embedding, evaluation, training_plan
 from flower_ldp.wire.layout import without_part
-from flower_ldp.wire.proposal import ExtensionReport, UpdateProposal, append_health, split_health
+from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
 from flower_ldp.wire.records import Records
 from tests.vectors.make import FOLDER, made, text
 
