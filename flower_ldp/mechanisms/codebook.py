@@ -55,7 +55,7 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import INVALID
 from flower_ldp.mechanisms.laplace import check_simplex_rows, read_simplex_rows
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
 from flower_ldp.privacy import PrivacyEvent
 
@@ -92,7 +92,7 @@ class CodebookResponse(Mechanism[object, Any]):
     [1]
     """
 
-    codebook: NDArray[np.float64] = field(repr=False)
+    codebook: Floats = field(repr=False)
     epsilon: Annotated[float, Bounded("(0, 100]")]
     rows: Annotated[int, Bounded("[1, inf)")] = 1
     name: str = "codebook_response"
@@ -133,7 +133,7 @@ class CodebookResponse(Mechanism[object, Any]):
         """Return the cost of one release: epsilon for each row, per client."""
         return (PrivacyEvent(self.name, self.epsilon, count=self.rows),)
 
-    def encode(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+    def encode(self, rows: NDArray[np.floating[Any]]) -> Ints:
         """Return the number of each row's code. **Private** wherever the rows are.
 
         Parameters
@@ -164,12 +164,12 @@ class CodebookResponse(Mechanism[object, Any]):
             found[start : start + step] = distance.argmin(axis=1)
         return found
 
-    def _encoded(self, value: object) -> NDArray[np.int64]:
+    def _encoded(self, value: object) -> Ints:
         """Return the number of each row's code, and -1 for rows off the simplex."""
         rows, good = read_simplex_rows(value, (self.rows, self.classes))
         return np.where(good, self.encode(rows), INVALID)
 
-    def randomize(self, value: object, rng: RandomSource) -> NDArray[np.int64]:
+    def randomize(self, value: object, rng: RandomSource) -> Ints:
         """Return a report of rows of class probabilities.
 
         Parameters
@@ -201,7 +201,7 @@ class CodebookResponse(Mechanism[object, Any]):
         pairs = zip(named.tolist(), self._encoded(value).tolist(), strict=True)
         return math.fsum(self.response.log_prob(reported, true) for reported, true in pairs)
 
-    def count(self, reports: ArrayLike) -> NDArray[np.int64]:
+    def count(self, reports: ArrayLike) -> Ints:
         """Return how many reported rows name each code, shape (m,).
 
         Raises
@@ -212,7 +212,7 @@ class CodebookResponse(Mechanism[object, Any]):
         named = check_labels("reports", reports, self.codes)
         return np.bincount(named.reshape(-1), minlength=self.codes).astype(np.int64)
 
-    def estimate(self, reports: ArrayLike) -> NDArray[np.float64]:
+    def estimate(self, reports: ArrayLike) -> Floats:
         """Return the share of each code among the clients' rows, by maximum likelihood.
 
         Parameters
@@ -234,15 +234,12 @@ class CodebookResponse(Mechanism[object, Any]):
         return maximum_likelihood(self.count(reports), self.epsilon)
 
 
-Shares = NDArray[np.float64]
-
-
 def _noise_ratio(epsilon: float) -> float:
     """Return q/t, which does not depend on the number of categories."""
     return 1.0 / math.expm1(epsilon)
 
 
-def _check_counts(counts: ArrayLike) -> Shares:
+def _check_counts(counts: ArrayLike) -> Floats:
     found = np.asarray(counts)
     if found.ndim != 1 or len(found) < 2:
         raise ValueError(f"counts must have shape (m,) with m >= 2, got {found.shape}")
@@ -253,7 +250,7 @@ def _check_counts(counts: ArrayLike) -> Shares:
     return found.astype(np.float64)
 
 
-def maximum_likelihood(counts: ArrayLike, epsilon: float) -> Shares:
+def maximum_likelihood(counts: ArrayLike, epsilon: float) -> Floats:
     """Return the shares that make the reports most likely, in closed form.
 
     Parameters
@@ -289,7 +286,7 @@ def unfold(
     *,
     iterations: int = 10_000,
     tolerance: float = 1e-10,
-) -> Shares:
+) -> Floats:
     """Return shares by expectation-maximization from a prior.
 
     Parameters

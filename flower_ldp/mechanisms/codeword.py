@@ -100,7 +100,7 @@ from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, RandomSource
 from flower_ldp.mechanisms.sampling.exact import COIN_BITS, EXP_BITS, exp_lower
 from flower_ldp.mechanisms.sampling.nearest import (
     MAX_ORDER,
@@ -370,7 +370,7 @@ def alignment(size: int, share: float) -> float:
     return float((lengths * part).mean()) ** 2 / square if square > 0 else 1.0
 
 
-def _lengths(size: int) -> NDArray[np.float64]:
+def _lengths(size: int) -> Floats:
     """Return quantiles of a block's length over the root mean square of all."""
     places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     normal = NormalDist()
@@ -385,16 +385,14 @@ def _lengths(size: int) -> NDArray[np.float64]:
     return np.maximum(found / math.sqrt(float((found * found).mean())), 1e-9)
 
 
-def _nearer(size: int, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+def _nearer(size: int, cosines: Floats) -> Floats:
     """Return how many of random rows have at least these cosines with a direction, or minus it."""
     if size == 1:
         return (cosines < 1.0).astype(np.float64)
     angles = (np.arange(_ANGLES) + 0.5) / _ANGLES * (math.pi / 2)
     density = np.sin(angles) ** (size - 2)
     below = np.cumsum(density) / density.sum()
-    found: NDArray[np.float64] = np.interp(
-        np.arccos(np.clip(cosines, 0.0, 1.0)), angles, below, left=0.0
-    )
+    found: Floats = np.interp(np.arccos(np.clip(cosines, 0.0, 1.0)), angles, below, left=0.0)
     return found
 
 
@@ -585,7 +583,7 @@ class Codeword(UpdateMechanism):
         below = (plan.favoured * rest * plan.codewords * plan.rotations) << COIN_BITS
         return math.log(weight / below)  # of integers: rounded once
 
-    def total(self, reports: Iterable[NamedCodeword], dimension: int) -> NDArray[np.float64]:
+    def total(self, reports: Iterable[NamedCodeword], dimension: int) -> Floats:
         """Return the sum of the named unit vectors, shape (d,): a transform for each code.
 
         Parameters
@@ -610,7 +608,7 @@ class Codeword(UpdateMechanism):
             found += _cut(rows * signs(self.seed, rotation, plan.order), plan)
         return found / math.sqrt(plan.block_order)
 
-    def estimate(self, reports: Iterable[NamedCodeword], dimension: int) -> NDArray[np.float64]:
+    def estimate(self, reports: Iterable[NamedCodeword], dimension: int) -> Floats:
         """Return an estimate of the mean direction ``u / |u|`` of the clients.
 
         Of one block, unbiased for directions in no relation to the codes. Of several it leans to
@@ -637,9 +635,7 @@ class Codeword(UpdateMechanism):
             raise ValueError("reports must hold at least one report")
         return self.total(reports, dimension) / (len(reports) * self.plan(dimension).projection)
 
-    def _products(
-        self, direction: NDArray[np.float64] | None, plan: CodewordPlan, rotation: int
-    ) -> NDArray[np.float64]:
+    def _products(self, direction: Floats | None, plan: CodewordPlan, rotation: int) -> Floats:
         """Return inner products with the rows, in some unit; zeros for what is no direction."""
         with np.errstate(all="ignore"):
             filled = np.zeros(plan.order) if direction is None else _filled(direction, plan)
@@ -647,7 +643,7 @@ class Codeword(UpdateMechanism):
             return transform(filled.reshape(plan.blocks, -1)).ravel()
 
 
-def _filled(direction: NDArray[np.float64], plan: CodewordPlan) -> NDArray[np.float64]:
+def _filled(direction: Floats, plan: CodewordPlan) -> Floats:
     """Return the update's blocks one after another, each filled up with zeros to its rows."""
     whole = np.zeros(plan.blocks * plan.block_size)
     whole[: plan.dimension] = direction
@@ -656,13 +652,13 @@ def _filled(direction: NDArray[np.float64], plan: CodewordPlan) -> NDArray[np.fl
     return filled.ravel()
 
 
-def _cut(rows: NDArray[np.float64], plan: CodewordPlan) -> NDArray[np.float64]:
+def _cut(rows: Floats, plan: CodewordPlan) -> Floats:
     """Return the entries of the update again, without what filled its blocks up."""
     blocks = rows.reshape(plan.blocks, -1)[:, : plan.block_size]
     return blocks.ravel()[: plan.dimension]
 
 
-def _direction(update: NDArray[Any] | None, plan: CodewordPlan) -> NDArray[np.float64] | None:
+def _direction(update: NDArray[Any] | None, plan: CodewordPlan) -> Floats | None:
     """Return the update over its largest magnitude, or zeros; None if it is not finite.
 
     So that sums of any finite entries stay within doubles.

@@ -78,7 +78,7 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_records
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse, check_labels
 from flower_ldp.mechanisms.sampling.exact import double_at_least, double_at_most, uniform
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit, as_fraction
@@ -165,7 +165,7 @@ class UnaryEncoding(Mechanism[object, Any]):
             return ()
         return (PrivacyEvent(self.name, self.record_epsilon, unit=Unit.EXAMPLE),)
 
-    def unread(self, values: object) -> NDArray[np.bool_]:
+    def unread(self, values: object) -> Bools:
         """Return which records of many have a bit that cannot be read, shape (n,). **Private**."""
         return np.asarray((self.quantize(values) == INVALID).any(axis=-1))
 
@@ -260,7 +260,7 @@ class UnaryEncoding(Mechanism[object, Any]):
         kept = (size - changed) * response.log_prob(1, 1)
         return kept + changed * response.log_prob(1, 0)
 
-    def estimate(self, reports: ArrayLike) -> NDArray[np.float64]:
+    def estimate(self, reports: ArrayLike) -> Floats:
         """Return unbiased estimates of the true bits, shape as the reports.
 
         Raises
@@ -343,11 +343,11 @@ class CodebookEmbedding(Mechanism[object, Any]):
         """Epsilon of one release of one record."""
         return self.epsilon
 
-    def unread(self, scores: object) -> NDArray[np.bool_]:
+    def unread(self, scores: object) -> Bools:
         """Return which records of many have no code that can be read, shape (n,). **Private**."""
         return np.asarray(self.encode(scores) == INVALID)
 
-    def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int64]:
+    def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> Ints:
         """Return the code of one record or of many: the first of the largest scores.
 
         **Private**: without noise.
@@ -373,7 +373,7 @@ class CodebookEmbedding(Mechanism[object, Any]):
 
     def randomize(
         self, values: object, rng: RandomSource, shape: tuple[int, ...] | None = None
-    ) -> NDArray[np.int64]:
+    ) -> Ints:
         """Return the randomized codes of one record or of many; see :meth:`encode`."""
         return self.response.randomize_array(self.encode(values, shape), rng)
 
@@ -392,7 +392,7 @@ class CodebookEmbedding(Mechanism[object, Any]):
         law = kept * response.log_prob(0, 0) + lost * response.log_prob(0, None)
         return law + (codes.size - kept - lost) * response.log_prob(1, 0)
 
-    def estimate(self, reports: ArrayLike) -> NDArray[np.float64]:
+    def estimate(self, reports: ArrayLike) -> Floats:
         """Return unbiased estimates of the true codes as one-hot rows.
 
         Parameters

@@ -63,12 +63,11 @@ from functools import cached_property
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.laplace import IntegerNoise
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.privacy import Unit
 
 
@@ -103,7 +102,7 @@ class _OnGrid(IntegerNoise):
         share = (clipped - self.lower) / (self.upper - self.lower)
         return min(max(round(share * self.sensitivity), 0), self.sensitivity)
 
-    def estimate(self, reports: NDArray[np.int64]) -> NDArray[np.float64]:
+    def estimate(self, reports: Ints) -> Floats:
         """Return an unbiased estimate of what each report is about, from clipped values.
 
         Parameters
@@ -251,17 +250,17 @@ class ExampleCounts(IntegerNoise):
         return 2 * self.steps
 
     @cached_property
-    def _places(self) -> NDArray[np.float64]:
+    def _places(self) -> Floats:
         return np.asarray(self.edges, dtype=np.float64).ravel()
 
-    def weights(self, values: Iterable[object]) -> NDArray[np.int64]:
+    def weights(self, values: Iterable[object]) -> Ints:
         """Return the weights of one example by its rows' values, shape (K,).
 
         Their sum is G; 0 if no row has a number.
         """
         places = [place for place in map(self._place, values) if place is not None]
         rows = np.bincount(np.array(places, np.int64), minlength=len(self._places) - 1)
-        shares: NDArray[np.int64] = self.steps * np.cumsum(rows) // max(len(places), 1)
+        shares: Ints = self.steps * np.cumsum(rows) // max(len(places), 1)
         return np.diff(shares, prepend=0)
 
     def _place(self, value: object) -> int | None:
@@ -271,16 +270,14 @@ class ExampleCounts(IntegerNoise):
         place = int(np.searchsorted(self._places, number, side="right")) - 1
         return min(max(place, 0), len(self._places) - 2)
 
-    def total(self, examples: Iterable[Iterable[object]]) -> NDArray[np.int64]:
+    def total(self, examples: Iterable[Iterable[object]]) -> Ints:
         """Return the counts that noise is added to; **private**."""
         found = np.zeros(len(self._places) - 1, dtype=np.int64)
         for values in examples:
             found += self.weights(values)
         return found
 
-    def randomize(
-        self, examples: Iterable[Iterable[object]], rng: RandomSource
-    ) -> NDArray[np.int64]:
+    def randomize(self, examples: Iterable[Iterable[object]], rng: RandomSource) -> Ints:
         """Return a report: of each example the values of its rows, counted, with noise.
 
         Returns
@@ -291,12 +288,12 @@ class ExampleCounts(IntegerNoise):
         counts = self.total(examples)
         return counts + self.noise.sample(len(counts), rng)
 
-    def log_prob(self, report: NDArray[np.int64], examples: Iterable[Iterable[object]]) -> float:
+    def log_prob(self, report: Ints, examples: Iterable[Iterable[object]]) -> float:
         """Return log P(report | examples)."""
         away = np.asarray(report) - self.total(examples)
         return sum(self.noise.log_prob(int(one)) for one in away)
 
-    def quantile(self, report: NDArray[np.int64], share: float) -> float:
+    def quantile(self, report: Ints, share: float) -> float:
         """Return the edge below which about a share of the examples lies.
 
         Parameters

@@ -68,7 +68,7 @@ from flower_ldp.mechanisms.base import (
     UpdatePlan,
 )
 from flower_ldp.mechanisms.inputs import note, read_vector
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.sampling.integer_noise import (
     DEVIATION_BITS,
     LARGEST,
@@ -204,7 +204,7 @@ class Gaussian(UpdateMechanism):
         noisy >>= _DROPPED_BITS
         return noisy.astype(np.int8)
 
-    def clipped(self, value: object, dimension: int | None = None) -> NDArray[np.int64]:
+    def clipped(self, value: object, dimension: int | None = None) -> Ints:
         """Return x: the update on the fine grid, of exact length R at most. **Private**.
 
         Raises
@@ -215,7 +215,7 @@ class Gaussian(UpdateMechanism):
         return self._read(value, dimension)[0]
 
     @np.errstate(all="ignore")
-    def _read(self, value: object, dimension: int | None) -> tuple[NDArray[np.int64], bool]:
+    def _read(self, value: object, dimension: int | None) -> tuple[Ints, bool]:
         """Return x, and whether the update could be read."""
         update, dimension = read_vector(value, dimension)
         check_in(f"[1, {LARGEST_DIMENSION}]", "dimension", dimension)
@@ -224,7 +224,7 @@ class Gaussian(UpdateMechanism):
             return np.zeros(dimension, dtype=np.int64), largest == 0.0
         return self._on_grid(update, largest), True
 
-    def _on_grid(self, value: NDArray[Any], largest: float) -> NDArray[np.int64]:
+    def _on_grid(self, value: NDArray[Any], largest: float) -> Ints:
         """Return a finite update on the fine grid; ``largest`` is its largest magnitude."""
         # Divided by the largest first: squares of any finite value stay within doubles.
         scaled = value.astype(np.float64) / largest
@@ -287,13 +287,12 @@ class Gaussian(UpdateMechanism):
         """
         update = np.full(dimension, self.clip_norm)
 
-        def score(reports: Sequence[NDArray[np.int8]]) -> NDArray[np.int64]:
-            found: NDArray[np.int64] = np.stack(reports).sum(axis=1, dtype=np.int64)
-            return found
+        def score(reports: Sequence[NDArray[np.int8]]) -> Ints:
+            return np.asarray(np.stack(reports).sum(axis=1, dtype=np.int64))
 
         return (Contrast("opposite updates", (update, -update), score, "sum of the report"),)
 
-    def estimate(self, total: NDArray[np.int64], reports: int) -> NDArray[np.float64]:
+    def estimate(self, total: Ints, reports: int) -> Floats:
         """Return an unbiased estimate of the mean clipped update.
 
         Parameters
@@ -312,7 +311,7 @@ class Gaussian(UpdateMechanism):
         return total.astype(np.float64) * (self.step / reports)
 
 
-def squared_length(vector: NDArray[np.int64]) -> int:
+def squared_length(vector: Ints) -> int:
     """Return the sum of squares, exactly, of integers below 2^40 in magnitude."""
     magnitude = np.abs(vector)
     high, low = magnitude >> _LOW_BITS, magnitude & ((1 << _LOW_BITS) - 1)

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform
 from flower_ldp.own_log import say
 
@@ -127,7 +127,7 @@ def read_records(
     return (None if real is None or real.shape != shape else real), shape
 
 
-def as_double(values: NDArray[Any]) -> NDArray[np.float64]:
+def as_double(values: NDArray[Any]) -> Floats:
     """Return real numbers as float64; what is beyond its range becomes infinite."""
     with np.errstate(all="ignore"):
         return values.astype(np.float64)
@@ -194,7 +194,7 @@ def refuse_prior(mechanism: str, prior: ArrayLike | None) -> None:
 
 def read_prior(
     mechanism: str, prior: ArrayLike | None, categories: int, shape: tuple[int, ...]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return public priors as rows: one row for all values, or one for each.
 
     Parameters

@@ -82,7 +82,7 @@ from numpy.typing import ArrayLike, NDArray
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.inputs import INVALID, read_label, read_labels, read_prior, refuse_prior
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource
 from flower_ldp.mechanisms.randomized_response import (
     KaryResponse,
     LabelMechanism,
@@ -174,12 +174,10 @@ class SubsetSelection(LabelMechanism):
         """Return a report of one value; a uniform set for what is not in [0, categories)."""
         return int(self._draw(np.array(read_label(value, self.categories)), rng))
 
-    def _answer(
-        self, labels: NDArray[np.int64], rng: RandomSource, priors: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
+    def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
         return self._joined(super()._answer(labels, rng, priors), rng)
 
-    def _joined(self, first: NDArray[np.int64], rng: RandomSource) -> NDArray[np.int64]:
+    def _joined(self, first: Ints, rng: RandomSource) -> Ints:
         """Return sets of each given category and uniform ones of the others."""
         others = np.zeros(first.size, dtype=np.int64)
         # Floyd's sample of size - 1 numbers below categories - 1 (Bentley, Floyd 1987).
@@ -212,7 +210,7 @@ class SubsetSelection(LabelMechanism):
         is_read = found != INVALID
         return self._log_law(is_read=is_read, is_held=is_read and bool(told >> found & 1))
 
-    def members(self, reports: ArrayLike) -> NDArray[np.bool_]:
+    def members(self, reports: ArrayLike) -> Bools:
         """Return which categories each report holds.
 
         Parameters
@@ -238,7 +236,7 @@ class SubsetSelection(LabelMechanism):
             raise ValueError(f"reports must be sets of {self.size} categories")
         return bits.astype(np.bool_)
 
-    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
         """Return P(report | value) for each report and every value; there must be no prior."""
         refuse_prior(self.name, prior)
         # p is shared by the sets that hold the value, 1 - p by the others.
@@ -249,7 +247,7 @@ class SubsetSelection(LabelMechanism):
         )
         return np.where(self.members(reports), held, held * math.exp(-self.epsilon))
 
-    def estimate(self, counts: ArrayLike, total: int) -> NDArray[np.float64]:
+    def estimate(self, counts: ArrayLike, total: int) -> Floats:
         """Return unbiased estimates of how often each category is true.
 
         Parameters
@@ -356,7 +354,7 @@ class RRWithPrior(LabelMechanism):
 
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
-    ) -> NDArray[np.int64]:
+    ) -> Ints:
         """Return independent reports of many values; there must be a prior."""
         labels = read_labels(values, self.categories, np.int64)
         told = () if prior is None else np.shape(prior)[:-1]
@@ -365,9 +363,7 @@ class RRWithPrior(LabelMechanism):
             labels = np.full(told, INVALID, dtype=np.int64)
         return self._draw(labels, rng, self._rows(prior, labels.shape))
 
-    def _answer(
-        self, labels: NDArray[np.int64], rng: RandomSource, priors: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
+    def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
         """Return reports of a block of labels, by one prior for all or one for each."""
         order, size = self._choose(priors)
         size = np.broadcast_to(size, labels.shape)
@@ -377,7 +373,7 @@ class RRWithPrior(LabelMechanism):
         rank = np.where(truthful, rank, uniform(size, labels.size, rng))
         return order[row, rank]
 
-    def sizes(self, prior: ArrayLike) -> NDArray[np.int64]:
+    def sizes(self, prior: ArrayLike) -> Ints:
         """Return the number of categories that may be reported, for each prior.
 
         Parameters
@@ -391,7 +387,7 @@ class RRWithPrior(LabelMechanism):
         shape = np.shape(prior)[:-1]
         return self._choose(self._rows(prior, shape))[1].reshape(shape)
 
-    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
         """Return P(report | value, prior) for each report and value; there must be a prior."""
         found = check_labels("reports", reports, self.categories)
         order, size = self._choose(self._rows(prior, found.shape))
@@ -427,10 +423,10 @@ class RRWithPrior(LabelMechanism):
             weight += (len(members) * (report == found) - 1) * truth
         return math.log(weight) - math.log(len(members) << COIN_BITS)
 
-    def _rows(self, prior: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    def _rows(self, prior: ArrayLike | None, shape: tuple[int, ...]) -> Floats:
         return read_prior(self.name, prior, self.categories, shape)
 
-    def _choose(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    def _choose(self, rows: Floats) -> tuple[NDArray[np.intp], Ints]:
         """Return the categories in the order of each prior, and how many of them to use."""
         largest = rows.max(axis=1, keepdims=True)
         # Divided by the largest, so that no sum can overflow; equal priors keep their order.

@@ -60,7 +60,7 @@ from numpy.typing import ArrayLike, NDArray
 from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform, uniform_subset
 from flower_ldp.mechanisms.sampling.integer_noise import (
     LARGEST_RATE,
@@ -115,7 +115,7 @@ def grid_noise(epsilon: float, sensitivity: int) -> DiscreteLaplace:
     return DiscreteLaplace(rate)
 
 
-def round_to_grid(rows: NDArray[np.floating[Any]], steps: int) -> NDArray[np.int64]:
+def round_to_grid(rows: NDArray[np.floating[Any]], steps: int) -> Ints:
     """Round rows on the simplex to integers that add up to ``steps``.
 
     Parameters
@@ -132,7 +132,7 @@ def round_to_grid(rows: NDArray[np.floating[Any]], steps: int) -> NDArray[np.int
     """
     scaled = rows * (steps / rows.sum(axis=1, keepdims=True))
     whole = np.floor(scaled)
-    grid: NDArray[np.int64] = whole.astype(np.int64)
+    grid: Ints = whole.astype(np.int64)
     missing = steps - grid.sum(axis=1)
     # Largest remainders first; among equals the earlier entry.
     order = np.argsort(whole - scaled, axis=1, kind="stable")
@@ -233,12 +233,12 @@ class Laplace(IntegerNoise):
         """Return the cost of one release: epsilon for each row, per client."""
         return (PrivacyEvent(self.name, self.epsilon, count=self.rows),)
 
-    def _rounded(self, value: object) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _rounded(self, value: object) -> tuple[Ints, Bools]:
         """Return rows on the grid, and which of them were on the simplex."""
         rows, good = read_simplex_rows(value, (self.rows, self.classes))
         return round_to_grid(rows, self.steps), good
 
-    def _neutral_rows(self, count: int, rng: RandomSource) -> NDArray[np.int64]:
+    def _neutral_rows(self, count: int, rng: RandomSource) -> Ints:
         """Return the centre on the grid so many times, its remainder at random places."""
         least, missing = divmod(self.steps, self.classes)
         found = np.full((count, self.classes), least, dtype=np.int64)
@@ -255,7 +255,7 @@ class Laplace(IntegerNoise):
             found[rows, chosen] += 1
         return found
 
-    def randomize(self, value: object, rng: RandomSource) -> NDArray[np.int64]:
+    def randomize(self, value: object, rng: RandomSource) -> Ints:
         """Return a report of rows of class probabilities.
 
         Parameters
@@ -278,7 +278,7 @@ class Laplace(IntegerNoise):
             rounded[wrong] = self._neutral_rows(len(wrong), rng)
         return rounded + self.noise.sample(rounded.size, rng).reshape(rounded.shape)
 
-    def log_prob(self, report: NDArray[np.int64], value: object) -> float:
+    def log_prob(self, report: Ints, value: object) -> float:
         """Return log P(report | value).
 
         The sampler's own roundings are far below a double's precision, see
@@ -289,7 +289,7 @@ class Laplace(IntegerNoise):
         known = math.fsum(self.noise.log_prob(int(x)) for x in distance.ravel())
         return known + math.fsum(map(self._log_neutral, np.asarray(report)[~good]))
 
-    def _log_neutral(self, row: NDArray[np.int64]) -> float:
+    def _log_neutral(self, row: Ints) -> float:
         """Return the log-probability of a reported row under the neutral law."""
         least, missing = divmod(self.steps, self.classes)
         rate, above = float(self.noise.rate), int((row > least).sum())
@@ -305,7 +305,7 @@ class Laplace(IntegerNoise):
         law += largest + math.log(math.fsum(math.exp(way - largest) for way in ways))
         return law - math.log(math.comb(self.classes, missing))
 
-    def estimate(self, report: NDArray[np.int64]) -> NDArray[np.float64]:
+    def estimate(self, report: Ints) -> Floats:
         """Return unbiased estimates of rounded rows.
 
         Parameters
@@ -403,7 +403,7 @@ class LaplacePlan:
 ROW_SUM_TOLERANCE = 1e-3
 
 
-def project_to_simplex(rows: ArrayLike) -> NDArray[np.float64]:
+def project_to_simplex(rows: ArrayLike) -> Floats:
     """Return the nearest row on the simplex for each row, in Euclidean distance.
 
     Parameters
@@ -441,9 +441,7 @@ def project_to_simplex(rows: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(np.maximum(flat - tau, 0.0).reshape(given.shape))
 
 
-def read_simplex_rows(
-    value: object, shape: tuple[int, int]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def read_simplex_rows(value: object, shape: tuple[int, int]) -> tuple[Floats, Bools]:
     """Return private rows, the centre in place of those off the simplex, and which are on it.
 
     Parameters
@@ -469,7 +467,7 @@ def read_simplex_rows(
     return rows, good
 
 
-def check_simplex_rows(name: str, rows: NDArray[Any], classes: int | None) -> NDArray[np.float64]:
+def check_simplex_rows(name: str, rows: NDArray[Any], classes: int | None) -> Floats:
     """Return rows as float64, or raise unless they are on the simplex.
 
     Parameters

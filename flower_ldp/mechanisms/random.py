@@ -19,11 +19,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
+
+#: Arrays of truth values, of doubles and of whole numbers.
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
 
 _KEY_BYTES = 32
 _COUNTER_BYTES = 16
@@ -126,7 +131,7 @@ class RandomSource:
             if value < n:
                 return value
 
-    def integers(self, high: int, size: int) -> NDArray[np.int64]:
+    def integers(self, high: int, size: int) -> Ints:
         """Return integers exactly uniform on ``[0, high)``, by rejection.
 
         Parameters

@@ -61,7 +61,7 @@ from flower_ldp.mechanisms.inputs import (
     read_labels,
     refuse_prior,
 )
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.sampling.exact import (
     BLOCK,
     COIN_BITS,
@@ -125,7 +125,7 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
-    ) -> NDArray[np.int64]:
+    ) -> Ints:
         """Return independent reports of many values, each costing epsilon.
 
         Parameters
@@ -147,9 +147,7 @@ class LabelMechanism(Mechanism[Any, Any]):
         refuse_prior(self.name, prior)
         return self._draw(read_labels(values, self.categories, np.int64), rng)
 
-    def _draw(
-        self, labels: NDArray[np.int64], rng: RandomSource, priors: NDArray[np.float64] = _NO_PRIOR
-    ) -> NDArray[np.int64]:
+    def _draw(self, labels: Ints, rng: RandomSource, priors: Floats = _NO_PRIOR) -> Ints:
         """Put reports in place of labels, -1 where there is none, and return them."""
         reports = fill_labels(labels, self.categories, rng, self.name)
         flat = reports.reshape(-1)
@@ -159,9 +157,7 @@ class LabelMechanism(Mechanism[Any, Any]):
             part[:] = self._answer(part, rng, rows)
         return reports
 
-    def _answer(
-        self, labels: NDArray[np.int64], rng: RandomSource, priors: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
+    def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
         """Return reports of a block of labels: the label with probability t, else a uniform one."""
         truthful = toss((self._truth_weight,), np.zeros(labels.size, dtype=np.intp), rng)
         # Arithmetic and not a mask: as many steps whatever the coins say.
@@ -178,7 +174,7 @@ class LabelMechanism(Mechanism[Any, Any]):
         return math.log(weight) - math.log(self._held * reports << COIN_BITS)
 
     @abstractmethod
-    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
         """Return P(report | value, prior) for each report and every value.
 
         Posteriors and corrected losses need no more.
@@ -363,21 +359,21 @@ class KaryResponse(LabelMechanism):
         found = read_label(value, self.categories)
         return self._log_law(is_read=found != INVALID, is_held=report == found)
 
-    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> NDArray[np.float64]:
+    def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
         """Return P(report | value) for each report and every value; there must be no prior."""
         refuse_prior(self.name, prior)
         # The matrix is symmetric: a row by value is a column by report.
         law = self.transition()[check_labels("reports", reports, self.categories)]
         return np.asarray(law)
 
-    def transition(self) -> NDArray[np.float64]:
+    def transition(self) -> Floats:
         """Return P(report j | value i) in row i and column j, shape (categories, categories)."""
         other = 1.0 / (math.exp(self.epsilon) + self.categories - 1)
         matrix = np.full((self.categories, self.categories), other)
         np.fill_diagonal(matrix, self.keep_probability)
         return matrix
 
-    def estimate(self, counts: ArrayLike) -> NDArray[np.float64]:
+    def estimate(self, counts: ArrayLike) -> Floats:
         """Return unbiased estimates of how often each category is true.
 
         Parameters
@@ -423,7 +419,7 @@ def check_category(name: str, value: SupportsIndex, categories: int) -> int:
     return found
 
 
-def check_labels(name: str, values: ArrayLike, categories: int) -> NDArray[np.int64]:
+def check_labels(name: str, values: ArrayLike, categories: int) -> Ints:
     """Return ``values`` as int64, or raise ValueError unless all are in [0, categories)."""
     found = np.asarray(values)
     if found.dtype.kind not in "biu" and found.size > 0:

@@ -49,7 +49,7 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import Mechanism, PureNoise, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform_subset
 from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
 from flower_ldp.mechanisms.signds_size import (
@@ -241,7 +241,7 @@ class SignDS(Mechanism[object, "Selection"]):
         probability = plan.law.subset_probability(inside)
         return math.log(probability.numerator) - math.log(probability.denominator) - math.log(2)
 
-    def estimate(self, reports: Iterable[Selection], dimension: int) -> NDArray[np.float64]:
+    def estimate(self, reports: Iterable[Selection], dimension: int) -> Floats:
         """Return an unbiased estimate of the clients' mean top-set direction.
 
         For one client the direction is +1 where an entry is among its K largest, -1 where it
@@ -465,7 +465,7 @@ class Selection:
         -1 or +1.
     """
 
-    indices: NDArray[np.int64]
+    indices: Ints
     sign: int
 
 
@@ -507,7 +507,7 @@ def _add_batch(total: NDArray[np.int32], batch: list[Selection]) -> None:
             np.add.at(total, np.concatenate(chosen), np.int32(sign))
 
 
-def top_by_sort(values: NDArray[np.floating[Any]], size: int, sign: int) -> NDArray[np.int64]:
+def top_by_sort(values: NDArray[np.floating[Any]], size: int, sign: int) -> Ints:
     """Return the positions of the ``size`` largest entries of ``sign * values``.
 
     Uses nothing of the sampler and must not: the law of a report is checked against reports,

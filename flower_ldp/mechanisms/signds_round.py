@@ -41,7 +41,7 @@ from flower_ldp.mechanisms.base import (
 )
 from flower_ldp.mechanisms.inputs import read_vector
 from flower_ldp.mechanisms.magrr import MagRR
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Ints, RandomSource
 from flower_ldp.mechanisms.signds import (
     HEADER_BYTES,
     Selection,
@@ -273,7 +273,7 @@ class SignDSRound(UpdateMechanism):
 
 
 def encode_report(
-    indices: NDArray[np.int64] | NDArray[np.uint32], sign: int, bit: int | None, *, dimension: int
+    indices: Ints | NDArray[np.uint32], sign: int, bit: int | None, *, dimension: int
 ) -> bytes:
     """Encode one report.
 
@@ -310,7 +310,7 @@ def encode_report(
 
 def decode_report(
     data: bytes, *, dimension: int, dim_out: int, has_bit: bool
-) -> tuple[NDArray[np.int64], int, int | None]:
+) -> tuple[Ints, int, int | None]:
     """Decode one report, strictly.
 
     Parameters

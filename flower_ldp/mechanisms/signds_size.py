@@ -72,9 +72,8 @@ from itertools import accumulate
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower, exp_scaled_at_least
 from flower_ldp.privacy import as_fraction
 
@@ -279,7 +278,7 @@ def best_threshold(dimension: int, top_size: int, dim_out: int, epsilon: float) 
     return bisect_left(range(dim_out), True, key=reached)
 
 
-def log_binomials(n: int, terms: int) -> NDArray[np.float64]:
+def log_binomials(n: int, terms: int) -> Floats:
     """Return log C(n, i) for i from 0 to terms - 1; minus infinity beyond n."""
     i = np.arange(min(n, terms - 1), dtype=np.float64)
     out = np.full(terms, -np.inf)
@@ -308,9 +307,7 @@ def mean_of_top(fraction: float) -> float:
     return normal.pdf(normal.inv_cdf(fraction)) / fraction
 
 
-def worths(
-    dimension: int, top_size: int, epsilon: float, dim_outs: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def worths(dimension: int, top_size: int, epsilon: float, dim_outs: Ints) -> Floats:
     """Return c(K, h) for each h.
 
     Parameters
@@ -380,9 +377,7 @@ def best_sizes(
     return chosen
 
 
-def _excesses(
-    dimension: int, top_size: int, epsilon: float, dim_outs: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _excesses(dimension: int, top_size: int, epsilon: float, dim_outs: Ints) -> Floats:
     """Return E_t - h q for each h, and t downwards; no difference of two large numbers."""
     terms = int(dim_outs.max()) + 1
     v = np.arange(terms)

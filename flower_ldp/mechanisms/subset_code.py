@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError
+from flower_ldp.mechanisms.random import Ints
 from flower_ldp.mechanisms.signds_size import MAX_DIM_OUT, MAX_DIMENSION
 
 #: Largest subset that the code accepts.
@@ -96,7 +97,7 @@ def encoded_length(d: int, h: int) -> int:
     return _layout(d, h).n_bytes
 
 
-def encode(indices: NDArray[np.int64] | NDArray[np.uint32], d: int) -> bytes:
+def encode(indices: Ints | NDArray[np.uint32], d: int) -> bytes:
     """Encode a subset of ``range(d)``.
 
     Parameters
@@ -132,7 +133,7 @@ def encode(indices: NDArray[np.int64] | NDArray[np.uint32], d: int) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def decode(data: bytes, d: int, h: int) -> NDArray[np.int64]:
+def decode(data: bytes, d: int, h: int) -> Ints:
     """Decode an h-subset of ``range(d)``.
 
     Memory is in proportion to ``encoded_length(d, h)``, whatever the bytes are, and once
@@ -175,7 +176,7 @@ def decode(data: bytes, d: int, h: int) -> NDArray[np.int64]:
     steps = np.arange(h, dtype=np.int64)
     weights = 1 << np.arange(layout.low_bits, dtype=np.int64)
     low = bits[:n_low].reshape(h, layout.low_bits) @ weights
-    indices: NDArray[np.int64] = ((ones - steps) << layout.low_bits) + low + steps
+    indices: Ints = ((ones - steps) << layout.low_bits) + low + steps
     if (indices[1:] <= indices[:-1]).any():
         raise WireError(ORDER, "the indices do not increase strictly")
     if indices[-1] >= d:
@@ -194,7 +195,7 @@ def _check_sizes(d: int, h: int) -> None:
     check_in(f"[1, {min(d, MAX_SUBSET)}]", "h", h)
 
 
-def _check_indices(indices: NDArray[np.int64] | NDArray[np.uint32], d: int) -> NDArray[np.int64]:
+def _check_indices(indices: Ints | NDArray[np.uint32], d: int) -> Ints:
     """Return ``indices`` as int64, or raise ValueError if they are no subset of ``range(d)``."""
     if indices.dtype not in (np.int64, np.uint32) or indices.ndim != 1:
         got = f"{indices.shape} of {indices.dtype}"
@@ -242,7 +243,7 @@ def _counts(width: int, rest: int, left: int) -> range:
     return range(max(0, left - rest), min(width, left) + 1)
 
 
-def _rank(ones: NDArray[np.int64], n: int) -> int:
+def _rank(ones: Ints, n: int) -> int:
     """Return the integer for the n-bit bitmap with ones at the positions ``ones``.
 
     Its digits, least significant first: count and rank of the first block, of the second,
@@ -261,7 +262,7 @@ def _rank(ones: NDArray[np.int64], n: int) -> int:
     return value
 
 
-def _unrank(value: int, n: int, h: int) -> NDArray[np.int64]:
+def _unrank(value: int, n: int, h: int) -> Ints:
     """Undo :func:`_rank`: return the h positions, or raise WireError if there are none."""
     binomials = _binomials()
     ones: list[int] = []

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.mechanisms.random import Bools, Floats, Ints
 from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER, signs, transform
 
 #: Most dimensions of a subspace.
@@ -82,7 +83,7 @@ class Subspace:
                 f"{MOST_WEIGHTS} weights, got {weights}"
             )
 
-    def project(self, update: NDArray[Any]) -> NDArray[np.float64]:
+    def project(self, update: NDArray[Any]) -> Floats:
         """Return S u.
 
         Parameters
@@ -108,7 +109,7 @@ class Subspace:
             window /= math.sqrt(len(window))
         return turned[self._rows(len(turned))]
 
-    def lift(self, step: NDArray[Any], weights: int) -> NDArray[np.float64]:
+    def lift(self, step: NDArray[Any], weights: int) -> Floats:
         """Return the transpose of S times a step: of the step's length, in the subspace.
 
         Parameters
@@ -138,9 +139,7 @@ class Subspace:
             window /= math.sqrt(len(window))
         return turned
 
-    def _windows(
-        self, vector: NDArray[np.float64]
-    ) -> Iterator[tuple[NDArray[np.int8], NDArray[np.float64]]]:
+    def _windows(self, vector: Floats) -> Iterator[tuple[NDArray[np.int8], Floats]]:
         """Yield the signs of each window, and a view of it."""
         weights = len(vector)
         order = min(MAX_ORDER, 1 << (weights.bit_length() - 1))
@@ -149,7 +148,7 @@ class Subspace:
             flips = signs(self.seed, _FIRST_NUMBER + number, order)
             yield flips, vector[start : start + order]
 
-    def _rows(self, weights: int) -> NDArray[np.int64]:
+    def _rows(self, weights: int) -> Ints:
         """Return which k rows of Q are S, in ascending order.
 
         Those that the seed names first, by words of SHAKE-256 modulo d; or, if k is more than
@@ -160,7 +159,7 @@ class Subspace:
         return np.flatnonzero(named if self.dimension <= left_out else ~named)
 
 
-def _first_named(seed: int, count: int, weights: int) -> NDArray[np.bool_]:
+def _first_named(seed: int, count: int, weights: int) -> Bools:
     """Return which are the first ``count`` different numbers of a stream below ``weights``.
 
     ``count`` is at most half of ``weights``.

@@ -35,12 +35,11 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Bools, Ints, RandomSource
 from flower_ldp.privacy import as_fraction
 
 #: Bits behind the binary point with which e^epsilon is approximated from below.
@@ -117,7 +116,7 @@ _HEAD_BITS = 64
 _TAIL_BITS = COIN_BITS - _HEAD_BITS
 
 
-def toss(weights: Sequence[int], which: NDArray[np.intp], rng: RandomSource) -> NDArray[np.bool_]:
+def toss(weights: Sequence[int], which: NDArray[np.intp], rng: RandomSource) -> Bools:
     """Toss coin ``which[i]`` for each i, independently.
 
     Parameters
@@ -140,7 +139,7 @@ def toss(weights: Sequence[int], which: NDArray[np.intp], rng: RandomSource) -> 
     return fell
 
 
-def uniform(high: int | NDArray[np.int64], size: int, rng: RandomSource) -> NDArray[np.int64]:
+def uniform(high: int | Ints, size: int, rng: RandomSource) -> Ints:
     """Return ``size`` integers, each exactly uniform on [0, high).
 
     As :meth:`RandomSource.integers`, but several times faster: by multiplication and a
@@ -193,7 +192,7 @@ class ExactLookup:
         self._borders = list(accumulate(weights))[:-1]
         self._heads = np.array([border >> _REST for border in self._borders], dtype=np.uint64)
 
-    def table(self, values: NDArray[np.int64], undecided: int) -> NDArray[np.int64]:
+    def table(self, values: Ints, undecided: int) -> Ints:
         """Return what each of the 2^16 possible first bits decides.
 
         Parameters
@@ -212,7 +211,7 @@ class ExactLookup:
         last = np.append(first[1:], len(self._heads))
         return np.where(first == last, values[first], undecided)
 
-    def settle(self, index: NDArray[np.uint16], rng: RandomSource) -> NDArray[np.int64]:
+    def settle(self, index: NDArray[np.uint16], rng: RandomSource) -> Ints:
         """Return the outcomes of draws whose first 16 bits are ``index``.
 
         The bits drawn here are the draws' own further bits: call it once for a draw.
@@ -244,15 +243,13 @@ class ExactLookup:
         return bisect_right(self._borders, rng.bits(WEIGHT_BITS))
 
 
-Mask: TypeAlias = NDArray[np.bool_]
-
 _LARGEST_BATCH = 1 << 20
 # A batch aims at more than what is missing, or is a million trials: a working source
 # never needs this many.
 _MOST_BATCHES = 10_000
 
 
-def uniform_subset(rng: RandomSource, high: int, count: int) -> NDArray[np.int64]:
+def uniform_subset(rng: RandomSource, high: int, count: int) -> Ints:
     """Return a uniform subset of ``[0, high)`` of a given size.
 
     Parameters
@@ -288,8 +285,8 @@ def first_distinct(
     high: int,
     counts: tuple[int, int],
     sides: tuple[int, int],
-    is_member: Callable[[NDArray[np.int64]], Mask],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    is_member: Callable[[Ints], Bools],
+) -> tuple[Ints, Ints]:
     """Return the first distinct members, and others, of a uniform stream on ``[0, high)``.
 
     One stream serves both: given which of its values are members, these are uniform on
@@ -338,5 +335,5 @@ def first_distinct(
     raise RuntimeError("the random source keeps repeating itself")
 
 
-def _all(indices: NDArray[np.int64]) -> Mask:
+def _all(indices: Ints) -> Bools:
     return np.ones(len(indices), dtype=np.bool_)

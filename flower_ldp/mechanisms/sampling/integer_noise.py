@@ -62,7 +62,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Ints, RandomSource
 from flower_ldp.mechanisms.sampling.exact import INDEX_BITS, WEIGHT_BITS, ExactLookup
 
 #: Rates that the weights' precision is made for.
@@ -173,7 +173,7 @@ class DiscreteLaplace:
         return tuple(laws)
 
     @cached_property
-    def _values(self) -> tuple[NDArray[np.int64], ...]:
+    def _values(self) -> tuple[Ints, ...]:
         """What each outcome of each law stands for: the exclusive or of all is the noise."""
         side = np.arange(self._span + 1, dtype=np.int64) << self._low_bits
         low = (
@@ -197,7 +197,7 @@ class DiscreteLaplace:
             for i, (law, values) in enumerate(zip(laws, self._values, strict=True))
         )
 
-    def sample(self, size: int, rng: RandomSource) -> NDArray[np.int64]:
+    def sample(self, size: int, rng: RandomSource) -> Ints:
         """Return independent draws.
 
         Parameters
@@ -231,7 +231,7 @@ class DiscreteLaplace:
             noise[open_positions] = self._settle(indices[:, open_positions], rng)
         return noise
 
-    def _settle(self, indices: NDArray[np.uint16], rng: RandomSource) -> NDArray[np.int64]:
+    def _settle(self, indices: NDArray[np.uint16], rng: RandomSource) -> Ints:
         """Return the noise whose first bits are ``indices``, by further bits."""
         outcomes = self._high.settle(indices[0], rng)
         noise = self._values[0][outcomes]
@@ -321,11 +321,11 @@ def coarse_law() -> ExactLookup:
 
 
 @lru_cache(maxsize=1)
-def _table() -> NDArray[np.int64]:
+def _table() -> Ints:
     return coarse_law().table(np.arange(_ENTRIES, dtype=np.int64), -1)
 
 
-def normal(size: int, rng: RandomSource) -> NDArray[np.int64]:
+def normal(size: int, rng: RandomSource) -> Ints:
     """Return independent whole parts of 2^33 Z, Z standard normal.
 
     Parameters
@@ -354,7 +354,7 @@ def normal(size: int, rng: RandomSource) -> NDArray[np.int64]:
     return noise
 
 
-def _fill(noise: NDArray[np.int64], rng: RandomSource) -> NDArray[np.int64]:
+def _fill(noise: Ints, rng: RandomSource) -> Ints:
     """Write candidates into a block and return the positions of those that are refused."""
     size = len(noise)
     index = rng.words(-(-size * INDEX_BITS // 64)).view(np.uint16)[:size]

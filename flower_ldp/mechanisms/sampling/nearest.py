@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 
 
-def favoured_of(products: NDArray[np.float64], size: int, offset: int) -> NDArray[np.int64]:
+def favoured_of(products: Floats, size: int, offset: int) -> Ints:
     """Return the positions of the favoured codewords: 2i is row i, 2i + 1 is its opposite.
 
     Of a row and its opposite one has the inner product's magnitude, and at most n are favoured:
@@ -41,12 +41,12 @@ def favoured_of(products: NDArray[np.float64], size: int, offset: int) -> NDArra
     return np.concatenate([above, chosen])
 
 
-def _nearer(products: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _nearer(products: Floats, rows: Ints) -> Ints:
     """Return the positions of rows, or of their opposites where these are nearer; in order."""
     return 2 * rows + (products[rows] < 0)
 
 
-def draw(favoured: NDArray[np.int64], codewords: int, rng: RandomSource, *, inside: bool) -> int:
+def draw(favoured: Ints, codewords: int, rng: RandomSource, *, inside: bool) -> int:
     """Return a uniform position among the favoured ones, or among all others.
 
     Both are drawn, so that neither time nor the random source tells which is returned.
@@ -59,7 +59,7 @@ def draw(favoured: NDArray[np.int64], codewords: int, rng: RandomSource, *, insi
     return (beside, within)[inside]
 
 
-def share_of_offsets(products: NDArray[np.float64], size: int, position: int) -> int:
+def share_of_offsets(products: Floats, size: int, position: int) -> int:
     """Return for how many of the M offsets a codeword is favoured, by a stable sort."""
     both = [value for product in products.tolist() for value in (product, -product)]
     ranked = sorted(both, reverse=True)
@@ -116,7 +116,7 @@ def signs(seed: int, number: int, order: int) -> NDArray[np.int8]:
     return (1 - 2 * bits.astype(np.int8)).astype(np.int8)
 
 
-def transform(vector: NDArray[Any]) -> NDArray[np.float64]:
+def transform(vector: NDArray[Any]) -> Floats:
     """Return Hadamard's matrix times a vector, or times each of several.
 
     Parameters
@@ -150,5 +150,5 @@ def row(number: int, order: int) -> NDArray[np.int8]:
 
 
 @lru_cache(maxsize=8)
-def _matrix(order: int) -> NDArray[np.float64]:
+def _matrix(order: int) -> Floats:
     return np.stack([row(number, order) for number in range(order)]).astype(np.float64)

@@ -49,8 +49,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.exact import Mask, first_distinct, uniform_subset
+from flower_ldp.mechanisms.random import Bools, Ints, RandomSource
+from flower_ldp.mechanisms.sampling.exact import first_distinct, uniform_subset
 
 # A random trial costs about as much as passing over this many entries.
 _TRIAL_COST = 64
@@ -83,7 +83,7 @@ class TopSet:
     threshold: Bound
     tie_cut: int
 
-    def contains(self, indices: NDArray[np.int64]) -> Mask:
+    def contains(self, indices: Ints) -> Bools:
         """Tell which indices are members.
 
         Parameters
@@ -106,7 +106,7 @@ class TopSet:
             raise IndexError(f"indices must be in [0, {len(self.values)}), got a negative one")
         entries = self.values[indices]
         ties = (entries == self.threshold) & (indices < self.tie_cut)
-        members: Mask = beats(self.sign)(entries, self.threshold) | ties
+        members: Bools = beats(self.sign)(entries, self.threshold) | ties
         return members
 
     def count(self) -> int:
@@ -146,7 +146,7 @@ class TopSet:
         except OverflowError:
             return math.inf
 
-    def sample(self, inside: int, outside: int, rng: RandomSource) -> NDArray[np.int64]:
+    def sample(self, inside: int, outside: int, rng: RandomSource) -> Ints:
         """Draw members and non-members, uniformly and without replacement.
 
         Parameters
@@ -185,7 +185,7 @@ class TopSet:
                 drawn.append(self._at_ranks(uniform_subset(rng, side, count), member))
         return np.sort(np.concatenate(drawn))
 
-    def _at_ranks(self, ranks: NDArray[np.int64], member: bool) -> NDArray[np.int64]:
+    def _at_ranks(self, ranks: Ints, member: bool) -> Ints:
         """Return the positions of the members (or others) with these ascending ranks."""
         found = np.empty(len(ranks), dtype=np.int64)
         done, passed = 0, 0
@@ -203,7 +203,7 @@ class TopSet:
             raise RuntimeError("the vector changed after its top set was found")
         return found
 
-    def _masks(self) -> Iterator[tuple[int, FloatVector, Mask]]:
+    def _masks(self) -> Iterator[tuple[int, FloatVector, Bools]]:
         """Yield offset, entries and membership of consecutive blocks.
 
         Before ``tie_cut`` equals belong and after it they do not, so one comparison
@@ -462,7 +462,7 @@ def beats_or_ties(sign: int) -> np.ufunc:
 
 def blocks(
     values: FloatVector, start: int = 0, stop: int | None = None
-) -> Iterator[tuple[int, FloatVector, Mask]]:
+) -> Iterator[tuple[int, FloatVector, Bools]]:
     """Cut ``values[start:stop]`` into blocks fit for fast comparisons.
 
     Parameters
@@ -500,7 +500,7 @@ def blocks(
         yield offset, block, mask[: len(block)]
 
 
-def check_finite(block: FloatVector, mask: Mask, offset: int) -> None:
+def check_finite(block: FloatVector, mask: Bools, offset: int) -> None:
     """Raise unless every entry of a block is finite.
 
     Parameters
