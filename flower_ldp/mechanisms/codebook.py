@@ -56,7 +56,7 @@ from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import INVALID
 from flower_ldp.mechanisms.laplace import check_simplex_rows, read_simplex_rows
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
-from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
+from flower_ldp.mechanisms.randomized_response import KaryResponse, check_counts, check_labels
 from flower_ldp.privacy import PrivacyEvent
 
 # Distances are computed for this many pairs at a time, to bound memory.
@@ -240,11 +240,7 @@ def _noise_ratio(epsilon: float) -> float:
 
 
 def _check_counts(counts: ArrayLike) -> Floats:
-    found = np.asarray(counts)
-    if found.ndim != 1 or len(found) < 2:
-        raise ValueError(f"counts must have shape (m,) with m >= 2, got {found.shape}")
-    if found.dtype.kind not in "iu" or (found < 0).any():
-        raise ValueError("counts must be integers of at least 0")
+    found = check_counts(counts, max(np.size(counts), 2))
     if not found.any():
         raise ValueError("counts must name at least one report")
     return found.astype(np.float64)

@@ -282,9 +282,7 @@ class UnaryEncoding(Mechanism[object, Any]):
     def _reported(self, reports: ArrayLike) -> NDArray[np.uint8]:
         reported = np.asarray(reports)
         if reported.ndim not in (1, 2) or reported.shape[-1] != self.bits:
-            raise ValueError(
-                f"reports must have shape ({self.bits},) or (n, {self.bits}), got {reported.shape}"
-            )
+            raise ValueError(f"reports must have {self.bits} bits, got shape {reported.shape}")
         if reported.dtype.kind not in "biu" or not np.isin(reported, (0, 1)).all():
             raise ValueError("reports must be zeros and ones")
         return reported.astype(np.uint8)
@@ -468,23 +466,15 @@ class BottomClaim:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {quoted(self.kind)}")
         if self.kind != "dp":
             if self.epsilon != 0 or self.delta != 0:
-                raise ValueError(
-                    f"epsilon and delta are for kind 'dp' only, not {quoted(self.kind)}"
-                )
+                raise ValueError("epsilon and delta are for kind 'dp' only")
             return
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ValueError(f"epsilon must be in (0, inf) for kind 'dp', got {self.epsilon}")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must be in (0, 1) for kind 'dp', got {self.delta}")
+        check_in("(0, inf)", "epsilon", self.epsilon)
+        check_in("(0, 1)", "delta", self.delta)
 
     def events(self, release: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
         """Return what goes on the ledger for a release whose randomizer states ``release``."""
-        found = tuple(release)
-        if self.kind == "conditional":
-            return tuple(
-                replace(event, mechanism=event.mechanism + CONDITIONAL_SUFFIX) for event in found
-            )
-        return found
+        suffix = CONDITIONAL_SUFFIX if self.kind == "conditional" else ""
+        return tuple(replace(event, mechanism=event.mechanism + suffix) for event in release)
 
     def training(self) -> tuple[PrivacyEvent, ...]:
         """Return what the bottom's own training cost: once, and every record that it was about.

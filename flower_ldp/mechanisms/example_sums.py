@@ -66,7 +66,7 @@ import numpy as np
 
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
-from flower_ldp.mechanisms.laplace import IntegerNoise
+from flower_ldp.mechanisms.laplace import IntegerNoise, grid_steps
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.privacy import Unit
 
@@ -353,9 +353,7 @@ class BoundedMean(_OnGrid):
     @property
     def steps(self) -> int:
         """Grid steps between the bounds, G."""
-        if self.grid_bits is not None:
-            return 1 << self.grid_bits
-        return 1 << max(_LEAST_BITS, math.ceil(math.log2(self.epsilon * 1024)))
+        return grid_steps(self.grid_bits, _LEAST_BITS, self.epsilon)
 
     @property
     def sensitivity(self) -> int:

@@ -69,7 +69,6 @@ value: a public one, or one computed from reports that are already paid for, abo
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,13 +79,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import Bounded, check_in
-from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.inputs import INVALID, read_label, read_labels, read_prior, refuse_prior
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource
 from flower_ldp.mechanisms.randomized_response import (
     KaryResponse,
     LabelMechanism,
     check_category,
+    check_counts,
     check_labels,
     truth_weight,
 )
@@ -135,18 +134,14 @@ class SubsetSelection(LabelMechanism):
     """
 
     epsilon: Annotated[float, Bounded("(0, 100]")]
-    categories: Annotated[int, Bounded("[2, 2^31]")]
+    # A report is a number with a bit for each.
+    categories: Annotated[int, Bounded(f"[2, {MAX_SET_CATEGORIES}]")]
     size: int = 0
     name: str = "subset_selection"
     unit: Unit = Unit.CLIENT
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.categories > MAX_SET_CATEGORIES:
-            raise ValueError(
-                f"categories must be at most {MAX_SET_CATEGORIES} for {self.name}, "
-                f"got {self.categories}"
-            )
         check_in(f"[0, {self.categories})", "size", self.size, int)
         if self.size == 0:
             object.__setattr__(self, "size", best_size(self.epsilon, self.categories))
@@ -197,15 +192,9 @@ class SubsetSelection(LabelMechanism):
         ValueError
             If ``report`` is no set of ``size`` categories.
         """
-        try:
-            told = operator.index(report)
-        except TypeError:
-            told = -1
-        if not 0 <= told < self.report_end or told.bit_count() != self.size:
-            raise ValueError(
-                f"report must be a set of {self.size} of {self.categories} categories, "
-                f"got {quoted(report)}"
-            )
+        told = check_category("report", report, self.report_end)
+        if told.bit_count() != self.size:
+            raise ValueError(f"report must be a set of {self.size} categories, got {told}")
         found = read_label(value, self.categories)
         is_read = found != INVALID
         return self._log_law(is_read=is_read, is_held=is_read and bool(told >> found & 1))
@@ -226,12 +215,8 @@ class SubsetSelection(LabelMechanism):
         ValueError
             If one is no set of ``size`` categories.
         """
-        found = np.asarray(reports)
-        if found.dtype.kind not in "iu" and found.size > 0:
-            raise ValueError(f"reports must be integers, got dtype {found.dtype}")
-        if found.size and not (found.min() >= 0 and found.max() < self.report_end):
-            raise ValueError(f"reports must be sets of {self.categories} categories")
-        bits = found.astype(np.int64)[..., np.newaxis] >> np.arange(self.categories) & 1
+        found = check_labels("reports", reports, self.report_end)
+        bits = found[..., np.newaxis] >> np.arange(self.categories) & 1
         if (bits.sum(axis=-1) != self.size).any():
             raise ValueError(f"reports must be sets of {self.size} categories")
         return bits.astype(np.bool_)
@@ -240,11 +225,8 @@ class SubsetSelection(LabelMechanism):
         """Return P(report | value) for each report and every value; there must be no prior."""
         refuse_prior(self.name, prior)
         # p is shared by the sets that hold the value, 1 - p by the others.
-        held = (
-            self.keep_probability
-            * self.categories
-            / (self.size * math.comb(self.categories, self.size))
-        )
+        sets = math.comb(self.categories, self.size)
+        held = self.keep_probability * self.categories / (self.size * sets)
         return np.where(self.members(reports), held, held * math.exp(-self.epsilon))
 
     def estimate(self, counts: ArrayLike, total: int) -> Floats:
@@ -268,12 +250,8 @@ class SubsetSelection(LabelMechanism):
             If the counts have another shape, one is no integer in [0, total], or they do not add
             up to ``size`` times the total.
         """
-        found = np.asarray(counts)
-        if found.shape != (self.categories,):
-            raise ValueError(f"counts must have shape ({self.categories},), got {found.shape}")
-        if found.dtype.kind not in "iu" or (found < 0).any() or (found > total).any():
-            raise ValueError(f"counts must be integers in [0, {total}]")
-        if int(found.sum()) != self.size * total:
+        found = check_counts(counts, self.categories)
+        if (found > total).any() or int(found.sum()) != self.size * total:
             raise ValueError(f"counts must add up to {self.size} for each of {total} reports")
         truth, share = self._truth, self.size / self.categories
         joined = (self.size - 1) / (self.categories - 1)

@@ -98,21 +98,11 @@ def check_epsilon(epsilon: float) -> None:
         )
 
 
-def grid_noise(epsilon: float, sensitivity: int) -> DiscreteLaplace:
-    """Return the noise that hides integer vectors at L1 distance ``sensitivity``.
-
-    Raises
-    ------
-    ValueError
-        If the grid is too coarse or too fine for the epsilon.
-    """
-    rate = as_fraction(epsilon) / sensitivity
-    if not SMALLEST_RATE <= rate <= LARGEST_RATE:
-        raise ValueError(
-            "grid_bits must keep epsilon per step in [2^-48, 32], got "
-            f"{float(rate):g} for epsilon = {epsilon} and {sensitivity} steps"
-        )
-    return DiscreteLaplace(rate)
+def grid_steps(bits: int | None, least: int, epsilon: float) -> int:
+    """Return 2^bits, by default so many that ``epsilon`` a unit is 2^-10 a step, and 2^least."""
+    if bits is None:
+        bits = max(least, math.ceil(math.log2(epsilon * 1024)))
+    return 1 << bits
 
 
 def round_to_grid(rows: NDArray[np.floating[Any]], steps: int) -> Ints:
@@ -163,7 +153,13 @@ class IntegerNoise(Mechanism[Any, Any]):
     @cached_property
     def noise(self) -> DiscreteLaplace:
         """The noise that is added, in grid steps."""
-        return grid_noise(self.epsilon, self.sensitivity)
+        rate = as_fraction(self.epsilon) / self.sensitivity
+        if not SMALLEST_RATE <= rate <= LARGEST_RATE:
+            raise ValueError(
+                "grid_bits must keep epsilon per step in [2^-48, 32], got "
+                f"{float(rate):g} for epsilon = {self.epsilon} and {self.sensitivity} steps"
+            )
+        return DiscreteLaplace(rate)
 
 
 @dataclass(frozen=True)
@@ -209,10 +205,7 @@ class Laplace(IntegerNoise):
     @property
     def steps(self) -> int:
         """Grid steps per unit, G."""
-        if self.grid_bits is not None:
-            return 1 << self.grid_bits
-        finest = math.ceil(math.log2(self.epsilon * 1024 / SIMPLEX_SENSITIVITY))
-        return 1 << max(_LEAST_BITS, finest)
+        return grid_steps(self.grid_bits, _LEAST_BITS, self.epsilon / SIMPLEX_SENSITIVITY)
 
     @property
     def sensitivity(self) -> int:
@@ -491,11 +484,8 @@ def check_simplex_rows(name: str, rows: NDArray[Any], classes: int | None) -> Fl
         raise ValueError(f"{name} must have shape (n, {wanted}), got {given.shape}")
     if given.dtype.kind != "f":
         raise ValueError(f"{name} must be an array of floats, got dtype {given.dtype}")
-    found = given.astype(np.float64)
-    if not np.isfinite(found).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity")
-    if (found < 0).any():
-        raise ValueError(f"{name} must not be negative")
-    if (np.abs(found.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE).any():
-        raise ValueError(f"rows of {name} must add up to 1 within {ROW_SUM_TOLERANCE}")
+    found, good = read_simplex_rows(given, given.shape)
+    if not good.all():
+        wanted = f"finite, not negative, and add up to 1 within {ROW_SUM_TOLERANCE}"
+        raise ValueError(f"rows of {name} must be {wanted}")
     return found

