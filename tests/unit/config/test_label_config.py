@@ -63,12 +63,12 @@ def test_sets_of_labels_have_the_best_size() -> None:
         (
             "eps: 1, categories: 63, response: subset_selection",
             "label_dp.categories",
-            "must be an integer in [2, 62]",
+            r"must be an integer in \[2, 62\]",
         ),
         (
             "eps: 1, categories: 63, response: lp_2st_subset, stage_shares: [1, 1]",
             "label_dp.categories",
-            "must be an integer in [2, 62]",
+            r"must be an integer in \[2, 62\]",
         ),
         (
             "eps: 1, categories: 9, response: subset_selection, loss: plain",
