@@ -27,15 +27,21 @@ class Bounded:
 
     interval: str
 
+    def holds(self, value: object, kind: type[float] | type[int] = float) -> bool:
+        """Return whether a value is a number of ``kind`` in the interval."""
+        # A bool is an int to Python; comparisons with nan are false, so nan is outside.
+        if isinstance(value, bool) or not isinstance(value, int if kind is int else Real):
+            return False
+        low, high = _ends(self.interval)
+        number: Any = value
+        above = number >= low if self.interval[0] == "[" else number > low
+        below = number <= high if self.interval[-1] == "]" else number < high
+        return bool(above and below)
+
     def check(self, name: str, value: object, kind: type[float] | type[int] = float) -> None:
         """Raise ValueError unless a value is a number of ``kind`` in the interval."""
-        low, high = _ends(self.interval)
-        if isinstance(value, int if kind is int else Real) and not isinstance(value, bool):
-            number: Any = value
-            above = number >= low if self.interval[0] == "[" else number > low
-            below = number <= high if self.interval[-1] == "]" else number < high
-            if above and below:
-                return
+        if self.holds(value, kind):
+            return
         wanted = "an integer in" if kind is int else "in"
         raise ValueError(f"{name} must be {wanted} {self.interval}, got {_shown(value)}")
 

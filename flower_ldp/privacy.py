@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from enum import Enum
 from fractions import Fraction
+from typing import Annotated
+
+from flower_ldp.bounds import Bounded, check_fields
 
 #: Ends the name of every mechanism whose epsilon holds under a condition only.
 CONDITIONAL_SUFFIX = ":conditional"
@@ -65,18 +68,13 @@ class PrivacyEvent:
     """
 
     mechanism: str
-    epsilon: float
-    delta: float = 0.0
+    epsilon: Annotated[float, Bounded("(0, inf)")]
+    delta: Annotated[float, Bounded("[0, 1)")] = 0.0
     unit: Unit = Unit.CLIENT
-    count: int = 1
+    count: Annotated[int, Bounded("[1, inf)")] = 1
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ValueError(f"epsilon must be in (0, inf), got {self.epsilon}")
-        if not 0 <= self.delta < 1:
-            raise ValueError(f"delta must be in [0, 1), got {self.delta}")
-        if not (isinstance(self.count, int) and self.count >= 1):
-            raise ValueError(f"count must be an integer of at least 1, got {self.count}")
+        check_fields(self)
 
     @property
     def relation(self) -> str:

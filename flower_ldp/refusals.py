@@ -13,26 +13,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-__all__ = [
-    "FAILED",
-    "HINTS",
-    "MEANINGS",
-    "NO_PROPOSAL",
-    "REFUSED_APP",
-    "REFUSED_BUDGET",
-    "REFUSED_LEDGER",
-    "REFUSED_MESSAGE",
-    "REFUSED_POLICY",
-    "REFUSED_PROPOSAL",
-    "REFUSED_RECORDS",
-    "REFUSED_REHEARSAL",
-    "REFUSED_REPEAT",
-    "REFUSED_STEP",
-    "Refusal",
-    "Stage",
-    "is_code",
-]
-
 _PREFIX = "ldp:"
 
 REFUSED_APP = "ldp:refused:app"

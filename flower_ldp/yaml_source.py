@@ -10,7 +10,7 @@ as nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -19,14 +19,16 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from flower_ldp.bounds import Bounded
 from flower_ldp.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
 _NUMBERS = (_TAG + "int", _TAG + "float")
 _SCALARS = {_TAG + kind for kind in ("bool", "int", "float", "merge", "null", "str", "timestamp")}
-_PLAIN = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_UNBOUNDED = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
+_PLAIN = re.compile(
+    r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|\.[0-9]+([eE][-+]?[0-9]+)?|\.(?i:inf|nan))"
+)
 # Line breaks of YAML 1.1 that are none to most editors, and what turns the order of letters.
 _HIDDEN = re.compile("\r(?!\n)|[\x85\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -71,16 +73,12 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 def interval(ends: str, kind: type[float] | type[int] = float) -> BeforeValidator:
     """Return the check that a value is a number of ``kind`` in ``ends``, as ``"(0, 1]"``."""
-    low, high = (float(end) for end in ends[1:-1].split(","))
+    bounded = Bounded(ends)
     wanted = f"must be {'an integer' if kind is int else 'a number'} in {ends}"
 
     def check(value: object) -> object:
-        # A bool is an int to Python; comparisons with nan are false, so nan is outside.
-        if isinstance(value, (int, kind)) and not isinstance(value, bool):
-            above = value >= low if ends[0] == "[" else value > low
-            below = value <= high if ends[-1] == "]" else value < high
-            if above and below:
-                return value
+        if bounded.holds(value, kind):
+            return value
         hint = ", not text (no quotes, and a point before an exponent: 1.0e-3)"
         raise misfit(wanted + (hint if isinstance(value, str) else ""))
 
@@ -148,9 +146,7 @@ class YamlFormat(Generic[SectionT]):
                 return self.model.model_validate(data, context=context)
         except ValidationError as error:
             found = [self._explain(item, root, text) for item in error.errors()]
-        raise ConfigError(
-            "\n".join(f"{source}, line {line}: {what}" for line, what in sorted(found))
-        )
+        raise _config_error(source, sorted(found))
 
     def _explain(self, item: ErrorDetails, root: yaml.Node | None, text: str) -> tuple[int, str]:
         """Return an error's line, and a sentence: the field, what is wanted, what is there."""
@@ -225,11 +221,22 @@ def in_one_line(value: object) -> str:
     return line.strip()
 
 
+def _config_error(source: str, found: Iterable[Found]) -> ConfigError:
+    return ConfigError("\n".join(f"{source}, line {line}: {what}" for line, what in found))
+
+
 def _nodes(text: str, source: str) -> tuple[object, yaml.Node | None]:
     """Return what a text says, and where it says it."""
-    hidden = _hidden_characters(text)
+    hidden = [
+        (
+            text.count("\n", 0, found.start()) + 1,
+            f"holds the character U+{ord(found.group()):04X}, which an editor may not show: "
+            "delete it",
+        )
+        for found in _HIDDEN.finditer(text)
+    ]
     if hidden:
-        raise ConfigError("\n".join(f"{source}, line {line}: {what}" for line, what in hidden))
+        raise _config_error(source, hidden)
     try:
         return yaml.load(text, StrictLoader), yaml.compose(text, Loader=StrictLoader)
     except yaml.MarkedYAMLError as error:
@@ -251,18 +258,6 @@ def _find(node: yaml.Node | None, location: list[int | str]) -> tuple[int, yaml.
             if key.value == str(step):
                 node, line = value, key.start_mark.line + 1
     return line, node
-
-
-def _hidden_characters(text: str) -> list[Found]:
-    """Return line and sentence of each character that makes a text other than it looks."""
-    return [
-        (
-            text.count("\n", 0, found.start()) + 1,
-            f"holds the character U+{ord(found.group()):04X}, which an editor may not show: "
-            "delete it",
-        )
-        for found in _HIDDEN.finditer(text)
-    ]
 
 
 def _misread(root: yaml.Node | None, synonyms: Mapping[str, str]) -> list[Found]:
@@ -299,12 +294,8 @@ def _faults(node: yaml.Node) -> Iterator[str]:
     if not isinstance(node, yaml.ScalarNode):
         if node.tag in _SCALARS:  # {=: 1:30}, say, as a number
             yield "is a section or a list, tagged as a plain value: write the value"
-    elif node.tag in _NUMBERS and not (_PLAIN.fullmatch(node.value) or _unbounded(node.value)):
+    elif node.tag in _NUMBERS and not _PLAIN.fullmatch(node.value):
         yield f"must be written in plain decimals, as 8, 0.5 or 1.0e-6, got {node.value[:60]}"
-
-
-def _unbounded(text: str) -> bool:
-    return _UNBOUNDED.fullmatch(text) is not None
 
 
 def _given_twice(node: yaml.MappingNode, synonyms: Mapping[str, str]) -> Iterator[Found]:

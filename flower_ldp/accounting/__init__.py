@@ -16,15 +16,7 @@ from flower_ldp.accounting.composition import (
     shuffled,
     totals,
 )
-from flower_ldp.accounting.ledger import (
-    Charge,
-    Entry,
-    Ledger,
-    Limit,
-    Mark,
-    NumberLimit,
-    Receipt,
-)
+from flower_ldp.accounting.ledger import Charge, Entry, Ledger, Limit, Mark, NumberLimit, Receipt
 
 if TYPE_CHECKING:
     from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier

@@ -67,6 +67,10 @@ def _exact(name: str, value: float) -> Fraction:
     return Fraction(value) if isinstance(value, int) else as_fraction(value)
 
 
+def _units(epsilon: float, delta: float) -> tuple[Fraction, Fraction]:
+    return _exact("epsilon", epsilon) * EPSILON_UNITS, _exact("delta", delta) * DELTA_UNITS
+
+
 def _decimal(units: int, per_one: int) -> str:
     whole, part = divmod(units, per_one)
     digits = str(part).zfill(len(str(per_one)) - 1).rstrip("0")
@@ -117,18 +121,12 @@ class Amount:
         ValueError
             If a number is infinite, NaN, negative or too large to be represented.
         """
-        return cls(
-            count * math.ceil(_exact("epsilon", epsilon) * EPSILON_UNITS),
-            count * math.ceil(_exact("delta", delta) * DELTA_UNITS),
-        ).bounded()
+        return cls(*(count * math.ceil(units) for units in _units(epsilon, delta))).bounded()
 
     @classmethod
     def allowance(cls, epsilon: float, delta: float = 0.0) -> Amount:
         """Return a limit, rounded down; raises as :meth:`cost` does."""
-        return cls(
-            math.floor(_exact("epsilon", epsilon) * EPSILON_UNITS),
-            math.floor(_exact("delta", delta) * DELTA_UNITS),
-        ).bounded()
+        return cls(*(math.floor(units) for units in _units(epsilon, delta))).bounded()
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.epsilon + other.epsilon, self.delta + other.delta)

@@ -1,6 +1,6 @@
 """Who may import whom: the layers of the package, read from its source.
 
-privacy, refusals <- errors, files, trusted_path, own_log, inner_gate <- mechanisms <- accounting
+refusals <- errors <- bounds <- privacy; files, trusted_path, own_log, inner_gate <- mechanisms <- accounting
 <- policy, and wire, <- clients | strategies <- config <- cli; yaml_source is beneath policy and
 config; labels is beneath clients and strategies, and advice beneath strategies;
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
@@ -43,7 +43,7 @@ PATHS = frozenset({"audit", "training", "isolation"})
 LAYERS: dict[str, frozenset[str]] = {
     "refusals": frozenset(),
     "files": frozenset(),
-    "privacy": frozenset(),
+    "privacy": frozenset({"refusals", "errors", "bounds"}),
     "facts": frozenset(),
     "errors": frozenset({"refusals"}),
     "bounds": frozenset({"refusals", "errors"}),
@@ -51,7 +51,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "inner_gate": frozenset(),
     "trusted_path": frozenset(),
     "isolation": frozenset(),
-    "yaml_source": frozenset({"refusals", "errors"}),
+    "yaml_source": frozenset({"refusals", "errors", "bounds"}),
     "mechanisms": BASE,
     "extensions": MATH,
     "conformance": MATH | {"extensions"},
@@ -219,7 +219,7 @@ def test_layers_have_no_cycle() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("privacy", "import flower_ldp.errors"),
+        ("privacy", "import flower_ldp.mechanisms"),
         ("errors", "import numpy"),
         ("refusals", "from flower_ldp import errors"),
         ("files", "from flower_ldp.errors import LdpError"),

@@ -6,7 +6,7 @@ A message that was charged before gets the stored report, or a refusal; never a 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +42,8 @@ def _stored(event: ExactEvent) -> tuple[Any, ...]:
     return (*fields, list(event.waived)) if event.waived else fields
 
 
-def append(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
-    """Write an entry with its events and return the head that ends with it."""
+def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
+    """Write an entry with its events and all that follows from it; return the new head."""
     number = head.entries + 1
     events = [_stored(event) for event in charge.exact]
     row = (
@@ -72,21 +72,11 @@ def append(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
     )
     if charge.releases != 1:
         db.execute("INSERT INTO releases VALUES (?, ?)", (number, charge.releases))
-    return Head(head.ledger, number, at, chain)
-
-
-def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
-    """Write an entry and all that follows from it; return the new head."""
-    head = append(db, head, charge, at)
+    head = Head(head.ledger, number, at, chain)
     place = Place.of(charge.data_id)
-    raise_all(Snapshot(db), place, str(charge.run_id), charge.book, at, head.entries)
+    raise_all(Snapshot(db), place, str(charge.run_id), charge.book, at, number)
     rows.write_head(db, head)
     return head
-
-
-def has(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> bool:
-    """Return whether there is an entry of the data, run and message."""
-    return _number(db, data_id, run_id, message_id) is not None
 
 
 def has_report(db: sqlite3.Connection, data_id: str, beginning: bytes) -> bool:
@@ -98,13 +88,8 @@ def has_report(db: sqlite3.Connection, data_id: str, beginning: bytes) -> bool:
     return db.execute(query, (data_id, len(beginning), beginning)).fetchone() is not None
 
 
-def is_ended(db: sqlite3.Connection, head: Head, number: int, last: bytes) -> bool:
-    """Return whether the data of an entry has a report that begins with ``last``."""
-    (entry,) = read(db, head, number, number)
-    return has_report(db, entry.data_id, last)
-
-
-def _number(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> int | None:
+def number_of(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> int | None:
+    """Return the number of the entry of the data, run and message, or None."""
     row = db.execute(
         "SELECT id FROM entry WHERE data_id = ? AND run_id = ? AND message_id = ?",
         (data_id, str(run_id), message_id),
@@ -119,7 +104,7 @@ def find(db: sqlite3.Connection, head: Head, charge: Charge) -> Entry | None:
     report must not go out under this name.
     """
     asked = (charge.data_id, charge.run_id, charge.message_id)
-    number = _number(db, *asked)
+    number = number_of(db, *asked)
     if number is None:
         return None
     entry = next(read(db, head, number, number))
@@ -175,25 +160,15 @@ def _entry(row: tuple[Any, ...], events: list[tuple[Any, ...]]) -> Entry:
     return Entry(*fields)
 
 
-def unpaid(
-    db: sqlite3.Connection, head: Head, basis: Charge | None, charge: Charge
-) -> list[Charge]:
-    """Return what is to be charged: a new release, and before it its basis if that is new."""
-    if basis is None:
-        return [charge]
-    known = find(db, head, basis)
-    if known is None:
-        return [basis, charge]
-    _check_same(known, basis)
-    return [charge]
-
-
-def _check_same(known: Entry, charge: Charge) -> None:
+def check_same(known: Entry, charge: Charge) -> None:
     """Refuse another request; what the owner has declared since makes none."""
-    if (known.fingerprint, known.parameters, *_costs(known.events)) != (
+    (costs, asked) = (
+        [replace(event, waived=()) for event in events] for events in (known.events, charge.exact)
+    )
+    if (known.fingerprint, known.parameters, costs) != (
         charge.fingerprint,
         charge.parameters,
-        *_costs(charge.exact),
+        asked,
     ) or (charge.during is None and known.message_type != charge.message_type):
         raise RefusalError(
             REFUSED_REPEAT, f"message {charge.message_id} was charged for another request"
@@ -202,7 +177,7 @@ def _check_same(known: Entry, charge: Charge) -> None:
 
 def answer(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
     """Answer for a message that was charged before."""
-    _check_same(known, charge)
+    check_same(known, charge)
     report = rows.read_report(db, known.number, known.chain)
     if report is None:
         raise RefusalError(
@@ -218,11 +193,7 @@ def unsealed(db: sqlite3.Connection, head: Head, charge: Charge) -> Receipt:
     known = find(db, head, charge)
     if known is None:
         raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} is not charged")
-    _check_same(known, charge)
+    check_same(known, charge)
     if rows.read_report(db, known.number, known.chain) is not None:
         raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} has a report")
     return Receipt(known.number, known.chain)
-
-
-def _costs(events: Sequence[ExactEvent]) -> list[ExactEvent]:
-    return [replace(event, waived=()) for event in events]

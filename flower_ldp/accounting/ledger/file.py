@@ -20,13 +20,16 @@ import os
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from flower_ldp.accounting.amounts import Book
 from flower_ldp.accounting.ledger import file_checks as checks
-from flower_ldp.accounting.ledger.rows import DamageError
+from flower_ldp.accounting.ledger import rows
+from flower_ldp.accounting.ledger import time as times
+from flower_ldp.accounting.ledger.rows import DamageError, Head
 from flower_ldp.errors import LedgerError
 from flower_ldp.files import sync_folder
 
@@ -210,7 +213,7 @@ def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> None:
                         os.unlink(one.path)
 
 
-def create(path: Path, fill: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> None:
+def create(path: Path, *, durable: bool = True) -> None:
     """Make a new ledger under its name, complete or not at all.
 
     It is built under another name with mode 0600 and then linked, so that no process ever
@@ -231,7 +234,9 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None], *, durable: b
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute(f"PRAGMA user_version = {VERSION}")
-            fill(db)
+            rows.write_head(db, Head.empty(os.urandom(16).hex()))
+            rows.write_total(db, rows.FIRST, None, Book())
+            times.write(db)
             db.execute("COMMIT")
         try:
             os.link(name, path)

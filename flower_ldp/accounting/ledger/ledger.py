@@ -18,7 +18,6 @@ that takes a new message. docs/ledger.md states what is proved by which test.
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -118,7 +117,7 @@ class Ledger(LedgerFile):
                         "create it if this data was never released from: flower-ldp ledger create "
                         f"{path}"
                     )
-                file.create(path, _fill, durable=durable)
+                file.create(path, durable=durable)
         return cls(path, read_only, timeout, at_least, durable, anchor, clock)
 
     def __enter__(self) -> Ledger:
@@ -221,8 +220,10 @@ class Ledger(LedgerFile):
                 raise ValueError(f"receipt of entry {number} is not from this ledger")
             if rows.read_report(db, number, receipt.chain) is not None:
                 raise ValueError(f"entry {number} was sealed before: its report may not change")
-            if last and entries.is_ended(db, head, number, last):
-                raise BudgetExhausted(f"entry {number} was charged, and its plan has ended since")
+            if last:
+                (entry,) = entries.read(db, head, number, number)
+                if entries.has_report(db, entry.data_id, last):
+                    raise BudgetExhausted(f"entry {number} is charged, and its plan has ended")
             at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)
 
@@ -403,7 +404,7 @@ class Ledger(LedgerFile):
     def has_charge(self, data_id: str, run_id: int, message_id: str) -> bool:
         """Return whether a message was charged."""
         with self._transaction(READ) as (db, _):
-            return entries.has(db, data_id, run_id, message_id)
+            return entries.number_of(db, data_id, run_id, message_id) is not None
 
     def data_ids(self) -> list[str]:
         """Return the names of all accounts that were ever charged, parts included, sorted.
@@ -474,9 +475,3 @@ class Ledger(LedgerFile):
             before = self._clock_at(head)
             times.accept(db, before)
         return before
-
-
-def _fill(db: sqlite3.Connection) -> None:
-    """Write what a new ledger begins with."""
-    rows.insert_empty(db, os.urandom(16).hex())
-    times.write(db)

@@ -180,7 +180,14 @@ def fitting(
             raise BudgetExhausted(
                 f"{charge.data_id}: all {charge.rounds:,} rounds of the plan are used"
             )
-    for one in entries.unpaid(db, head, basis, charge):
+    due = [charge]
+    if basis is not None:
+        known = entries.find(db, head, basis)
+        if known is None:
+            due = [basis, charge]
+        else:
+            entries.check_same(known, basis)
+    for one in due:
         marks = example_marks(db, one)
         check_fits(db, one, limits, numbers, at)
         yield one, marks

@@ -91,12 +91,6 @@ def checked(table: str, row: tuple[Any, ...], name: str) -> tuple[Any, ...]:
     return row[:-1]
 
 
-def insert_empty(db: sqlite3.Connection, ledger: str) -> None:
-    """Write the rows that a new ledger starts with."""
-    write_head(db, Head.empty(ledger))
-    write_total(db, FIRST, None, Book())
-
-
 def read_head(db: sqlite3.Connection) -> Head:
     """Return the head, after checking it against the last entry."""
     row = db.execute("SELECT ledger, entries, latest, chain, digest FROM head").fetchone()
@@ -222,11 +216,6 @@ def point_of_course(db: sqlite3.Connection, data_id: str, at: int, entry: int) -
 
 def _point(row: tuple[Any, ...]) -> Book:
     return Book.parse(checked("course", row, f"the course at entry {row[2]}")[3])
-
-
-def write_course(db: sqlite3.Connection, data_id: str, at: int, entry: int, book: Book) -> None:
-    """Add the newest sums to the course."""
-    put(db, "course", data_id, at, entry, book.text())
 
 
 def report_digest(entry: int, at: int, chain: bytes, report: bytes) -> bytes:

@@ -142,7 +142,7 @@ def raise_all(sums: Snapshot, place: Place, run_id: str, cost: Book, at: int, en
         for name, book in raised(before, place, cost).items():
             rows.replace_total(sums.db, (run, name), book)
             if not run:
-                rows.write_course(sums.db, name, at, entry, book)
+                rows.put(sums.db, "course", name, at, entry, book.text())
 
 
 @dataclass(frozen=True)
