@@ -33,7 +33,7 @@ from flower_ldp.extensions.loading import Allowed, load_extension
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.own_log import say
 from flower_ldp.policy import Policy, policy_path
-from flower_ldp.policy.listed import ExtensionEntry
+from flower_ldp.policy.sections import ExtensionEntry
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
 from flower_ldp.refusals import REFUSED_POLICY
 

@@ -22,8 +22,7 @@ from flower_ldp.policy.files import (
     policy_path,
 )
 from flower_ldp.policy.judgement import Policy
-from flower_ldp.policy.listed import App, Override
-from flower_ldp.policy.sections import Allowance, Budget, Total, Window
+from flower_ldp.policy.sections import Allowance, App, Budget, Override, Total, Window
 from flower_ldp.refusals import REFUSED_POLICY
 
 __all__ = [

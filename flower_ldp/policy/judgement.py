@@ -12,14 +12,17 @@ from pydantic import model_validator
 from flower_ldp.accounting.ledger.charges import Limit, NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.policy.listed import App, Digest, ExtensionEntry, ExtensionName
 from flower_ldp.policy.sections import (
     Allowance,
     AnchorPlace,
+    App,
     Budget,
     DataName,
+    Digest,
     Epsilon,
     ExampleName,
+    ExtensionEntry,
+    ExtensionName,
     MessageName,
     Name,
     NotEmpty,
@@ -272,13 +275,17 @@ class Policy(Section):
             if event.unit.value not in self.budgets:
                 raise _refusal(f"there is no budget per {event.unit.value}, for {event.mechanism}")
         if listed is not None:
-            for mechanism in dict.fromkeys(event.mechanism for event in events):
-                costs = [event for event in events if event.mechanism == mechanism]
+            for mechanism, costs in _by_mechanism(events).items():
                 fault = _fault(message_type, mechanism, listed.get(mechanism), costs)
                 if fault is not None:
                     raise _refusal(f"{fault}. {_allowing(message_type, events)}")
-        if whole:
-            _check_price(self.least_epsilon, own)
+        for unit in dict.fromkeys(event.unit for event in own if whole):
+            asked_for = _sum((event for event in own if event.unit is unit), "epsilon")
+            if asked_for < as_fraction(self.least_epsilon):
+                raise _refusal(
+                    f"a release must cost an epsilon of at least {self.least_epsilon:g} per "
+                    f"{unit.value}, this one costs {float(asked_for):g}"
+                )
 
 
 def _own_plan(allowance: Allowance) -> TrainingPlan | None:
@@ -287,6 +294,13 @@ def _own_plan(allowance: Allowance) -> TrainingPlan | None:
         return None
     numbers = (own.rounds, own.steps, own.rate, own.noise, own.clip)
     return TrainingPlan(*numbers, allowance.epsilon, allowance.delta)
+
+
+def _by_mechanism(events: Iterable[PrivacyEvent]) -> dict[str, list[PrivacyEvent]]:
+    found: dict[str, list[PrivacyEvent]] = {}
+    for event in events:
+        found.setdefault(event.mechanism, []).append(event)
+    return found
 
 
 def _fault(
@@ -317,24 +331,12 @@ def _sum(costs: Iterable[PrivacyEvent], name: str) -> Fraction:
 def _allowing(message_type: str, events: Iterable[PrivacyEvent]) -> str:
     """Return, for the owner's log, the line of a policy that would allow these costs."""
     listed: dict[str, dict[str, object]] = {}
-    for mechanism, unit in dict.fromkeys((event.mechanism, event.unit.value) for event in events):
-        costs = [event for event in events if event.mechanism == mechanism]
+    for mechanism, costs in _by_mechanism(events).items():
         sums = {name: float(_sum(costs, name)) for name in ("epsilon", "delta")}
         listed[mechanism] = {name: value for name, value in sums.items() if value}
-        if unit != Unit.CLIENT.value:
-            listed[mechanism]["unit"] = unit
+        if costs[-1].unit is not Unit.CLIENT:
+            listed[mechanism]["unit"] = costs[-1].unit.value
     return f"To allow it: messages: {in_one_line({message_type: listed})}"
-
-
-def _check_price(least: float, events: tuple[PrivacyEvent, ...]) -> None:
-    """Raise RefusalError if a release costs a unit that it is about less than the least."""
-    for unit in dict.fromkeys(event.unit for event in events):
-        asked_for = _sum((event for event in events if event.unit is unit), "epsilon")
-        if asked_for < as_fraction(least):
-            raise _refusal(
-                f"a release must cost an epsilon of at least {least:g} per {unit.value}, this one "
-                f"costs {float(asked_for):g}"
-            )
 
 
 def _refusal(detail: str) -> RefusalError:

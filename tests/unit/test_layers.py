@@ -1,13 +1,12 @@
 """Who may import whom: the layers of the package, read from its source.
 
-refusals <- errors <- bounds <- privacy; files, trusted_path, own_log, inner_gate <- mechanisms <- accounting
-<- policy, and wire, <- clients | strategies <- config <- cli; yaml_source is beneath policy and
-config; labels is beneath clients and strategies, and advice beneath strategies;
+refusals <- errors <- bounds <- privacy, and files, trusted_path, own_log, inner_gate, <- mechanisms
+<- accounting <- policy, and wire, <- clients | strategies <- config <- cli; yaml_source is beneath
+policy and config; labels is beneath clients and strategies, and advice beneath strategies;
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
-tests that they have to pass (conformance, with pytest) above it, beneath nothing;
-apps (Flower's bundles) is beneath node and cli;
-isolation (torch) is beneath training and split; training (torch) is above clients; audit_paths is
-above that, audit and simulation, beneath cli alone.
+tests that they have to pass (conformance, with pytest) above it, beneath nothing; apps (Flower's
+bundles) is beneath node and cli; isolation (torch) is beneath training and split; training (torch)
+is above clients; audit_paths is above that, audit and simulation, beneath cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
 """
 

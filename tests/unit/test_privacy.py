@@ -90,7 +90,7 @@ def test_delta_must_be_a_probability_below_one(delta: float) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, math.nan])
 def test_count_must_be_a_positive_integer(count: int) -> None:
-    with pytest.raises(ValueError, match=f"count must be an integer in, got {count}"):
+    with pytest.raises(ValueError, match=rf"count must be an integer in \[1, inf\), got {count}"):
         PrivacyEvent("m", 1.0, count=count)
 
 

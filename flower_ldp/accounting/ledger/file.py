@@ -110,29 +110,28 @@ SCHEMA: dict[str, str] = {
 VERSION = 2
 """``PRAGMA user_version`` of the files that this package writes."""
 
-#: What SQLite's messages mean for a person. By text: the codes came with Python 3.11.
-_HINTS = {
-    "locked": "another process holds it. If none should, look for one that hangs; try again",
-    "disk is full": "the disk is full. Make room; nothing was released",
-    "disk i/o error": (
-        "the system cannot read or write it (a failing disk, a quota or a limit on file size). "
-        "Check the disk; nothing was released"
-    ),
-    "readonly": (
-        "it cannot be written (a read-only file system or folder, or the wrong user). "
-        "The folder must be writable too: SQLite keeps a journal there. If a process died while "
-        "it wrote, its journal must be undone before anyone can read: the next charge does that"
-    ),
-    "unable to open": (
-        "it or its journal cannot be opened. File and folder must be writable by this user: "
-        "SQLite keeps a journal there"
-    ),
-    "not a database": "it is not a ledger, or its beginning is damaged. {backup}",
-}
 _BACKUP = (
     "Do not delete it and start afresh: that would forget what was spent. Stop the client, keep "
     "the file, restore the newest backup and add what was released since (docs/ledger.md)"
 )
+#: What SQLite's messages mean for a person. By text: the codes came with Python 3.11.
+_HINTS = {
+    "closed database": "it was closed. Open it again",
+    "locked": "another process holds it. If none should, look for one that hangs; try again",
+    "disk is full": "the disk is full. Make room; nothing was released",
+    "disk i/o error": (
+        "the system cannot read or write it. Check disk, quota and limits; nothing was released"
+    ),
+    "readonly": (
+        "it cannot be written. File and folder must be writable by this user: SQLite keeps a "
+        "journal there. What a killed process left in it is undone by the next charge"
+    ),
+    "unable to open": (
+        "it cannot be opened. File and folder must be writable by this user: SQLite keeps a "
+        "journal there"
+    ),
+    "not a database": f"it is not a ledger, or its beginning is damaged. {_BACKUP}",
+}
 
 
 def damaged(path: Path, what: object) -> LedgerError:
@@ -148,14 +147,10 @@ def understandable(path: Path) -> Iterator[None]:
     except DamageError as error:
         raise damaged(path, error) from error
     except sqlite3.Error as error:
-        text = str(error).lower()
-        if "closed database" in text:
-            raise LedgerError(f"ledger {path} was closed: open it again") from error
-        for part, hint in _HINTS.items():
-            if part in text:
-                hint = hint.format(backup=_BACKUP)
-                raise LedgerError(f"ledger {path} cannot be used: {hint} [{error}]") from error
-        raise damaged(path, error) from error
+        hint = next((hint for part, hint in _HINTS.items() if part in str(error).lower()), None)
+        if hint is None:
+            raise damaged(path, error) from error
+        raise LedgerError(f"ledger {path} cannot be used: {hint} [{error}]") from error
     except UnicodeDecodeError as error:
         # Python's: SQLite quotes a damaged table definition in its message.
         raise damaged(path, "its table definitions are not text") from error
@@ -316,15 +311,15 @@ def pragma_number(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def complaint(connection: sqlite3.Connection) -> str | None:
-    """Return what is wrong with the tables, or None.
+def check_tables(connection: sqlite3.Connection) -> None:
+    """Refuse other tables than a ledger's.
 
     A trigger or a view that somebody added counts as wrong: a trigger could change what a
     charge writes.
     """
-    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
-    found = dict(rows.fetchall())
-    if found == SCHEMA:
-        return None
-    names = sorted({str(n) for n, _ in found.items() ^ SCHEMA.items()})
-    return f"its tables are not those of a ledger of version {VERSION} ({', '.join(names)})"
+    found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    names = sorted({str(name) for name, _ in dict(found.fetchall()).items() ^ SCHEMA.items()})
+    if names:
+        raise DamageError(
+            f"its tables are not those of a ledger of version {VERSION} ({', '.join(names)})"
+        )

@@ -54,9 +54,7 @@ class LedgerFile:
                 file.check_version(path, self._db)
                 # Anchors are asked while no other process moves them.
                 with self._begun(WRITE if anchor and not read_only else READ):
-                    wrong = file.complaint(self._db)
-                    if wrong is not None:
-                        raise DamageError(wrong)
+                    file.check_tables(self._db)
                     self._compare(self._head())
                 if file.identity(path) != self._file:
                     raise LedgerError(f"ledger {path} was replaced while it was opened: try again")
