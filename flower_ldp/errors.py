@@ -108,10 +108,8 @@ class BudgetExhausted(RefusalError):  # noqa: N818  # a decision, not a fault
         What was spent, asked and allowed; for the client's own log.
     """
 
-    CODE = REFUSED_BUDGET
-
     def __init__(self, detail: str) -> None:
-        super().__init__(self.CODE, detail)
+        super().__init__(REFUSED_BUDGET, detail)
 
 
 class LedgerError(LdpError):

@@ -183,19 +183,15 @@ class Unbounded:
         return bool(self.silent or self.conditional)
 
     def __str__(self) -> str:
-        parts = []
-        if self.silent:
-            parts.append(f"{self.silent:,} {_releases(self.silent, 'promise')} nothing for it")
-        if self.conditional:
-            parts.append(
-                f"{self.conditional:,} {_releases(self.conditional, 'promise')} something under "
-                "a condition only"
+        parts = [
+            f"{count:,} {'release promises' if count == 1 else 'releases promise'} {what}"
+            for count, what in (
+                (self.silent, "nothing for it"),
+                (self.conditional, "something under a condition only"),
             )
+            if count
+        ]
         return " and ".join(parts)
-
-
-def _releases(count: int, verb: str) -> str:
-    return f"release {verb}s" if count == 1 else f"releases {verb}"
 
 
 def unbounded(events: Iterable[PrivacyEvent], unit: Unit) -> Unbounded:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -133,7 +134,9 @@ class YamlFormat(Generic[SectionT]):
             gives file, line and field of every error.
         """
         path = Path(path)
-        return self.parse(read_text(path), source=str(path), context=context)
+        with reading(path):
+            text = path.read_bytes().decode("utf-8")
+        return self.parse(text, source=str(path), context=context)
 
     def parse(
         self, text: str, *, source: str = "<text>", context: Mapping[str, object] | None = None
@@ -189,30 +192,28 @@ def section_names(path: str | Path) -> tuple[str, ...]:
     ConfigError
         If the file cannot be read or is not YAML.
     """
-    data, _ = _nodes(read_text(Path(path)), str(path))
+    path = Path(path)
+    with reading(path):
+        data, _ = _nodes(path.read_bytes().decode("utf-8"), str(path))
     return tuple(map(str, data)) if isinstance(data, dict) else ()
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file, or raise ConfigError if it cannot be read."""
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what a file's opening, reading and decoding raise into a ConfigError."""
     try:
-        content = path.read_bytes()
+        yield
+    except ConfigError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error_text(error)}") from error
-    return decoded(content, path)
 
 
 def error_text(error: OSError | ValueError) -> str:
     """Return why a file could not be opened; a name with a NUL is a ValueError."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def decoded(content: bytes, path: Path) -> str:
-    """Return the text that a file's bytes are, or raise ConfigError."""
-    try:
-        return content.decode("utf-8")
-    except ValueError as error:
-        raise ConfigError(f"{path}: is not a UTF-8 text file: {error}") from error
 
 
 def in_one_line(value: object) -> str:

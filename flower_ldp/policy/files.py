@@ -26,7 +26,7 @@ from typing import BinaryIO
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy.judgement import Policy
 from flower_ldp.trusted_path import faults, way
-from flower_ldp.yaml_source import YamlFormat, decoded, error_text
+from flower_ldp.yaml_source import YamlFormat, reading
 
 _log = logging.getLogger("flower_ldp")
 
@@ -189,28 +189,20 @@ def _read(path: Path) -> tuple[str, list[tuple[str, str]]]:
     ConfigError
         If there is no regular file of at most 1 MiB of UTF-8 text, or it changes meanwhile.
     """
-    try:
+    with reading(path):
         if sys.platform == "win32":
             with open(os.open(path, _READ), "rb") as file:
                 return _text(path, file), []
-        return _judged(path)
-    except ConfigError:
-        raise
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error_text(error)}") from error
-
-
-def _judged(path: Path) -> tuple[str, list[tuple[str, str]]]:
-    found: list[tuple[str, str]] = []
-    with closing(way(path)) as steps:
-        for step in steps:
-            if stat.S_ISLNK(step.status.st_mode) or stat.S_ISDIR(step.status.st_mode):
-                found += faults(str(step), step.status)
-                continue
-            with open(os.open(step.name, _READ, dir_fd=step.folder), "rb") as file:
-                found += faults(f"policy {step.path}", os.fstat(file.fileno()))
-                return _text(path, file), found
-    raise ConfigError(f"{path}: cannot be read: Is a directory")
+        found: list[tuple[str, str]] = []
+        with closing(way(path)) as steps:
+            for step in steps:
+                if stat.S_ISLNK(step.status.st_mode) or stat.S_ISDIR(step.status.st_mode):
+                    found += faults(str(step), step.status)
+                    continue
+                with open(os.open(step.name, _READ, dir_fd=step.folder), "rb") as file:
+                    found += faults(f"policy {step.path}", os.fstat(file.fileno()))
+                    return _text(path, file), found
+        raise ConfigError(f"{path}: cannot be read: Is a directory")
 
 
 def _text(path: Path, file: BinaryIO) -> str:
@@ -226,7 +218,7 @@ def _text(path: Path, file: BinaryIO) -> str:
     if _version(os.fstat(file.fileno())) != _version(before):
         # Half of a new text may be a policy too, with a limit less.
         raise ConfigError(f"{path}: cannot be read: it changed meanwhile")
-    return decoded(content, path)
+    return content.decode("utf-8")
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:

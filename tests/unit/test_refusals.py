@@ -80,4 +80,4 @@ def test_the_names_that_were_there_before_are_the_same_codes() -> None:
     from flower_ldp.accounting.ledger import REFUSED_REPEAT
     from flower_ldp.policy import REFUSED_POLICY
 
-    assert {REFUSED_POLICY, REFUSED_REPEAT, BudgetExhausted.CODE} < MEANINGS.keys()
+    assert {REFUSED_POLICY, REFUSED_REPEAT, BudgetExhausted("").code} < MEANINGS.keys()

@@ -473,5 +473,5 @@ class Ledger(LedgerFile):
         """
         with self._transaction(WRITE) as (db, head):
             before = self._clock_at(head)
-            times.accept(db, before)
+            times.write(db, before.shown, max(before.shown, before.latest))
         return before

@@ -40,7 +40,7 @@ class LedgerFile:
         self._clock = clock
         self._seen = at_least
         self._process = os.getpid()
-        self._closed = False
+        self.closed = False
         self._lock = threading.RLock()
         self._check = partial(file.check_file, path, read_only=read_only, durable=durable)
         with file.understandable(path):
@@ -62,15 +62,10 @@ class LedgerFile:
                 self._db.close()
                 raise
 
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closed
-
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             self._db.close()
 
     def look_again(self) -> None:

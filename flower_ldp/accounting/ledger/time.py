@@ -112,12 +112,3 @@ def read(db: sqlite3.Connection, head: Head, shown: int) -> Clock:
     if row is None:
         raise DamageError("how its owner set its time is missing")
     return Clock(shown, head.latest, *checked("clock", row, "how its owner set its time"))
-
-
-def accept(db: sqlite3.Connection, clock: Clock) -> None:
-    """Take the owner's word that the clock is right.
-
-    If the ledger is behind, its time is the clock's from now on. If it is ahead, its time goes
-    on from its latest entry.
-    """
-    write(db, clock.shown, max(clock.shown, clock.latest))
