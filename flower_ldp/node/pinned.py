@@ -45,7 +45,7 @@ from flower_ldp.clients.release import check_storable, constant, failed, open_pr
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.received import ReceivedApp
-from flower_ldp.node.reports import PaidReports, report_of
+from flower_ldp.node.reports import PaidReports, report_of, without_report
 from flower_ldp.policy import App, Policy, find_policy
 from flower_ldp.privacy import Unit
 from flower_ldp.wire import embedding
@@ -101,11 +101,8 @@ class PinnedGate:
                 paid = PaidReports(releases=_unproposed_releases(policy, message))
                 return paid(message, context, call_next)
             self._check_claims(policy, app, message)
-        except RefusalError as refusal:
-            _log.warning("refused: %s", cut_middle(str(refusal)))
-            return constant(refusal.code, message)
         except Exception as error:
-            return failed(message, error)
+            return without_report(message, error)
         return self.gate(message, context, call_next)
 
     def _app(self, policy: Policy, run_id: int) -> App | None:

@@ -57,13 +57,9 @@ class PaidReports:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer with the sealed report, or with a constant error."""
         try:
-            content = self._sealed(message, context, call_next)
-        except RefusalError as refusal:
-            _log.warning("refused: %s", cut_middle(str(refusal)))
-            return constant(refusal.code, message)
+            return Message(self._sealed(message, context, call_next), reply_to=message)
         except Exception as error:
-            return failed(message, error)
-        return Message(content, reply_to=message)
+            return without_report(message, error)
 
     def _sealed(
         self, message: Message, context: Context, call_next: ClientAppCallable
@@ -105,6 +101,14 @@ class PaidReports:
             if refusal.code != REFUSED_REPEAT:
                 raise
         return self.admission.resume(request, context)
+
+
+def without_report(message: Message, error: Exception) -> Message:
+    """Return the constant answer of a gate that refused or failed; the log says why."""
+    if not isinstance(error, RefusalError):
+        return failed(message, error)
+    _log.warning("refused: %s", cut_middle(str(error)))
+    return constant(error.code, message)
 
 
 def _replied(message: Message, context: Context, call_next: ClientAppCallable) -> RecordDict | None:

@@ -86,11 +86,9 @@ class WaitingState:
             self._store.delete(self._wait.message_id)
         self._wait = _Wait(message.metadata.run_id, message.metadata.message_id, is_open)
 
-    def create_task(self, *, task_type: str, run_id: int, fab_hash: str) -> int | None:
+    def create_task(self, **asked: Any) -> int | None:
         """Create the task of the open message."""
-        task: int | None = self._state.create_task(
-            task_type=task_type, run_id=run_id, fab_hash=fab_hash
-        )
+        task: int | None = self._state.create_task(**asked)
         if self._wait is not None:
             self._wait.task = task
         return task
@@ -160,9 +158,8 @@ class WaitingState:
         if wait.task is not None:
             self._state.finish_task(wait.task, sub_status=_FAILED, details="not waited for")
         self._state.delete_sessions_in_run(wait.run_id)
-        names = [wait.message_id]
-        if wait.reply is not None:
-            names.append(wait.reply.metadata.message_id)
+        reply = [] if wait.reply is None else [wait.reply.metadata.message_id]
+        names = [wait.message_id, *reply]
         self._state.delete_messages(message_ids=names)
         for name in names:
             self._store.delete(name)

@@ -230,11 +230,8 @@ def _processes(attempts: Attempts) -> Iterator[Finding]:
 
 def _calls(numbers: dict[str, int]) -> Iterator[Finding]:
     refused = [name for name in numbers if name not in JUDGED]
-    permitted = [
-        name
-        for name in refused
-        if _errno(numbers[name], *[-1] * 6) not in (errno.EPERM, errno.ENOSYS)
-    ]
+    error_of = {name: _errno(numbers[name], *[-1] * 6) for name in refused}
+    permitted = [name for name in refused if error_of[name] not in (errno.EPERM, errno.ENOSYS)]
     some = "ptrace, keyctl, bpf, mount, unshare"
     yield judge(f"{some} and {len(refused) - 5} more calls", permitted, "none permitted")
     new_user = _errno(numbers["clone"], _NEW_USER | signal.SIGCHLD)
