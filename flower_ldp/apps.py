@@ -171,17 +171,12 @@ def _files(archive: zipfile.ZipFile) -> dict[str, bytes]:
         if same in seen:
             raise BundleError(f"{quoted(name)} stands twice, perhaps in another case")
         seen.add(same)
-        found[name] = _unpacked(archive, one)
+        if one.compress_type not in _METHODS:
+            raise BundleError(f"{quoted(name)} is packed in a way that Flower does not use")
+        with archive.open(one) as file:
+            # To be read whole, a file would first be unpacked whole, and then cut.
+            found[name] = file.read(one.file_size + 1)
     return found
-
-
-def _unpacked(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
-    """Return a file, in no more memory than its length is said to be."""
-    if one.compress_type not in _METHODS:
-        raise BundleError(f"{quoted(one.filename)} is packed in a way that Flower does not use")
-    with archive.open(one) as file:
-        # To be read whole, a file would first be unpacked whole, and then cut.
-        return file.read(one.file_size + 1)
 
 
 def _leads_inside(name: str) -> bool:
@@ -193,11 +188,8 @@ def _leads_inside(name: str) -> bool:
 def _listed(content: bytes | None) -> dict[str, str]:
     if content is None:
         raise BundleError(f"the bundle has no {_LIST}")
-    found: dict[str, str] = {}
-    for line in content.decode().strip().split("\n"):
-        name, digest, _ = line.split(",")
-        found[name] = digest
-    return found
+    rows = (line.split(",") for line in content.decode().strip().split("\n"))
+    return {name: digest for name, digest, _ in rows}
 
 
 def _named(content: bytes | None) -> tuple[str, str]:

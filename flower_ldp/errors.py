@@ -5,10 +5,16 @@ the client: :class:`~flower_ldp.clients.LdpMod` logs the text locally and lets
 only a constant code leave.
 What a text quotes may come from the other side and be of any length: :func:`quoted` shows its
 beginning, and every text is cut.
+
+A log line may fail too: a handler that the app or its libraries added to Python's loggers may
+raise. What is logged after the app was called depends on private data, so a line that cannot be
+written must not become an error: it would leave the gate, and Flower sends its text. So the gate
+logs by :func:`say`.
 """
 
 from __future__ import annotations
 
+import logging
 import reprlib
 from collections.abc import Mapping, Set
 from itertools import islice
@@ -138,3 +144,23 @@ class WireError(LdpError, ValueError):
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = cut(detail)
+
+
+def say(log: logging.Logger, level: int, text: str, *values: object) -> None:
+    """Log a line, or leave it out where a handler fails: writing it decides nothing.
+
+    Parameters
+    ----------
+    log : Logger
+        Where to.
+    level : int
+        As ``logging.ERROR``.
+    text, *values
+        As :meth:`logging.Logger.log` has them.
+    """
+    try:
+        log.log(level, text, *values, stacklevel=2)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # there is no other log to say it in
+        return

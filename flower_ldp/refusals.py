@@ -86,10 +86,8 @@ _ROWS = (
         "before",
         "the server's proposal or the model is missing, malformed or out of its intervals, the "
         "clients' release is not the strategy's, or their flower-ldp is older than this one",
-        "correct the proposal, or use a pair that fits: SignDSRelease and SignDSStrategy, "
-        "CodewordRelease and CodewordStrategy, GaussianRelease and GaussianStrategy, "
-        "ExtensionRelease and ExtensionStrategy, ProtectedEvalRelease and ProtectedEvalStrategy, "
-        "DPSGDRelease and DPSGDStrategy",
+        "correct the proposal, or use a release and a strategy of one name, as SignDSRelease and "
+        "SignDSStrategy",
     ),
     Refusal(
         REFUSED_REHEARSAL,

@@ -43,8 +43,7 @@ from flwr.app import Context, RecordDict
 
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.permit import Handling
-from flower_ldp.errors import ReleaseError
-from flower_ldp.own_log import say
+from flower_ldp.errors import ReleaseError, say
 
 _log = logging.getLogger("flower_ldp")
 

@@ -33,8 +33,7 @@ from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.permit import Basis, Handling, Permit, ReleaseRequest
-from flower_ldp.errors import BudgetExhausted, ConfigError, LedgerError, RefusalError
-from flower_ldp.own_log import say
+from flower_ldp.errors import BudgetExhausted, ConfigError, LedgerError, RefusalError, say
 from flower_ldp.policy import Policy, find_policy
 from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
 

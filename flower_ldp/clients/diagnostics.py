@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count
 
-from flower_ldp.errors import LdpError, RefusalError
-from flower_ldp.own_log import say
+from flower_ldp.errors import LdpError, RefusalError, say
 from flower_ldp.wire.layout import FEWER_ROWS
 
 _log = logging.getLogger("flower_ldp")

@@ -47,12 +47,11 @@ from flower_ldp.clients.permit import (
     canonical,
 )
 from flower_ldp.clients.release import OpenRelease, Release, single_model
-from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
+from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
 from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.wire.layout import ModelLayout

@@ -51,10 +51,9 @@ from flower_ldp.clients import charging
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.keys import own_key
 from flower_ldp.clients.permit import Basis, GrantedRound, Permit, ReleaseRequest, canonical
-from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.errors import LedgerError, RefusalError, say
 from flower_ldp.files import make_whole, sync_folder
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.own_log import say
 from flower_ldp.policy import Policy
 from flower_ldp.policy.judgement import PLANNED
 from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT

@@ -41,10 +41,9 @@ from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission, Handling, Permit
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import OpenRelease, Release
-from flower_ldp.errors import RefusalError
+from flower_ldp.errors import RefusalError, say
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.own_log import say
 from flower_ldp.refusals import FAILED
 
 _log = logging.getLogger("flower_ldp")

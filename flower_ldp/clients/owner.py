@@ -27,11 +27,10 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import charging
 from flower_ldp.clients.dpsgd_charging import LAST, charge_round, round_of
 from flower_ldp.clients.permit import Handling, Permit, ReleaseRequest
-from flower_ldp.errors import ConfigError, RefusalError
+from flower_ldp.errors import ConfigError, RefusalError, say
 from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.extensions.loading import Allowed, load_extension
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.own_log import say
 from flower_ldp.policy import Policy, policy_path
 from flower_ldp.policy.sections import ExtensionEntry
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent

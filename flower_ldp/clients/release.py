@@ -44,9 +44,8 @@ from numpy.typing import NDArray
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.permit import Basis, Handling, Permit, ReleaseRequest
-from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
+from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.own_log import say
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import FAILED, NO_PROPOSAL, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY

@@ -59,9 +59,8 @@ from flower_ldp.clients.split_embedding import (
     read_block,
     read_record,
 )
-from flower_ldp.errors import RefusalError, ReleaseError, WireError
+from flower_ldp.errors import RefusalError, ReleaseError, WireError, say
 from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
-from flower_ldp.own_log import say
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import REFUSED_PROPOSAL, REFUSED_STEP
 from flower_ldp.wire import embedding as wire

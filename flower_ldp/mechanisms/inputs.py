@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.errors import say
 from flower_ldp.mechanisms.random import Floats, RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform
-from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")
 #: Stands for a category that could not be read.

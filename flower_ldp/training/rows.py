@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in
 from flower_ldp.clients.handover import MOST_ROWS, Data, by_group
+from flower_ldp.errors import say
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform_subset
-from flower_ldp.own_log import say
 
 _log = logging.getLogger("flower_ldp")
 

@@ -1,6 +1,6 @@
 """Who may import whom: the layers of the package, read from its source.
 
-refusals <- errors <- bounds <- privacy, and files, trusted_path, own_log, inner_gate, <- mechanisms
+refusals <- errors <- bounds <- privacy, and files, trusted_path, inner_gate, <- mechanisms
 <- accounting <- policy, and wire, <- clients | strategies <- config <- cli; yaml_source is beneath
 policy and config; labels is beneath clients and strategies, and advice beneath strategies;
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
@@ -27,7 +27,7 @@ import flower_ldp
 PACKAGE = "flower_ldp"
 ROOT = Path(flower_ldp.__file__).parent
 
-BASE = frozenset({"refusals", "files", "privacy", "errors", "bounds", "facts", "own_log"}) | {
+BASE = frozenset({"refusals", "files", "privacy", "errors", "bounds", "facts"}) | {
     "inner_gate",
     "trusted_path",
 }
@@ -46,7 +46,6 @@ LAYERS: dict[str, frozenset[str]] = {
     "facts": frozenset(),
     "errors": frozenset({"refusals"}),
     "bounds": frozenset({"refusals", "errors"}),
-    "own_log": frozenset(),
     "inner_gate": frozenset(),
     "trusted_path": frozenset(),
     "isolation": frozenset(),
@@ -80,7 +79,6 @@ FOREIGN: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "bounds": frozenset(),
     "facts": frozenset(),
-    "own_log": frozenset(),
     "inner_gate": frozenset(),
     "trusted_path": frozenset(),
     "isolation": frozenset({"numpy", "torch"}),
