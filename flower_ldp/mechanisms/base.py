@@ -57,7 +57,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_fields
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 ValueT = TypeVar("ValueT", contravariant=True)
@@ -129,7 +129,7 @@ class Contrast:
             # Rounded: what has one ratio has one score. Impossible under both, it has none.
             return 0.0 if first == second else round(first - second, 9)
 
-        def scores(reports: Sequence[Any]) -> NDArray[np.float64]:
+        def scores(reports: Sequence[Any]) -> Floats:
             keys = [one.tobytes() if isinstance(one, np.ndarray) else one for one in reports]
             for key, report in zip(keys, reports, strict=True):
                 if key not in known:
@@ -147,19 +147,13 @@ REPORT_VERSION = 1
 Parameter = int | float | str
 
 
-class UpdateMechanism(ABC):
+class UpdateMechanism(Mechanism[object, Any]):
     """A randomizer of updates, with the bytes of its reports; the base of frozen dataclasses."""
 
-    #: Of the mechanism, in proposals, policies and ledgers.
-    name: str
     #: Parameters that a proposal leaves out where they have their default.
     left_out: ClassVar[frozenset[str]] = frozenset()
     #: The parameter that a mechanism may leave open, and a proposal may not.
     stated: ClassVar[str] = ""
-
-    @abstractmethod
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what one report costs one client."""
 
     @abstractmethod
     def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> Any:
@@ -245,11 +239,11 @@ class UpdateMechanism(ABC):
         """
         if self.stated and not getattr(self, self.stated):
             raise ValueError(f"a proposal states {self.stated}: use mechanism.sized(dimension)")
-        kinds, found = _kinds(type(self)), {}
-        for one in _of(type(self)):
-            value = getattr(self, one.name)
-            if one.name not in self.left_out or value != one.default:
-                found[_on_wire(one.name)] = kinds[one.name](value)
+        found = {}
+        for name, (field, kind) in _parameters(type(self)).items():
+            value = getattr(self, field.name)
+            if field.name not in self.left_out or value != field.default:
+                found[name] = kind(value)
         return found
 
     @classmethod
@@ -263,12 +257,11 @@ class UpdateMechanism(ABC):
         ValueError
             For values outside their intervals, and for an open parameter.
         """
-        names = {_on_wire(one.name): one.name for one in _of(cls)}
-        optional = {_on_wire(name) for name in cls.left_out}
-        if names.keys() - optional != given.keys() - optional:
+        known = _parameters(cls)
+        optional = {name for name, (field, _) in known.items() if field.name in cls.left_out}
+        if known.keys() - optional != given.keys() - optional:
             raise WireError("fields", f"not a {cls.name} proposal: {quoted(sorted(given))}")
-        kinds = _kinds(cls)
-        values = {names[name]: typed(given, name, kinds[names[name]]) for name in given}
+        values = {known[name][0].name: typed(given, name, known[name][1]) for name in given}
         if cls.stated and not values[cls.stated]:
             raise ValueError(f"{cls.stated} must be stated, got {values[cls.stated]}")
         return cls(**values)
@@ -294,18 +287,11 @@ def typed(given: Mapping[str, object], name: str, kind: type[Any]) -> Any:
     return value
 
 
-def _on_wire(name: str) -> str:
-    return name.replace("_", "-")
-
-
-def _of(kind: type[UpdateMechanism]) -> tuple[Field[Any], ...]:
-    return fields(kind)  # type: ignore[arg-type]
-
-
 @cache
-def _kinds(kind: type[UpdateMechanism]) -> dict[str, type[Any]]:
-    """Return the types of the parameters; those of a frozen dataclass are plain ones."""
-    return get_type_hints(kind)
+def _parameters(kind: type[Any]) -> dict[str, tuple[Field[Any], type[Any]]]:
+    """Return a mechanism's fields and their plain types by their names on the wire."""
+    types = get_type_hints(kind)
+    return {one.name.replace("_", "-"): (one, types[one.name]) for one in fields(kind)}
 
 
 #: From this cosine of a run on most of the accuracy is there: 88 % of 96 at .73.

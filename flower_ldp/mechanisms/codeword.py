@@ -95,7 +95,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.bounds import Bounded
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
@@ -111,7 +111,6 @@ from flower_ldp.mechanisms.sampling.nearest import (
     signs,
     transform,
 )
-from flower_ldp.privacy import PrivacyEvent, Unit
 
 # Sizes of the favoured set that are tried, in ratios of about one sixth.
 _RATIO = 1.16
@@ -472,9 +471,6 @@ class Codeword(UpdateMechanism):
     seed: Annotated[int, Bounded("[0, 2^63)")] = 0
     blocks: Annotated[int, Bounded("[1, 65536]")] = 1
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def plan(self, dimension: int, *, quiet: bool = False) -> CodewordPlan:
         """Return n, K and the law for an update of ``dimension`` entries.
 
@@ -500,10 +496,6 @@ class Codeword(UpdateMechanism):
         """
         return replace(self, favoured=self.plan(dimension).favoured)
 
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one report: epsilon per client, pure."""
-        return (PrivacyEvent("codeword", self.epsilon, unit=Unit.CLIENT),)
-
     def randomize(
         self, value: object, rng: RandomSource, dimension: int | None = None
     ) -> NamedCodeword:
@@ -528,7 +520,7 @@ class Codeword(UpdateMechanism):
         plan = self.plan(dimension)
         direction = _direction(update, plan)
         if direction is None:
-            note("codeword", f"the update is no {dimension} finite numbers")
+            note(self.name, f"the update is no {dimension} finite numbers")
         rotation = rng.below(plan.rotations)
         products = self._products(direction, plan, rotation)
         favoured = favoured_of(products, plan.favoured, rng.below(plan.codewords))

@@ -57,7 +57,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import (
@@ -118,9 +118,6 @@ class Gaussian(UpdateMechanism):
     delta: Annotated[float, Bounded(f"[{SMALLEST_DELTA:g}, {LARGEST_DELTA:g}]")]
     clip_norm: Annotated[float, Bounded("[1e-30, 1e+30]")] = 1.0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     @cached_property
     def radius(self) -> int:
         """R: length of the longest clipped update, in steps of the fine grid."""
@@ -170,7 +167,7 @@ class Gaussian(UpdateMechanism):
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release: epsilon and delta per client."""
-        return (PrivacyEvent("gaussian", self.epsilon, self.delta),)
+        return (PrivacyEvent(self.name, self.epsilon, self.delta),)
 
     def randomize(
         self, value: object, rng: RandomSource, dimension: int | None = None
@@ -198,7 +195,7 @@ class Gaussian(UpdateMechanism):
         """
         noisy, good = self._read(value, dimension)
         if not good:
-            note("gaussian", f"the update is no {len(noisy)} finite numbers")
+            note(self.name, f"the update is no {len(noisy)} finite numbers")
         noisy += normal(len(noisy), rng)
         noisy += _HALF
         noisy >>= _DROPPED_BITS

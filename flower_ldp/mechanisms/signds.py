@@ -424,9 +424,6 @@ class SelectionPlan(UpdatePlan):
         reports : int
             N, at least 1.
         """
-        fraction = self.top_size / self.dimension
-        if fraction == 1.0:
-            return 0.0
         gained = reports * self.worth**2 / self.dimension
         return math.sqrt(gained / (1.0 + gained / self._along))
 

@@ -27,7 +27,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.base import (
@@ -41,7 +41,7 @@ from flower_ldp.mechanisms.base import (
 )
 from flower_ldp.mechanisms.inputs import read_vector
 from flower_ldp.mechanisms.magrr import MagRR
-from flower_ldp.mechanisms.random import Ints, RandomSource
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.signds import (
     HEADER_BYTES,
     Selection,
@@ -102,7 +102,7 @@ class SignDSRound(UpdateMechanism):
     def __post_init__(self) -> None:
         if (self.magnitude_epsilon is None) != (self.magnitude_threshold is None):
             raise ValueError("magnitude_epsilon and magnitude_threshold go together")
-        check_fields(self)
+        super().__post_init__()
 
     @property
     def magnitude(self) -> MagRR | None:
@@ -214,7 +214,7 @@ class SignDSRound(UpdateMechanism):
             found = score(report) if length == dim_out else NO_REPORT + length
             return found + _SIGN * selection.sign
 
-        def scores(reports: Sequence[Report]) -> NDArray[np.float64]:
+        def scores(reports: Sequence[Report]) -> Floats:
             return np.array([scored(report) for report in reports])
 
         return Contrast(check, pair, scores, f"{label}, sign / 1000 added")
