@@ -90,16 +90,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded
+from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
-from flower_ldp.mechanisms.inputs import note, read_vector
+from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
 from flower_ldp.mechanisms.random import Floats, RandomSource
 from flower_ldp.mechanisms.sampling.exact import COIN_BITS, EXP_BITS, exp_lower
 from flower_ldp.mechanisms.sampling.nearest import (
@@ -280,8 +279,7 @@ def plan_for(
     """
     if dimension < 2:
         raise ValueError(f"dimension must be at least 2, got {dimension}")
-    if not 1 <= blocks <= dimension:
-        raise ValueError(f"blocks must be in [1, {dimension}] for {dimension} entries")
+    check_in(f"[1, {dimension}]", "blocks", blocks)
     size = -(-dimension // blocks)
     taken = -(-dimension // size)
     if taken < blocks:
@@ -289,8 +287,7 @@ def plan_for(
     order = blocks * order_for(size)
     if order > MAX_ORDER:
         raise ValueError(f"blocks take more than {MAX_ORDER} rows: {blocks} for {dimension}")
-    if favoured > order:
-        raise ValueError(f"favoured must be in [0, {order}] for {dimension} entries")
+    check_in(f"[0, {order}]", "favoured", favoured)
     chosen = favoured or _best_size(epsilon, order)
     weight = _weight(epsilon, chosen, 2 * order)
     return CodewordPlan(dimension, order, chosen, rotations, weight, blocks)
@@ -518,8 +515,8 @@ class Codeword(UpdateMechanism):
         """
         update, dimension = read_vector(value, dimension)
         plan = self.plan(dimension)
-        direction = _direction(update, plan)
-        if direction is None:
+        direction, largest = over_largest(update, dimension)
+        if math.isnan(largest):
             note(self.name, f"the update is no {dimension} finite numbers")
         rotation = rng.below(plan.rotations)
         products = self._products(direction, plan, rotation)
@@ -566,7 +563,7 @@ class Codeword(UpdateMechanism):
         update, dimension = read_vector(value, dimension)
         plan = self.plan(dimension)
         check_report(report, plan)
-        products = self._products(_direction(update, plan), plan, report.rotation)
+        products = self._products(over_largest(update, dimension)[0], plan, report.rotation)
         share = share_of_offsets(products, plan.favoured, 2 * report.row + (report.sign < 0))
         rest = plan.codewords - plan.favoured
         # In units of 2^-256 / (K (M - K) M G): exact integers up to the logarithm.
@@ -596,8 +593,9 @@ class Codeword(UpdateMechanism):
             for report in named[rotation]:
                 counts[report.row] += report.sign
             # The matrix is symmetric: a sum of its rows is a transform of their numbers.
-            rows = transform(counts.reshape(plan.blocks, -1)).ravel()
-            found += _cut(rows * signs(self.seed, rotation, plan.order), plan)
+            rows = transform(counts.reshape(plan.blocks, -1))
+            rows *= signs(self.seed, rotation, plan.order).reshape(plan.blocks, -1)
+            found += rows[:, : plan.block_size].ravel()[:dimension]
         return found / math.sqrt(plan.block_order)
 
     def estimate(self, reports: Iterable[NamedCodeword], dimension: int) -> Floats:
@@ -627,38 +625,11 @@ class Codeword(UpdateMechanism):
             raise ValueError("reports must hold at least one report")
         return self.total(reports, dimension) / (len(reports) * self.plan(dimension).projection)
 
-    def _products(self, direction: Floats | None, plan: CodewordPlan, rotation: int) -> Floats:
-        """Return inner products with the rows, in some unit; zeros for what is no direction."""
-        with np.errstate(all="ignore"):
-            filled = np.zeros(plan.order) if direction is None else _filled(direction, plan)
-            filled *= signs(self.seed, rotation, plan.order)
-            return transform(filled.reshape(plan.blocks, -1)).ravel()
-
-
-def _filled(direction: Floats, plan: CodewordPlan) -> Floats:
-    """Return the update's blocks one after another, each filled up with zeros to its rows."""
-    whole = np.zeros(plan.blocks * plan.block_size)
-    whole[: plan.dimension] = direction
-    filled = np.zeros((plan.blocks, plan.block_order))
-    filled[:, : plan.block_size] = whole.reshape(plan.blocks, -1)
-    return filled.ravel()
-
-
-def _cut(rows: Floats, plan: CodewordPlan) -> Floats:
-    """Return the entries of the update again, without what filled its blocks up."""
-    blocks = rows.reshape(plan.blocks, -1)[:, : plan.block_size]
-    return blocks.ravel()[: plan.dimension]
-
-
-def _direction(update: NDArray[Any] | None, plan: CodewordPlan) -> Floats | None:
-    """Return the update over its largest magnitude, or zeros; None if it is not finite.
-
-    So that sums of any finite entries stay within doubles.
-    """
-    if update is None:
-        return None
-    with np.errstate(all="ignore"):
-        largest = float(np.abs(update).max())
-        if not math.isfinite(largest):
-            return None
-        return update.astype(np.float64) / largest if largest > 0 else np.zeros(plan.dimension)
+    @np.errstate(all="ignore")
+    def _products(self, direction: Floats, plan: CodewordPlan, rotation: int) -> Floats:
+        """Return the inner products of a direction with all rows of a code, times a constant."""
+        parts = np.zeros((plan.blocks, plan.block_size))
+        parts.reshape(-1)[: plan.dimension] = direction
+        filled = np.pad(parts, ((0, 0), (0, plan.block_order - plan.block_size)))
+        flips = signs(self.seed, rotation, plan.order).reshape(plan.blocks, -1)
+        return transform(filled * flips).ravel()

@@ -52,7 +52,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ from flower_ldp.mechanisms.base import (
     UpdateMechanism,
     UpdatePlan,
 )
-from flower_ldp.mechanisms.inputs import note, read_vector
+from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.sampling.integer_noise import (
     DEVIATION_BITS,
@@ -216,22 +216,16 @@ class Gaussian(UpdateMechanism):
         """Return x, and whether the update could be read."""
         update, dimension = read_vector(value, dimension)
         check_in(f"[1, {LARGEST_DIMENSION}]", "dimension", dimension)
-        largest = math.nan if update is None else float(np.abs(update).max())
-        if update is None or not math.isfinite(largest) or largest == 0.0:
+        scaled, largest = over_largest(update, dimension)
+        if not largest > 0.0:
             return np.zeros(dimension, dtype=np.int64), largest == 0.0
-        return self._on_grid(update, largest), True
-
-    def _on_grid(self, value: NDArray[Any], largest: float) -> Ints:
-        """Return a finite update on the fine grid; ``largest`` is its largest magnitude."""
-        # Divided by the largest first: squares of any finite value stay within doubles.
-        scaled = value.astype(np.float64) / largest
         length = math.sqrt(float(scaled @ scaled))
         factor = self.radius * min(largest / self.clip_norm, 1.0 / length)
         while True:
             # The cast rounds towards zero, which shortens.
             found = (scaled * factor).astype(np.int64)
             if squared_length(found) <= self.radius**2:
-                return found
+                return found, True
             factor *= 1.0 - 2.0**-32  # only roundings of doubles lead here
 
     def report_length(self, dimension: int) -> int:

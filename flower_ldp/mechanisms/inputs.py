@@ -13,6 +13,7 @@ about floating-point errors.
 from __future__ import annotations
 
 import logging
+import math
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,6 +98,19 @@ def read_vector(value: object, dimension: int | None) -> tuple[NDArray[Any] | No
     if found.dtype.kind != "f" or found.dtype.itemsize > 8:
         found = as_double(found)
     return found, dimension
+
+
+@np.errstate(all="ignore")
+def over_largest(update: NDArray[Any] | None, dimension: int) -> tuple[Floats, float]:
+    """Return a private update over its largest magnitude, and that magnitude.
+
+    Zeros, and NaN, if it is no vector of finite numbers. No sum of squares of what is returned
+    leaves the doubles.
+    """
+    largest = math.nan if update is None else float(np.abs(update).max())
+    if update is None or not 0 < largest < math.inf:
+        return np.zeros(dimension), 0.0 if largest == 0 else math.nan
+    return update.astype(np.float64) / largest, largest
 
 
 def read_records(
