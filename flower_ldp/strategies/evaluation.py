@@ -135,14 +135,9 @@ class ProtectedEvalStrategy(PatientStrategy):
         self.score = ClusterScore(score, clusterer)
         self.cluster_client_num = cluster_client_num
         self.every = every
-        # Waits for nodes, samples them and builds the messages, as Flower does.
-        self._asking = FedAvg(
-            fraction_evaluate=1.0,
-            min_evaluate_nodes=min_evaluate_nodes,
-            min_available_nodes=min_available_nodes,
-            arrayrecord_key=arrayrecord_key,
-            configrecord_key=configrecord_key,
-        )
+        self._builder = FedAvg()  # of messages
+        self._least, self._available = min_evaluate_nodes, min_available_nodes
+        self._arrays_key, self._config_key = arrayrecord_key, configrecord_key
         self._asked: _Evaluation | None = None
         self._pool = pool_of(answers_per_client)
         # One account with the training, so that totals are those of each client.
@@ -191,21 +186,21 @@ class ProtectedEvalStrategy(PatientStrategy):
         """Choose clients and add the proposal to each message."""
         if server_round % self.every:
             return []
-        asking, most = self._asking, self.cluster_client_num
-        least, available = asking.min_evaluate_nodes, asking.min_available_nodes
-        turn = find_turn(grid, self._pool, 1.0, least, available, most=most)
+        turn = find_turn(
+            grid, self._pool, 1.0, self._least, self._available, most=self.cluster_client_num
+        )
         if turn is None:  # nothing to run the model for
             return []
         rows = self._rows(arrays)
         proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
         config["server-round"] = server_round
-        content = RecordDict({asking.arrayrecord_key: arrays, asking.configrecord_key: config})
+        content = RecordDict({self._arrays_key: arrays, self._config_key: config})
         current = _Evaluation(server_round, turn, self._events(), rows, proposal)
         for callback in self._callbacks:
             callback.before_ask(current)
         choose(current, content, proposal.to_fields(), self.proposals)
         self._asked = current if current.nodes else None
-        return asking._construct_messages(content, current.nodes, MessageType.EVALUATE)
+        return self._builder._construct_messages(content, current.nodes, MessageType.EVALUATE)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]

@@ -42,6 +42,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.laplace import Laplace, check_simplex_rows, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
@@ -84,8 +85,7 @@ def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_
         If the proxy is empty or not on the simplex, or ``levels`` is not positive.
     """
     rows = _check_proxy(proxy)
-    if levels < 1:
-        raise ValueError(f"levels must be at least 1, got {levels}")
+    check_in("[1, inf)", "levels", levels, int)
     tops, labels = rows.max(axis=1), rows.argmax(axis=1)
     cuts = np.arange(1, levels) / levels
     everywhere = np.quantile(tops, (np.arange(levels) + 0.5) / levels)
@@ -291,8 +291,8 @@ def score_trust(
     ValueError
         If a number is outside its interval.
     """
-    if total < 2 or repeats < 2:
-        raise ValueError(f"total and repeats must be at least 2, got {total} and {repeats}")
+    check_in("[2, inf)", "total", total, int)
+    check_in("[2, inf)", "repeats", repeats, int)
     turned = np.ones(len(support.rows))
     tops = support.rows.max(axis=1)
     turned[tops < np.median(tops)] = _WEIGHT_OF_UNSURE_HALF
@@ -407,8 +407,7 @@ class ProxyCodebook:
 
     def __post_init__(self) -> None:
         CodebookResponse(np.eye(2), self.epsilon, self.rows)  # their domains
-        if self.levels < 1:
-            raise ValueError(f"levels must be at least 1, got {self.levels}")
+        check_in("[1, inf)", "levels", self.levels, int)
         if self.trust_repeats < 0 or self.trust_repeats == 1:
             raise ValueError(f"trust_repeats must be 0 or at least 2, got {self.trust_repeats}")
 
@@ -438,14 +437,8 @@ class CodebookRows:
         warn_if_near_uniform(self.support.rows, shares)
         values = {"score": score.of_law(self.support.rows, shares, len(reports))}
         if self.trust_repeats and len(reports) > 1:
-            trust = score_trust(
-                self.mechanism,
-                self.support,
-                score,
-                len(reports),
-                RandomSource.from_os(),
-                repeats=self.trust_repeats,
-            )
+            total, rng, repeats = len(reports), RandomSource.from_os(), self.trust_repeats
+            trust = score_trust(self.mechanism, self.support, score, total, rng, repeats=repeats)
             values |= {"score-recovery": trust.recovery, "score-error": trust.error}
             if trust.complaint:
                 _log.warning("%s", trust.complaint)

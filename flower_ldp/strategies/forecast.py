@@ -42,7 +42,7 @@ from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, Verdict, signal_of
 from flower_ldp.privacy import Unit, compose, meaning
 from flower_ldp.strategies.optimizers import ServerOptimizer
-from flower_ldp.strategies.rounds import RoundCallback, TrainingRound
+from flower_ldp.strategies.rounds import RoundCallback, TrainingRound, Vector
 from flower_ldp.wire.layout import ArraySpec, ModelLayout, perhaps_statistics, running_statistics
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Forecast(RoundCallback[TrainingRound]):
             if left is not None:
                 self._lengthen(optimizer, current.server_round - 1, turn.size, left)
 
-    def after_step(self, current: TrainingRound, total: NDArray[Any], reports: int) -> None:
+    def after_step(self, current: TrainingRound, total: Vector, reports: int) -> None:
         """Watch whether the steps are noise."""
         self._watch.add(total, reports)
 
@@ -334,7 +334,8 @@ def fewer_weights(layout: ModelLayout, most: int) -> str:
     most : int
         Weights that they may be about.
     """
-    layers = _layers(layout)
+    arrays = [spec for spec in layout.updated if spec.size]
+    layers = [tuple(group) for _, group in groupby(arrays, key=_place)]
     for count in range(min(_MOST_LAYERS, len(layers)), 0, -1):
         chosen = layers[-count:]
         if _size(chosen) <= most and _is_matrix(chosen[0]):
@@ -352,13 +353,8 @@ def fewer_weights(layout: ModelLayout, most: int) -> str:
     )
 
 
-def _layers(layout: ModelLayout) -> list[_Layer]:
-    """Return the trained arrays, those side by side whose names differ in the last part as one."""
-    arrays = [spec for spec in layout.updated if spec.size]
-    return [tuple(group) for _, group in groupby(arrays, key=_place)]
-
-
 def _place(spec: ArraySpec) -> str:
+    """Return a name without its last part: arrays side by side that share it are one layer."""
     before, dot, _ = spec.name.rpartition(".")
     return before if dot else spec.name
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Unpack, get_args
+from typing import Annotated, ClassVar, Literal, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import Report, SignDSRound
 from flower_ldp.strategies.optimizers import AgreedLength, ServerOptimizer
 from flower_ldp.strategies.replies import ReplyFilter
-from flower_ldp.strategies.rounds import Metrics, RoundCallback, TrainingRound
+from flower_ldp.strategies.rounds import Metrics, RoundCallback, TrainingRound, Vector
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 
 Scaling = Literal["published", "unbiased"]
@@ -292,12 +292,10 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         self.step_size.check(_selection(asked, entries))
         return asked
 
-    def _total(self, current: TrainingRound, reports: Iterable[Report]) -> NDArray[Any]:
+    def _total(self, current: TrainingRound, reports: Iterable[Report]) -> Vector:
         return super()._total(current, self.step_size.counted(reports))
 
-    def _estimate(
-        self, current: TrainingRound, total: NDArray[Any], reports: int
-    ) -> NDArray[np.float32]:
+    def _estimate(self, current: TrainingRound, total: Vector, reports: int) -> Vector:
         asked: SignDSRound = current.proposal.mechanism
         plan = _selection(asked, current.layout.entries)
         factor = self.step_size.factor(reports, plan, asked=asked.magnitude is not None)
@@ -385,12 +383,9 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         self._rounds += 1
         return replace(self._asked(entries), seed=seed)
 
-    def _estimate(
-        self, current: TrainingRound, total: NDArray[Any], reports: int
-    ) -> NDArray[np.float64]:
+    def _estimate(self, current: TrainingRound, total: Vector, reports: int) -> Vector:
         plan = self.mechanism.plan(current.layout.entries)
-        mean: NDArray[np.float64] = total / (reports * plan.projection)
-        return mean
+        return np.asarray(total / (reports * plan.projection))
 
     def _metrics(self, current: TrainingRound, reports: int) -> Metrics:
         plan = self.mechanism.plan(current.layout.entries)
@@ -420,9 +415,7 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
     _mechanism_type = Gaussian
     _mechanism_example = "a Gaussian, as Gaussian(epsilon=8.0, delta=1e-6, clip_norm=0.5)"
 
-    def _estimate(
-        self, current: TrainingRound, total: NDArray[Any], reports: int
-    ) -> NDArray[np.float64]:
+    def _estimate(self, current: TrainingRound, total: Vector, reports: int) -> Vector:
         return self.mechanism.estimate(total, reports)
 
     def _metrics(self, current: TrainingRound, reports: int) -> Metrics:

@@ -36,6 +36,8 @@ from flower_ldp.strategies.spending import Proposals
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import HEALTH, PROPOSAL_KEY, Field, UpdateProposal, split_health
 
+#: An update, a sum of them, or a step.
+Vector: TypeAlias = NDArray[Any]
 #: What a record of metrics is made from.
 Metrics: TypeAlias = dict[str, int | float]
 
@@ -102,7 +104,7 @@ class RoundCallback(Generic[RoundT]):
     def after_replies(self, current: RoundT, replies: ReplyFilter) -> None:
         """Learn what came back. It raises RunStopped if going on would be in vain."""
 
-    def after_step(self, current: RoundT, total: NDArray[Any], reports: int) -> None:
+    def after_step(self, current: RoundT, total: Vector, reports: int) -> None:
         """Learn the sum of a round's reports, at least one, by which the model was moved."""
 
     def metrics(self, current: RoundT) -> Metrics:

@@ -36,6 +36,8 @@ from flower_ldp.files import replacing
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.sampling.exact import uniform_subset
 
+#: What a file of another form raises.
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _KIND = "flower-ldp clients asked, 1"
 # A server holds the lock for as long as it takes to read and write a file.
 _WAIT_SECONDS = 60.0
@@ -81,13 +83,11 @@ class AskedFile:
         # Of its own for each call: threads exclude each other too.
         lock = FileLock(f"{self._path}.lock", timeout=_WAIT_SECONDS, is_singleton=False)
         try:
-            lock.acquire()
+            acquired = lock.acquire()
         except NotImplementedError as error:
             raise OSError(f"the file system of {self._path.parent} has no locks") from error
-        try:
+        with acquired:
             yield
-        finally:
-            lock.release()
 
     def read(self) -> Counter[int]:
         """Return how often each node was asked; of none if there is no file.
@@ -106,14 +106,7 @@ class AskedFile:
             body = json.loads(path.read_text("ascii"), object_pairs_hook=_different)
             kind, of, asked = body["kind"], body["answers-per-client"], body["asked"]
             counts = {name: (int(name), times) for name, times in asked.items()}
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ) as error:
+        except _UNREADABLE as error:
             raise ConfigError(f"{path} is no record of who was asked: {error}") from error
         if kind != _KIND or type(of) is not int or of != self._times:
             raise ConfigError(

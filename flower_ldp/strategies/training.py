@@ -44,6 +44,7 @@ from flower_ldp.strategies.rounds import (
     SpendingLog,
     StopRule,
     TrainingRound,
+    Vector,
     choose,
     reply_metrics,
 )
@@ -210,17 +211,14 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         """
         return self._asked(entries, participation)
 
-    def _total(self, current: TrainingRound, reports: Iterable[Any]) -> NDArray[Any]:
+    def _total(self, current: TrainingRound, reports: Iterable[Any]) -> Vector:
         """Return the sum of a round's reports, each added as soon as it was decoded."""
         mechanism: UpdateMechanism = current.proposal.mechanism
         return mechanism.total(reports, current.layout.entries)
 
-    def _estimate(
-        self, current: TrainingRound, total: NDArray[Any], reports: int
-    ) -> NDArray[np.floating[Any]]:
+    def _estimate(self, current: TrainingRound, total: Vector, reports: int) -> Vector:
         """Return the step that the sum of at least one report says. It need not be finite."""
-        mean: NDArray[np.floating[Any]] = total / reports
-        return mean
+        return np.asarray(total / reports)
 
     def _metrics(self, current: TrainingRound, reports: int) -> Metrics:
         """Return the mechanism's own metrics of a round with at least one report."""
@@ -375,9 +373,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         """Return what a round proposes whose clients all take part."""
         return UpdateProposal(self._asked(entries), self._health.epsilon)
 
-    def _moved(
-        self, current: TrainingRound, total: NDArray[Any], reports: int
-    ) -> ArrayRecord | None:
+    def _moved(self, current: TrainingRound, total: Vector, reports: int) -> ArrayRecord | None:
         """Return the model after the round's step, or None if that is not finite.
 
         A model with an infinity in it could never be trained again: no client would answer.
@@ -398,7 +394,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
             _log.warning("round %d: %s", current.server_round, lost)
         return ArrayRecord({name: Array(array) for name, array in moved.items()})
 
-    def _signal(self, current: TrainingRound, total: NDArray[Any], reports: int) -> float:
+    def _signal(self, current: TrainingRound, total: Vector, reports: int) -> float:
         """Return what the square of a round's sum has beyond noise, over the noise."""
         plan = self.plan()
         if plan is None:
