@@ -17,7 +17,6 @@ from functools import partial
 from typing import Annotated, ClassVar, Literal, Unpack, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, must_be
 from flower_ldp.extensions.contract import Chosen, ExtensionReport

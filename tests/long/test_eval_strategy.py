@@ -368,7 +368,7 @@ def test_the_summary_states_the_cost(caplog: pytest.LogCaptureFixture) -> None:
     [
         ({"epsilon": 0.0}, "epsilon must be in"),
         ({"rows": 0}, "rows must be"),
-        ({"levels": 0}, "levels must be at least 1"),
+        ({"levels": 0}, "levels must be an integer in"),
         ({"trust_repeats": 1}, "trust_repeats must be"),
     ],
 )
