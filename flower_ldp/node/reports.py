@@ -78,9 +78,14 @@ class PaidReports:
     def _settled(self, permit: Permit, opened: OpenRelease) -> bytes:
         """Return the stored report, or one by the neutral law that is stored first."""
         stored = permit.stored
-        if stored is not None and _has_form(opened, stored):
-            return stored
-        _log.error("the ledger holds no report of the app's")
+        if stored is None:
+            _log.error("the ledger holds no report of the app's")
+        else:
+            try:
+                opened.check_form(stored)
+                return stored
+            except WireError as error:
+                _log.error("the ledger holds what is no report: %s", error)
         if permit.handling.is_simulation:
             raise ReleaseError("simulation: the app failed, or did not charge its report")
         permit.handling.failed()
@@ -121,15 +126,6 @@ def _replied(message: Message, context: Context, call_next: ClientAppCallable) -
     except Exception as error:
         _log.warning("the app gave no report: %s", cause_of(error))
         return None
-
-
-def _has_form(opened: OpenRelease, stored: bytes) -> bool:
-    try:
-        opened.check_form(stored)
-    except WireError as error:
-        _log.error("the ledger holds what is no report: %s", error)
-        return False
-    return True
 
 
 def report_of(content: RecordDict) -> bytes:

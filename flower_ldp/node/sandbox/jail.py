@@ -325,7 +325,8 @@ def make_group(memory: int, processes: int, process: Path = Path("/proc/self")) 
     """
     own = _own_folders(process)
     try:
-        if "" in own and _has_both(own[""]):
+        controllers = (own[""] / "cgroup.controllers").read_text() if "" in own else ""
+        if set(_CONTROLLERS) <= set(controllers.split()):
             folder = _with_controllers(own[""])
             (folder / "memory.max").write_text(str(memory))
             folders = (folder, folder)
@@ -365,10 +366,6 @@ def _own_folders(process: Path) -> dict[str, Path]:
                 top, mounted = mounts[name]
                 found[name] = mounted / os.path.relpath(path, top)
     return {name: folder for name, folder in found.items() if folder.is_dir()}
-
-
-def _has_both(folder: Path) -> bool:
-    return set(_CONTROLLERS) <= set((folder / "cgroup.controllers").read_text().split())
 
 
 def _with_controllers(own: Path) -> Path:
