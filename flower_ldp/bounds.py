@@ -58,7 +58,7 @@ def check_fields(record: Any) -> None:
 
     A field that may be None is checked where it is not.
     """
-    for name, bounded, kinds in _bounded_fields(type(record)):  # type: ignore[arg-type]
+    for name, bounded, kinds in bounded_fields(type(record)):  # type: ignore[arg-type]
         value = getattr(record, name)
         if value is not None or type(None) not in kinds:
             bounded.check(name, value, int if int in kinds else float)
@@ -85,8 +85,8 @@ def must_be(name: str, value: object, kind: type[Any] | tuple[type[Any], ...], w
 
 
 @cache
-def _bounded_fields(kind: type[Any]) -> tuple[tuple[str, Bounded, tuple[Any, ...]], ...]:
-    """Return name, interval and types of each field that has an interval."""
+def bounded_fields(kind: type[Any]) -> tuple[tuple[str, Bounded, tuple[Any, ...]], ...]:
+    """Return name, interval and types of each field of a dataclass that has an interval."""
     hints, found = get_type_hints(kind, include_extras=True), []
     for one in fields(kind):
         declared, *marks = get_args(hints[one.name]) or (None,)

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from flower_ldp.bounds import Bounded
+from flower_ldp.bounds import Bounded, bounded_fields
 from flower_ldp.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
@@ -84,6 +84,13 @@ def interval(ends: str, kind: type[float] | type[int] = float) -> BeforeValidato
         raise misfit(wanted + (hint if isinstance(value, str) else ""))
 
     return BeforeValidator(check)
+
+
+def declared(kind: type[Any], field: str) -> BeforeValidator:
+    """Return the check of a field of a dataclass, by the interval that the dataclass declares."""
+    (found,) = [one for one in bounded_fields(kind) if one[0] == field]  # type: ignore[arg-type]
+    _, bounded, kinds = found
+    return interval(bounded.interval, int if int in kinds else float)
 
 
 def misfit(text: str, *at: str) -> PydanticCustomError:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, model_validator
 
+from flower_ldp.bounds import bounded_fields
 from flower_ldp.config.updates import (
     KINDS,
     CodewordConfig,
@@ -17,16 +18,14 @@ from flower_ldp.config.updates import (
     UpdateSection,
 )
 from flower_ldp.mechanisms.example_sums import BoundedMean
+from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, Laplace, LaplacePlan, NoProtectionWarning
 from flower_ldp.strategies import Health
 from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit
 
-#: Narrower than the published section's, which may stand unused beside ``signds``.
-_DP_INTERVALS = {
-    "dp_eps": "[0.001, 100]",
-    "dp_delta": "[1e-18, 0.5]",
-    "dp_norm_clip": "[1e-30, 1e30]",
-}
+#: Fields of ``dp_encrypt``, in the order of the mechanism's. Its intervals are narrower than the
+#: published section's, which may stand unused beside ``signds``.
+_DP_FIELDS = ("dp_eps", "dp_delta", "dp_norm_clip")
 
 
 class MetricConfig(Section):
@@ -152,10 +151,9 @@ class EncryptConfig(Section):
         if self.encrypt_train_type == "DP_ENCRYPT":
             if self.dp_encrypt is None:
                 raise misfit("is missing", "dp_encrypt")
-            for field, ends in _DP_INTERVALS.items():
-                low, high = (float(end) for end in ends[1:-1].split(", "))
-                if not low <= getattr(self.dp_encrypt, field) <= high:
-                    wanted = f"must be a number in {ends} for DP_ENCRYPT"
+            for field, (_, bounded, _) in zip(_DP_FIELDS, bounded_fields(Gaussian), strict=True):
+                if not bounded.holds(getattr(self.dp_encrypt, field)):
+                    wanted = f"must be a number in {bounded.interval} for DP_ENCRYPT"
                     raise misfit(wanted, "dp_encrypt", field)
         return self
 

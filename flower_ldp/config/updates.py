@@ -48,7 +48,7 @@ from flower_ldp.strategies import (
 from flower_ldp.strategies.named import Scaling
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 from flower_ldp.wire.layout import patterns_of
-from flower_ldp.yaml_source import Section, interval, misfit
+from flower_ldp.yaml_source import Section, declared, interval, misfit
 
 _OPTIMIZERS: Mapping[str, type[Any]] = MappingProxyType(
     {
@@ -60,12 +60,6 @@ _OPTIMIZERS: Mapping[str, type[Any]] = MappingProxyType(
         "adagrad": Adagrad,
     }
 )
-_ENDS = {
-    **dict.fromkeys(("momentum", "beta_1", "beta_2"), "[0, 1)"),
-    **dict.fromkeys(("learning_rate", "length", "eta", "tau"), "(0, inf)"),
-    "rounds": "[1, inf)",
-    "final_fraction": "[0, 1]",
-}
 
 
 class OptimizerSection(Section):
@@ -88,9 +82,8 @@ def _section(kind: str, optimizer: type[Any]) -> type[OptimizerSection]:
     types, own = get_type_hints(optimizer), {}
     for one in fields(optimizer):
         if not one.name.startswith("_"):
-            check = interval(_ENDS[one.name], types[one.name])
             default = ... if one.default is MISSING else one.default
-            own[one.name] = (Annotated[types[one.name], check], default)
+            own[one.name] = (Annotated[types[one.name], declared(optimizer, one.name)], default)
     named: Any = {"kind": (Literal[kind], ...), **own}
     section = create_model(optimizer.__name__, __base__=OptimizerSection, **named)
     section.optimizer = optimizer
@@ -119,8 +112,8 @@ class SubspaceConfig(Section):
         Which subspace of that dimension.
     """
 
-    dimension: Annotated[int, interval("[1, 4194304]", int)]
-    seed: Annotated[int, interval("[0, 9223372036854775808)", int)] = 0
+    dimension: Annotated[int, declared(Subspace, "dimension")]
+    seed: Annotated[int, declared(Subspace, "seed")] = 0
 
     def build(self) -> Subspace:
         """Return the subspace, for a strategy's ``subspace=``."""
@@ -209,16 +202,16 @@ class SignDSConfig(UpdateSection):
         ``adagrad``; and the fields of that kind.
     """
 
-    sign_k: Annotated[float, interval("(0, 0.25]")] | None = 0.01
-    sign_eps: Annotated[float, interval("(0, 100]")] = 100.0
-    sign_thr_ratio: Annotated[float, interval("[0.5, 1]")] = 0.6
-    sign_global_lr: Annotated[float, interval("(0, inf)")] = 0.1
+    sign_k: Annotated[float, declared(SignDS, "k")] | None = 0.01
+    sign_eps: Annotated[float, declared(SignDS, "epsilon")] = 100.0
+    sign_thr_ratio: Annotated[float, declared(SignDS, "threshold_ratio")] = 0.6
+    sign_global_lr: Annotated[float, declared(FixedStep, "global_lr")] = 0.1
     sign_dim_out: Annotated[int, interval("[0, 50]", int)] = 0
-    sign_mag_eps: Annotated[float, interval("(0, 100]")] | None = None
-    sign_mag_initial: Annotated[float, interval("[1e-30, 1e30]")] = 2.0**-10
-    sign_mag_significance: Annotated[float, interval("[0, inf)")] = 2.3
-    sign_mag_regrow_after: Annotated[int, interval("[0, inf)", int)] = 5
-    sign_min_participation: Annotated[float, interval("[0, 1]")] = 0.05
+    sign_mag_eps: Annotated[float, declared(MagRR, "epsilon")] | None = None
+    sign_mag_initial: Annotated[float, declared(MagRR, "initial_estimate")] = 2.0**-10
+    sign_mag_significance: Annotated[float, declared(MagRR, "significance")] = 2.3
+    sign_mag_regrow_after: Annotated[int, declared(MagRR, "regrow_after")] = 5
+    sign_min_participation: Annotated[float, declared(LearnedStep, "min_participation")] = 0.05
     sign_scaling: Scaling = "published"
     sign_server_optimizer: OptimizerConfig | None = None
 
@@ -291,10 +284,10 @@ class CodewordConfig(UpdateSection):
         ``yogi`` or ``adagrad``; and the fields of that kind.
     """
 
-    codeword_eps: Annotated[float, interval("[1e-12, 100]")]
-    codeword_favoured: Annotated[int, interval("[0, 16777216]", int)] = 0
-    codeword_rotations: Annotated[int, interval("[1, 4096]", int)] = 64
-    codeword_blocks: Annotated[int, interval("[1, 65536]", int)] = 1
+    codeword_eps: Annotated[float, declared(Codeword, "epsilon")]
+    codeword_favoured: Annotated[int, declared(Codeword, "favoured")] = 0
+    codeword_rotations: Annotated[int, declared(Codeword, "rotations")] = 64
+    codeword_blocks: Annotated[int, declared(Codeword, "blocks")] = 1
     codeword_server_optimizer: OptimizerConfig | None = None
 
     def mechanism(self) -> Codeword:

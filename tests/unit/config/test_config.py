@@ -148,7 +148,7 @@ INTERVALS: list[tuple[str, str, list[float], list[float]]] = [
     ("sign_global_lr", "(0, inf)", [TINY, HUGE], [0, -0.1]),
     ("sign_dim_out", "[0, 50]", [0, 50], [-1, 51]),
     ("sign_mag_eps", "(0, 100]", [TINY, 100], [0, -1, math.nextafter(100, 101)]),
-    ("sign_mag_initial", "[1e-30, 1e30]", [1e-30, 1e30], [0, 9.9e-31, 1.1e30]),
+    ("sign_mag_initial", "[1e-30, 1e+30]", [1e-30, 1e30], [0, 9.9e-31, 1.1e30]),
     ("sign_mag_significance", "[0, inf)", [0, HUGE], [-TINY, -1]),
     ("sign_mag_regrow_after", "[0, inf)", [0, 10**9], [-1]),
     ("sign_min_participation", "[0, 1]", [0, 1], [-TINY, math.nextafter(1, 2)]),
