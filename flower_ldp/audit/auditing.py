@@ -35,14 +35,15 @@ on all. The coin is public and independent of the data, so the factor stays e^ep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.audit.bounds import check_confidence, epsilon_lower_bound, largest_bound
+from flower_ldp.audit.bounds import epsilon_lower_bound, largest_bound
+from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.random import RandomSource
 
 Scores = NDArray[np.float64]
@@ -233,18 +234,20 @@ def audit(
     ModuleNotFoundError
         If scipy is not installed.
     """
-    check_confidence(confidence)
-    if not claimed_epsilon > 0:
-        raise ValueError(f"claimed_epsilon must be positive, got {claimed_epsilon}")
-    if draws < FEWEST_DRAWS:
-        raise ValueError(f"draws must be at least {FEWEST_DRAWS}, got {draws}")
+    check_in("(0, 1)", "confidence", confidence)
+    check_in("(0, inf)", "claimed_epsilon", claimed_epsilon)
+    check_in(f"[{FEWEST_DRAWS}, inf)", "draws", draws)
     half = draws // 2
     reach = largest_bound(draws - half, confidence=confidence, delta=delta)
     rng = sources()
 
     def scores(value: Any, count: int) -> Scores:
-        parts = _in_parts(draw, value, count, rng, batched)
-        return np.concatenate([_scored(statistic, part, progress) for part in parts])
+        size, found = _ROWS if batched else _OBJECTS, []
+        for start in range(0, count, size):  # pieces that fit into memory
+            part = min(size, count - start)
+            reports = draw(value, part, rng) if batched else [draw(value, rng) for _ in range(part)]
+            found.append(_scored(statistic, reports, progress))
+        return np.concatenate(found)
 
     choosing = scores(pair[0], half), scores(pair[1], half)
     event = best_event(*choosing, confidence=confidence, delta=delta)
@@ -261,16 +264,6 @@ def audit(
         reach,
         delta,
     )
-
-
-def _in_parts(
-    draw: Draw, value: Any, count: int, rng: RandomSource, batched: bool
-) -> Iterator[Sequence[Any]]:
-    """Yield ``count`` reports in pieces that fit into memory."""
-    size = _ROWS if batched else _OBJECTS
-    for start in range(0, count, size):
-        part = min(size, count - start)
-        yield draw(value, part, rng) if batched else [draw(value, rng) for _ in range(part)]
 
 
 def _scored(statistic: Statistic, reports: Sequence[Any], progress: Progress | None) -> Scores:

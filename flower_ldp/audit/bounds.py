@@ -36,6 +36,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flower_ldp.bounds import check_in, least
+
 
 def _beta() -> Any:
     # Imported here: it takes a second, and who only asks for help does without it.
@@ -46,12 +48,6 @@ def _beta() -> Any:
             "an audit needs scipy: pip install 'flower-ldp[accounting]'", name="scipy"
         ) from error
     return beta
-
-
-def check_confidence(confidence: float) -> None:
-    """Raise ValueError if ``confidence`` is not in (0, 1)."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence}")
 
 
 def probability_lower(count: ArrayLike, draws: int, error: float) -> NDArray[np.float64]:
@@ -72,19 +68,15 @@ def probability_lower(count: ArrayLike, draws: int, error: float) -> NDArray[np.
         If a count is impossible or ``error`` is outside its interval.
     """
     counts = _checked(count, draws, error)
-    bound = np.zeros(counts.shape)
-    some = counts > 0
-    bound[some] = _beta().ppf(error, counts[some], draws - counts[some] + 1)
-    return bound
+    bound = _beta().ppf(error, np.maximum(counts, 1), draws - counts + 1)
+    return np.where(counts > 0, bound, 0.0)
 
 
 def probability_upper(count: ArrayLike, draws: int, error: float) -> NDArray[np.float64]:
     """Return the Clopper-Pearson upper bound; the parameters are those of the lower one."""
     counts = _checked(count, draws, error)
-    bound = np.ones(counts.shape)
-    some = counts < draws
-    bound[some] = _beta().isf(error, counts[some] + 1, draws - counts[some])
-    return bound
+    bound = _beta().isf(error, counts + 1, np.maximum(draws - counts, 1))
+    return np.where(counts < draws, bound, 1.0)
 
 
 def epsilon_lower_bound(
@@ -120,9 +112,8 @@ def epsilon_lower_bound(
     ValueError
         If an argument is outside its interval.
     """
-    check_confidence(confidence)
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must be in [0, 1), got {delta}")
+    check_in("(0, 1)", "confidence", confidence)
+    check_in("[0, 1)", "delta", delta)
     error = (1.0 - confidence) / 2.0
     above = probability_lower(count, draws, error) - delta
     below = probability_upper(count_other, draws, error)
@@ -141,12 +132,10 @@ def largest_bound(draws: int, *, confidence: float, delta: float = 0.0) -> float
 
 def _checked(count: ArrayLike, draws: int, error: float) -> NDArray[np.int64]:
     counts = np.asarray(count, dtype=np.int64)
-    if draws < 1:
-        raise ValueError(f"draws must be at least 1, got {draws}")
+    check_in("[1, inf)", "draws", draws)
+    check_in("(0, 1)", "error", error)
     if counts.size and not (counts.min() >= 0 and counts.max() <= draws):
         raise ValueError(f"count must be in [0, {draws}], got {counts.tolist()}")
-    if not 0 < error < 1:
-        raise ValueError(f"error must be in (0, 1), got {error}")
     return counts
 
 
@@ -176,7 +165,7 @@ def power(
     """
     from scipy.stats import binom
 
-    check_confidence(confidence)
+    check_in("(0, 1)", "confidence", confidence)
     error = (1.0 - confidence) / 2.0
     seen = _likely_counts(p, draws)
     # A count of the other side refutes if its upper bound is below this.
@@ -216,19 +205,16 @@ def draws_to_refute(
     if p - delta <= math.exp(claimed) * q:
         raise ValueError(f"an event of probability {p:g} and {q:g} agrees with {claimed:g}")
 
-    def enough(draws: int) -> bool:
-        return power(p, q, claimed, draws, confidence=confidence, delta=delta) >= wanted
+    def enough(draws: float) -> bool:
+        least_draws = math.ceil(draws)
+        return power(p, q, claimed, least_draws, confidence=confidence, delta=delta) >= wanted
 
     high = 16
     while not enough(high):
         high *= 2
         if high > _MOST_DRAWS:
             raise ValueError(f"refuting {claimed:g} needs more than {_MOST_DRAWS} draws")
-    low = high // 2
-    while high - low > max(1, high // 50):
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return math.ceil(least(enough, high / 2, high, 0.02))
 
 
 def _likely_counts(p: float, draws: int) -> NDArray[np.int64]:

@@ -325,18 +325,13 @@ def rounded_rows(rows_each: int, *, by_chance: bool) -> RoundedRows:
         Whether any number of the examples may be in a batch. Else all are, and each place gets a
         row of its own.
     """
-    best: RoundedRows | None = None
+    tried: list[RoundedRows] = []
     for others, features in product(_OTHERS, _FEATURES):
         sizes = range(1, others + 1) if by_chance else [others]
-        for seed in range(_WEIGHTS):
-            found = _rounded(seed, features, others, rows_each, sizes)
-            if best is None or found.found > best.found:
-                best = found
-        if best is not None and best.found >= _ENOUGH:
-            return best
-    if best is None:
-        raise ValueError("no shapes to try")
-    return best
+        tried += [_rounded(seed, features, others, rows_each, sizes) for seed in range(_WEIGHTS)]
+        if any(one.found >= _ENOUGH for one in tried):
+            break
+    return max(tried, key=lambda one: one.found)
 
 
 def _rounded(

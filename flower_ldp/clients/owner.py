@@ -213,12 +213,10 @@ def _prepared(asked: ExtensionReport, entries: int, entry: ExtensionEntry) -> Ex
     # Exactly the options that there are: the server's account is of the same mechanism.
     if asked.options.keys() != extension.options.keys():
         raise ConfigError(f"the proposal has not all options of {asked.name}, or others")
-    chosen = extension.chosen(asked.epsilon, asked.delta, asked.options)
-    mechanism = chosen.mechanism(entries)
-    length = mechanism.report_bytes
+    loaded = extension.chosen(asked.epsilon, asked.delta, asked.options).sized(entries)
+    length = loaded.length
     if length != asked.length:
         raise ConfigError(f"a report of {asked.name} has {length} bytes, not {asked.length}")
-    loaded = replace(asked, made=mechanism)
     return replace(loaded, neutral=loaded.randomize(None, RandomSource.from_os()))
 
 

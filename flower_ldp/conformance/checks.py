@@ -1,4 +1,4 @@
-"""The tests themselves: each takes a case, and raises where the extension fails it.
+"""The tests themselves: each raises where the extension fails it.
 
 A case is what an extension is tried on: epsilons, small numbers of entries, and updates of all
 kinds.
@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from types import MappingProxyType
 from typing import Any
 
@@ -67,7 +67,7 @@ class Case:
         """Yield the mechanism at each epsilon and number of entries."""
         for epsilon, dimension in itertools.product(self.epsilons, self.dimensions):
             chosen = self.extension.chosen(epsilon, self.delta, self.options)
-            yield Tried(chosen.mechanism(dimension), epsilon, self.delta, dimension)
+            yield Tried(chosen.mechanism(dimension), self, epsilon, dimension)
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Tried:
     """A mechanism at one epsilon and one number of entries."""
 
     mechanism: ExtensionMechanism
+    case: Case
     epsilon: float
-    delta: float
     dimension: int
 
     def error(self, what: str) -> ConformanceError:
@@ -138,24 +138,22 @@ class Tried:
         ]
 
 
-def law_sums_to_one(case: Case) -> None:
+def law_sums_to_one(tried: Tried) -> None:
     """Add up the probabilities of all reports to one update: they must make 1."""
-    for tried in case.settings():
-        for update in (*tried.updates(), *tried.broken()):
-            total = math.fsum(map(math.exp, tried.law(update)))
-            if abs(total - 1) > _ROUNDING:
-                raise tried.error(f"the law of {_shown(update)} sums to {total}")
+    for update in (*tried.updates(), *tried.broken()):
+        total = math.fsum(map(math.exp, tried.law(update)))
+        if abs(total - 1) > _ROUNDING:
+            raise tried.error(f"the law of {_shown(update)} sums to {total}")
 
 
-def epsilon_is_kept(case: Case) -> None:
+def epsilon_is_kept(tried: Tried) -> None:
     """Compare all updates, valid or not: no report tells two apart by more than is stated."""
-    for tried in case.settings():
-        every = [*tried.updates(), *tried.broken()]
-        laws = np.array([tried.law(update) for update in every])
-        if tried.delta == 0:
-            _check_ratio(tried, every, laws)
-        else:
-            _check_excess(tried, every, np.exp(laws))
+    every = [*tried.updates(), *tried.broken()]
+    laws = np.array([tried.law(update) for update in every])
+    if tried.case.delta == 0:
+        _check_ratio(tried, every, laws)
+    else:
+        _check_excess(tried, every, np.exp(laws))
 
 
 def _check_ratio(tried: Tried, every: Sequence[Any], laws: Any) -> None:
@@ -176,31 +174,30 @@ def _check_excess(tried: Tried, every: Sequence[Any], masses: Any) -> None:
     for first, row in zip(every, masses, strict=True):
         excess = np.maximum(row - factor * masses, 0.0).sum(axis=1)
         at = int(excess.argmax())
-        if excess[at] > tried.delta + _ROUNDING:
+        if excess[at] > tried.case.delta + _ROUNDING:
             raise tried.error(
                 f"delta is {excess[at]:.6g} between {_shown(first)} and "
-                f"{_shown(every[at])}, {tried.delta:g} is stated"
+                f"{_shown(every[at])}, {tried.case.delta:g} is stated"
             )
 
 
-def sampler_follows_the_law(case: Case) -> None:
+def sampler_follows_the_law(tried: Tried) -> None:
     """Draw reports: they must have the law that log_prob states."""
-    tries = list(case.settings())
-    level = FAILURE / sum(len(_some(tried)) * len(tried.reports) for tried in tries)
-    for tried in tries:
-        for update in _some(tried):
-            rng = RandomSource.seeded(_SEED)
-            drawn = Counter(tried.mechanism.randomize(update, rng) for _ in range(case.draws))
-            for report, log in zip(tried.reports, tried.law(update), strict=True):
-                seen = drawn.pop(report, 0)
-                if _chance(seen, case.draws, math.exp(min(log, 0.0))) < level:
-                    raise tried.error(
-                        f"{_shown(update)} gives {quoted(report)} {seen} times of "
-                        f"{case.draws}, its probability is {math.exp(log):.6g}"
-                    )
-            if drawn:
-                told = quoted(next(iter(drawn)))
-                raise tried.error(f"reports() does not name {told}")
+    some, case = _some(tried), tried.case
+    settings = len(case.epsilons) * len(case.dimensions)
+    level = FAILURE / (settings * len(some) * len(tried.reports))
+    for update in some:
+        rng = RandomSource.seeded(_SEED)
+        drawn = Counter(tried.mechanism.randomize(update, rng) for _ in range(case.draws))
+        for report, log in zip(tried.reports, tried.law(update), strict=True):
+            seen = drawn.pop(report, 0)
+            if _chance(seen, case.draws, math.exp(min(log, 0.0))) < level:
+                raise tried.error(
+                    f"{_shown(update)} gives {quoted(report)} {seen} times of "
+                    f"{case.draws}, its probability is {math.exp(log):.6g}"
+                )
+        if drawn:
+            raise tried.error(f"reports() does not name {quoted(next(iter(drawn)))}")
 
 
 def _some(tried: Tried) -> list[Any]:
@@ -219,74 +216,68 @@ def _chance(seen: int, draws: int, probability: float) -> float:
     return min(1.0, 2 * math.exp(-draws * max(far, 0.0)))
 
 
-def everything_is_answered(case: Case) -> None:
+def everything_is_answered(tried: Tried) -> None:
     """Ask about each update, valid or not: the answer must be one of reports()."""
-    for tried in case.settings():
-        known, rng = set(tried.reports), RandomSource.seeded(_SEED)
-        for update in (*tried.updates(), *tried.broken()):
-            try:
-                report = tried.mechanism.randomize(_closed(update), rng)
-            except Exception as error:
-                name = type(error).__name__
-                raise tried.error(f"{_shown(update)} is answered by {name}") from error
-            if type(report) is not bytes or report not in known:
-                raise tried.error(
-                    f"{_shown(update)} is answered by {quoted(report)}, which "
-                    "reports() does not name"
-                )
+    known, rng = set(tried.reports), RandomSource.seeded(_SEED)
+    for update in (*tried.updates(), *tried.broken()):
+        try:
+            report = tried.mechanism.randomize(_closed(update), rng)
+        except Exception as error:
+            name = type(error).__name__
+            raise tried.error(f"{_shown(update)} is answered by {name}") from error
+        if type(report) is not bytes or report not in known:
+            raise tried.error(
+                f"{_shown(update)} is answered by {quoted(report)}, which reports() does not name"
+            )
 
 
-def reports_have_one_length(case: Case) -> None:
+def reports_have_one_length(tried: Tried) -> None:
     """Look at all reports: they must be bytes of the length that is stated."""
-    for tried in case.settings():
-        length = tried.mechanism.report_bytes
-        for report in tried.reports:
-            if type(report) is not bytes or len(report) != length:
-                raise tried.error(f"{quoted(report)} is not {length} bytes")
+    length = tried.mechanism.report_bytes
+    for report in tried.reports:
+        if type(report) is not bytes or len(report) != length:
+            raise tried.error(f"{quoted(report)} is not {length} bytes")
 
 
-def randomness_is_the_gates(case: Case) -> None:
+def randomness_is_the_gates(tried: Tried) -> None:
     """Draw by one seed twice and by another: the source that is given must decide, alone."""
-    for tried in case.settings():
-        update = tried.updates()[-1]
+    update = tried.updates()[-1]
 
-        def drawn(seed: int, tried: Tried = tried, update: Any = update) -> list[bytes]:
-            rng = RandomSource.seeded(seed)
-            return [tried.mechanism.randomize(update, rng) for _ in range(256)]
+    def drawn(seed: int) -> list[bytes]:
+        rng = RandomSource.seeded(seed)
+        return [tried.mechanism.randomize(update, rng) for _ in range(256)]
 
-        first = drawn(_SEED)
-        if drawn(_SEED) != first:
-            raise tried.error("it has another source of randomness")
-        if max(tried.law(update)) < math.log(0.9) and drawn(_SEED + 1) == first:
-            raise tried.error("it does not use the source that is given")
+    first = drawn(_SEED)
+    if drawn(_SEED) != first:
+        raise tried.error("it has another source of randomness")
+    if max(tried.law(update)) < math.log(0.9) and drawn(_SEED + 1) == first:
+        raise tried.error("it does not use the source that is given")
 
 
-def nothing_else_is_touched(case: Case) -> None:
+def nothing_else_is_touched(tried: Tried) -> None:
     """Draw once: neither global generators nor the update may change."""
-    for tried in case.settings():
-        for update in (tried.updates()[-1], None):
-            written = None if update is None else update.tobytes()
-            before = _globals()
-            tried.mechanism.randomize(update, RandomSource.seeded(_SEED))
-            if _globals() != before:
-                raise tried.error("a global generator was used or seeded")
-            if update is not None and update.tobytes() != written:
-                raise tried.error("the update was written to")
+    for update in (tried.updates()[-1], None):
+        written = None if update is None else update.tobytes()
+        before = _globals()
+        tried.mechanism.randomize(update, RandomSource.seeded(_SEED))
+        if _globals() != before:
+            raise tried.error("a global generator was used or seeded")
+        if update is not None and update.tobytes() != written:
+            raise tried.error("the update was written to")
 
 
-def every_report_is_understood(case: Case) -> None:
+def every_report_is_understood(tried: Tried) -> None:
     """Read each report as the server does: a finite update, and ValueError for what is none."""
-    for tried in case.settings():
-        for report in tried.reports:
-            found = np.asarray(tried.mechanism.estimate(report))
-            if found.shape != (tried.dimension,) or not np.isfinite(found).all():
-                raise tried.error(f"estimate({quoted(report)}) is no update")
-        for wrong in (b"", tried.reports[0] + b"\0", tried.reports[0][:-1]):
-            try:
-                tried.mechanism.estimate(wrong)
-            except ValueError:
-                continue
-            raise tried.error(f"estimate({quoted(wrong)}) is no ValueError")
+    for report in tried.reports:
+        found = np.asarray(tried.mechanism.estimate(report))
+        if found.shape != (tried.dimension,) or not np.isfinite(found).all():
+            raise tried.error(f"estimate({quoted(report)}) is no update")
+    for wrong in (b"", tried.reports[0] + b"\0", tried.reports[0][:-1]):
+        try:
+            tried.mechanism.estimate(wrong)
+        except ValueError:
+            continue
+        raise tried.error(f"estimate({quoted(wrong)}) is no ValueError")
 
 
 def _globals() -> str:
@@ -309,10 +300,21 @@ def _shown(update: Any) -> str:
     return "None" if update is None else quoted(update)
 
 
+def _everywhere(check: Callable[[Tried], None]) -> Callable[[Case], None]:
+    """Return a check of a case: at all of its settings."""
+
+    @wraps(check)
+    def each(case: Case) -> None:
+        for tried in case.settings():
+            check(tried)
+
+    return each
+
+
 #: Every test, by its name.
 CHECKS: Mapping[str, Callable[[Case], None]] = MappingProxyType(
     {
-        check.__name__: check
+        check.__name__: _everywhere(check)
         for check in (
             law_sums_to_one,
             epsilon_is_kept,

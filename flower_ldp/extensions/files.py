@@ -23,6 +23,7 @@ from configparser import Error as ParserError
 from dataclasses import dataclass
 from email.parser import BytesParser
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 from flower_ldp.errors import ConfigError, quoted
@@ -106,17 +107,14 @@ def read_distribution(name: str, path: Sequence[str] | None = None) -> Distribut
 
 def _information(name: str, path: Sequence[str]) -> Path:
     """Return the one folder of metadata under this name."""
-    found: dict[str, Path] = {}
-    for place in dict.fromkeys(path):
-        folder = Path(place or os.curdir)
-        if not folder.is_dir():
-            continue
-        for one in folder.iterdir():
-            # A wheel's folder has no hyphen but before the version; a link of old has no version.
-            names = {normal(one.stem.split("-")[0]), normal(one.stem)}
-            kinds = (".dist-info", ".egg-info", ".egg-link")
-            if one.suffix in kinds and normal(name) in names:
-                found.setdefault(os.path.realpath(one), one)
+    folders = filter(os.path.isdir, (place or os.curdir for place in path))
+    found = {
+        os.path.realpath(one): one
+        for one in chain.from_iterable(Path(folder).iterdir() for folder in folders)
+        # A wheel's folder has no hyphen but before the version; a link of old has no version.
+        if normal(name) in (normal(one.stem.split("-")[0]), normal(one.stem))
+        and one.suffix in (".dist-info", ".egg-info", ".egg-link")
+    }
     if not found:
         raise ConfigError(f"{name} is not installed here")
     if len(found) > 1:
@@ -138,13 +136,14 @@ def _files(information: Path) -> dict[str, bytes]:
         if not _PATH.fullmatch(one) or {".", ".."} & set(one.split("/")):
             raise ConfigError(f"{own}: {quoted(one)} is outside of it, or has no plain name")
     _check_installer(site, own, listed)
-    wanted = [one for one in listed if not _is_compiled(one) and not _is_added(one, own)]
-    for one in wanted:
-        if one.endswith(_BINARY):
-            raise ConfigError(f"{own}: {quoted(one)} is not Python's source")
+    added = {f"{own}/{name}" for name in _ADDED}
     files: dict[str, bytes] = {}
     left = _MOST_BYTES
-    for one in sorted(wanted):
+    for one in sorted(set(listed) - added):
+        if f"/{_COMPILED}/" in f"/{one}" and one.endswith(".pyc"):
+            continue
+        if one.endswith(_BINARY):
+            raise ConfigError(f"{own}: {quoted(one)} is not Python's source")
         files[one] = _read(site, one, left)
         left -= len(files[one])
     unlisted = sorted(set(_present(site, listed)) - set(listed))
@@ -161,15 +160,6 @@ def _check_installer(site: Path, own: str, listed: Sequence[str]) -> None:
         folder = told.get("dir_info", {}) if isinstance(told, dict) else None
         if not isinstance(folder, dict) or folder.get("editable"):
             raise ConfigError(f"{own}: is an editable installation; install the wheel")
-
-
-def _is_compiled(path: str) -> bool:
-    return f"/{_COMPILED}/" in f"/{path}" and path.endswith(".pyc")
-
-
-def _is_added(path: str, own: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return folder == own and name in _ADDED
 
 
 def _read(site: Path, path: str, most: int = _MOST_BYTES) -> bytes:
@@ -227,25 +217,22 @@ def _top(files: Mapping[str, bytes], own: str) -> str:
 
 def _check_imports(sources: Mapping[str, bytes], top: str) -> None:
     for path, source in sources.items():
-        for node in ast.walk(ast.parse(source, path)):
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names = [str(node.module)]
-            for name in names:
-                first = name.partition(".")[0]
-                if first == top:
-                    raise ConfigError(
-                        f"{path}: imports {quoted(name)}: its own modules are imported relatively "
-                        "(from . import ...)"
-                    )
-                if first not in MAY_IMPORT and first not in sys.stdlib_module_names:
-                    allowed = ", ".join(sorted(MAY_IMPORT))
-                    raise ConfigError(
-                        f"{path}: imports {quoted(name)}, which the digest does not cover: only "
-                        f"the standard library, {allowed} and itself"
-                    )
+        nodes = list(ast.walk(ast.parse(source, path)))
+        plain = [alias.name for one in nodes if isinstance(one, ast.Import) for alias in one.names]
+        absolute = (one for one in nodes if isinstance(one, ast.ImportFrom) and not one.level)
+        for name in (*plain, *(str(one.module) for one in absolute)):
+            first = name.partition(".")[0]
+            if first == top:
+                raise ConfigError(
+                    f"{path}: imports {quoted(name)}: its own modules are imported relatively "
+                    "(from . import ...)"
+                )
+            if first not in MAY_IMPORT and first not in sys.stdlib_module_names:
+                allowed = ", ".join(sorted(MAY_IMPORT))
+                raise ConfigError(
+                    f"{path}: imports {quoted(name)}, which the digest does not cover: only "
+                    f"the standard library, {allowed} and itself"
+                )
 
 
 def _entries(files: Mapping[str, bytes], own: str, top: str) -> dict[str, tuple[str, str]]:

@@ -63,7 +63,7 @@ def test_swapping_the_counts_swaps_the_direction() -> None:
     [
         ((11, 0, 10), {"confidence": 0.9}, r"count must be in \[0, 10\], got 11"),
         ((-1, 0, 10), {"confidence": 0.9}, "count must be"),
-        ((0, 0, 0), {"confidence": 0.9}, "draws must be at least 1"),
+        ((0, 0, 0), {"confidence": 0.9}, "draws must be in"),
         ((1, 1, 10), {"confidence": 1.0}, r"confidence must be in \(0, 1\)"),
         ((1, 1, 10), {"confidence": math.nan}, "confidence"),
         ((1, 1, 10), {"confidence": 0.9, "delta": 1.0}, r"delta must be in \[0, 1\)"),
