@@ -128,11 +128,11 @@ class AppCall:
         with _spare_files():
             # In a thread of its own, which may be left behind.
             outcomes: queue.SimpleQueue[_Outcome[ResultT]] = queue.SimpleQueue()
-            threading.Thread(
-                target=lambda: outcomes.put(_attempt(lambda: compute(own))),
-                name="flower-ldp-app",
-                daemon=True,
-            ).start()
+
+            def attempt() -> None:
+                outcomes.put(_attempt(lambda: compute(own)))
+
+            threading.Thread(target=attempt, name="flower-ldp-app", daemon=True).start()
             # Drawn in any case and before it is needed: at the moment, it costs no time.
             spare = instead()
             try:

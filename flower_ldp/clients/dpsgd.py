@@ -38,14 +38,7 @@ from numpy.typing import NDArray
 from flower_ldp.bounds import check_in
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, HandedT, Handover, handed
-from flower_ldp.clients.permit import (
-    GrantedRound,
-    Handling,
-    Permit,
-    PlanRequest,
-    ReleaseRequest,
-    canonical,
-)
+from flower_ldp.clients.permit import GrantedRound, Handling, Permit, ReleaseRequest, canonical
 from flower_ldp.clients.release import OpenRelease, Release, single_model
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
 from flower_ldp.mechanisms.example_sums import ExampleMean
@@ -225,7 +218,7 @@ class OpenDPSGD(OpenCharged[Handover]):
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return what the admission is asked: a round of a plan."""
-        return replace(super().request(metadata), plan=PlanRequest(self.proposed))
+        return replace(super().request(metadata), is_round=True, proposed=self.proposed)
 
     def granted(self, permit: Permit) -> OpenDPSGD:
         """Return the release with the round that was charged.
@@ -254,8 +247,7 @@ class OpenDPSGD(OpenCharged[Handover]):
             return None
         return (
             f"no epsilon pays for the metrics {odd}: a reply of private training has the model and "
-            "a constant weight. A strategy that needs more of each client, as QFedAvg its "
-            "train_loss, cannot be used"
+            "a constant weight. A strategy that needs more, as QFedAvg a train_loss, cannot be used"
         )
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:

@@ -312,13 +312,9 @@ class AskedRound:
                     self.place.file.unlink(missing_ok=True)
                 raise
 
-        return replace(
-            permit,
-            handling=replace(permit.handling, failed=failed),
-            keep=keep,
-            stored=None if permit.stored is None else self.place.kept(permit.stored),
-            granted=self.granted,
-        )
+        handling = replace(permit.handling, failed=failed)
+        stored = None if permit.stored is None else self.place.kept(permit.stored)
+        return replace(permit, handling=handling, keep=keep, stored=stored, granted=self.granted)
 
 
 def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
@@ -343,7 +339,7 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
     """
     kind, example = request.message_type, policy.example
     account = charging.account_of(policy, context)
-    plan = policy.plan(kind, None if request.plan is None else request.plan.proposed)
+    plan = policy.plan(kind, request.proposed)
     examples = policy.examples_for(kind, PLANNED) or 0  # the policy has refused a plan without
     what = {"mechanism": "dpsgd", "example": example, "examples": examples, "message-type": kind}
     text = canonical({**what, **plan.terms(), "run": str(context.run_id)})
@@ -353,11 +349,8 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
     name = f"plan {charge.data_id.partition('#')[2]}"
     whole = charging.basis_of(charge, account, Basis((plan.event,), text))
     whole = replace(whole, message_id=name, example=example)
-    place, granted = (
-        ModelPlace.beside(policy.ledger, request),
-        GrantedRound(plan, examples, example),
-    )
-    return AskedRound(charge, whole, granted, place, PlanEnd(policy, charge))
+    place, end = ModelPlace.beside(policy.ledger, request), PlanEnd(policy, charge)
+    return AskedRound(charge, whole, GrantedRound(plan, examples, example), place, end)
 
 
 def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:

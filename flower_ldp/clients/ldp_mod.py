@@ -115,6 +115,10 @@ class LdpMod:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report, an empty one, or a constant error."""
         arrived = time.monotonic()
+
+        def ask(own: Context) -> Message:
+            return call_next(release.for_app(message, released=True), own)
+
         if inner_gate.node_privatizes:  # it has charged this message, and privatizes the answer
             return call_next(message, context)
         try:
@@ -122,11 +126,18 @@ class LdpMod:
                 return self._acknowledge(message, context, call_next, arrived)
             # By public facts alone: what is refused is refused here, before the app is called.
             opened = release.open_proposal(self._releases, message)
-            self._rehearse(opened, message, context)
+            try:
+                self._rehearsal.run(opened, message, context)
+            except RefusalError:  # without the admission its text is not told either
+                self._admission.acknowledge(message.metadata.message_type, context)
+                raise
             permit = self._admission.admit(opened.request(message.metadata), context)
             with contextlib.closing(permit):
-                opened = opened.granted(permit)
-                return self._release(message, context, call_next, arrived, opened, permit)
+                opened, payload = opened.granted(permit), permit.stored
+                if payload is None:  # else the message gets the report that it got before
+                    call = AppCall(permit.handling, arrived, context)
+                    payload = _new_report(opened, permit, call, ask)
+                return Message(opened.content(payload), reply_to=message)
         except RefusalError as refusal:
             log_refusal(message.metadata.run_id, refusal)
             return release.constant(refusal.code, message)
@@ -136,37 +147,6 @@ class LdpMod:
             raise
         except BaseException as error:
             return release.failed(message, error)
-
-    def _rehearse(self, opened: OpenRelease, message: Message, context: Context) -> None:
-        """Run the rehearsal; without the admission its text is not told either."""
-        try:
-            self._rehearsal.run(opened, message, context)
-        except RefusalError:
-            self._admission.acknowledge(message.metadata.message_type, context)
-            raise
-
-    def _release(
-        self,
-        message: Message,
-        context: Context,
-        call_next: ClientAppCallable,
-        arrived: float,
-        opened: OpenRelease,
-        permit: Permit,
-    ) -> Message:
-        """Answer with the report that the message got before, or with a new one."""
-        payload, handling = permit.stored, permit.handling
-        if payload is None:
-
-            def computed(own: Context) -> tuple[bytes, bool]:
-                seen = release.for_app(message, released=True)
-                return _private_report(opened, handling, lambda: call_next(seen, own)), False
-
-            call = AppCall(handling, arrived, context)
-            payload, is_last = call.run(computed, lambda: (_neutral(opened), True))
-            # What ends with a failure ends with the answer, not a second later.
-            permit.keep(payload, is_last)
-        return Message(opened.content(payload), reply_to=message)
 
     def _acknowledge(
         self, message: Message, context: Context, call_next: ClientAppCallable, arrived: float
@@ -179,6 +159,20 @@ class LdpMod:
             return b""
 
         return release.report(AppCall(handling, arrived, context).run(taken, lambda: b""), message)
+
+
+def _new_report(
+    opened: OpenRelease, permit: Permit, call: AppCall, ask: Callable[[Context], Message]
+) -> bytes:
+    """Have the app compute, and return the private report that the permit keeps."""
+
+    def computed(own: Context) -> tuple[bytes, bool]:
+        return _private_report(opened, permit.handling, lambda: ask(own)), False
+
+    payload, is_last = call.run(computed, lambda: (_neutral(opened), True))
+    # What ends with a failure ends with the answer, not a second later.
+    permit.keep(payload, is_last)
+    return payload
 
 
 def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], Message]) -> bytes:
@@ -211,10 +205,8 @@ def _checked(given: Mapping[str, Release | None]) -> dict[str, Release]:
     """Return the releases that were given; raise TypeError for a class, or what opens nothing."""
     for kind, one in given.items():
         if isinstance(one, type):
-            name = one.__name__
-            raise TypeError(
-                f"{kind} must be a release, got the class {name}: write {kind}={name}()"
-            )
+            told = f"got the class {one.__name__}: write {kind}={one.__name__}()"
+            raise TypeError(f"{kind} must be a release, {told}")
         if one is not None and not callable(getattr(one, "open", None)):
             raise TypeError(
                 f"{kind} must be a release, as SignDSRelease() or ProtectedEvalRelease(), got "

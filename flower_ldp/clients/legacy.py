@@ -23,8 +23,6 @@ from flwr.clientapp.typing import ClientAppCallable
 from flower_ldp.errors import ReleaseError
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
-_INSTRUCTIONS = "fitins"
-_RESULT = "fitres"
 _STATUS_OK = 0
 
 
@@ -45,12 +43,8 @@ def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCa
     if len(asked.array_records) != 1:
         raise ReleaseError(f"expected one ArrayRecord, found {len(asked.array_records)}")
     (model,) = asked.array_records.values()
-    message.content = RecordDict(
-        {
-            f"{_INSTRUCTIONS}.parameters": ArrayRecord(dict(model)),
-            f"{_INSTRUCTIONS}.config": _scalars(asked),
-        }
-    )
+    parameters, config = ArrayRecord(dict(model)), _scalars(asked)
+    message.content = RecordDict({"fitins.parameters": parameters, "fitins.config": config})
     try:
         reply = call_next(message, context)
     finally:
@@ -64,22 +58,19 @@ def _scalars(content: RecordDict) -> ConfigRecord:
     """Return the server's configuration: the one kind of value that old apps can read."""
     merged = ConfigRecord()
     for key, record in content.config_records.items():
-        if key == PROPOSAL_KEY:
-            continue
         for name, value in record.items():
-            if isinstance(value, (bool, bytes, float, int, str)):
+            if key != PROPOSAL_KEY and isinstance(value, (bool, bytes, float, int, str)):
                 merged[name] = value
     return merged
 
 
 def _trained(content: RecordDict, names: list[str]) -> ArrayRecord:
     """Return the answer's arrays under the names of the model that was sent."""
-    status = content.config_records.get(f"{_RESULT}.status")
+    status = content.config_records.get("fitres.status")
     if status is None or status.get("code") != _STATUS_OK:
         raise ReleaseError(f"the app reports no success: {dict(status or {})}")
-    arrays = content.array_records.get(f"{_RESULT}.parameters")
+    arrays = content.array_records.get("fitres.parameters")
     if arrays is None or len(arrays) != len(names):
         raise ReleaseError(f"the app returned {len(arrays or ())} arrays, sent were {len(names)}")
-    return ArrayRecord(
-        {name: Array(array.numpy()) for name, array in zip(names, arrays.values(), strict=True)}
-    )
+    trained = zip(names, arrays.values(), strict=True)
+    return ArrayRecord({name: Array(array.numpy()) for name, array in trained})

@@ -32,7 +32,6 @@ from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.extensions.loading import Allowed, load_extension
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.policy import Policy, policy_path
-from flower_ldp.policy.sections import ExtensionEntry
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent
 from flower_ldp.refusals import REFUSED_POLICY
 
@@ -72,7 +71,7 @@ class OwnerAdmission:
         """
         policy = self._policy(context)
         try:
-            if request.plan is not None:
+            if request.is_round:
                 return charge_round(policy, request, context)
             request, prepared = _prepare(policy, request)
             return replace(_charge_release(policy, request, context), prepared=prepared)
@@ -92,7 +91,7 @@ class OwnerAdmission:
             With one of the codes above; ``REFUSED_REPEAT`` if there is no such charge.
         """
         policy = self._policy(context)
-        asked = None if request.plan is None else round_of(policy, request, context)
+        asked = round_of(policy, request, context) if request.is_round else None
         account = charging.account_of(policy, context)
         charge = charging.charge_of(policy, request, account) if asked is None else asked.charge
         with charging.ledger_refuses():
@@ -197,7 +196,17 @@ def _prepare(
         for one in request.events
     )
     try:
-        return replace(request, events=events), _prepared(asked, request.entries, entry)
+        allowed = Allowed(asked.name, entry.distribution, entry.version, entry.digest)
+        extension = load_extension(allowed)
+        # Exactly the options that there are: the server's account is of the same mechanism.
+        if asked.options.keys() != extension.options.keys():
+            raise ConfigError(f"the proposal has not all options of {asked.name}, or others")
+        loaded = extension.chosen(asked.epsilon, asked.delta, asked.options).sized(request.entries)
+        length = loaded.length
+        if length != asked.length:
+            raise ConfigError(f"a report of {asked.name} has {length} bytes, not {asked.length}")
+        loaded = replace(loaded, neutral=loaded.randomize(None, RandomSource.from_os()))
+        return replace(request, events=events), loaded
     except KeyboardInterrupt:
         raise
     except ConfigError as error:
@@ -205,19 +214,6 @@ def _prepare(
     except BaseException as error:  # the extension's own code
         name = type(error).__name__
         raise _refusal(f"the extension {asked.name} does not take the proposal: {name}") from error
-
-
-def _prepared(asked: ExtensionReport, entries: int, entry: ExtensionEntry) -> ExtensionReport:
-    allowed = Allowed(asked.name, entry.distribution, entry.version, entry.digest)
-    extension = load_extension(allowed)
-    # Exactly the options that there are: the server's account is of the same mechanism.
-    if asked.options.keys() != extension.options.keys():
-        raise ConfigError(f"the proposal has not all options of {asked.name}, or others")
-    loaded = extension.chosen(asked.epsilon, asked.delta, asked.options).sized(entries)
-    length = loaded.length
-    if length != asked.length:
-        raise ConfigError(f"a report of {asked.name} has {length} bytes, not {asked.length}")
-    return replace(loaded, neutral=loaded.randomize(None, RandomSource.from_os()))
 
 
 def _refusal(detail: str) -> RefusalError:

@@ -45,19 +45,6 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class PlanRequest:
-    """Wanted: a round of private training, by the owner's plan or by one that is proposed.
-
-    Parameters
-    ----------
-    proposed : TrainingPlan or None
-        The server's plan, if it proposes one.
-    """
-
-    proposed: TrainingPlan | None = None
-
-
-@dataclass(frozen=True)
 class GrantedRound:
     """One round of private training that was charged, and marked as used.
 
@@ -100,8 +87,11 @@ class ReleaseRequest:
         What the report is kept under, if any other message may be answered with it too.
     basis : Basis, optional
         What the release rests on, if that is to be paid for as well.
-    plan : PlanRequest, optional
-        Of a round of private training, which has no events of its own.
+    is_round : bool
+        Whether a round of private training is wanted, which has no events of its own: by the
+        owner's plan, or by one that is proposed.
+    proposed : TrainingPlan, optional
+        The server's plan, if it proposes one.
     extension : ExtensionReport, optional
         What the proposal states of an extension, which the admission is to load.
     entries : int
@@ -119,7 +109,8 @@ class ReleaseRequest:
     part: str = ""
     memo: str = ""
     basis: Basis | None = None
-    plan: PlanRequest | None = None
+    is_round: bool = False
+    proposed: TrainingPlan | None = None
     extension: ExtensionReport | None = None
     entries: int = 0
     per_example: bool = False

@@ -29,16 +29,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Error,
-    Message,
-    MessageType,
-    Metadata,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, Metadata, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
@@ -223,9 +214,9 @@ def open_proposal(releases: Mapping[str, Release], message: Message) -> OpenRele
 
 def _instead(kind: str) -> str:
     """Return what who writes the app may do about a type of message that has no release."""
-    if kind == MessageType.TRAIN:
+    if kind == "train":
         return "name one, as LdpMod(train=SignDSRelease())"
-    if kind == MessageType.EVALUATE:
+    if kind == "evaluate":
         return (
             "evaluate on the server (evaluate_fn), or in private, by "
             "LdpMod(evaluate=ProtectedEvalRelease()) and ProtectedEvalStrategy (docs/evaluation.md)"

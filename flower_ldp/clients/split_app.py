@@ -43,22 +43,14 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
+from flower_ldp.clients import split_embedding as embedding
 from flower_ldp.clients.calling import kept_node_config
 from flower_ldp.clients.diagnostics import cause_of, log_refusal
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission
 from flower_ldp.clients.release import IncompleteError, constant, failed, open_array, report
-from flower_ldp.clients.split_embedding import (
-    EMBEDDING_KEY,
-    Block,
-    EmbeddingRelease,
-    Party,
-    check_step,
-    check_table,
-    read_block,
-    read_record,
-)
+from flower_ldp.clients.split_embedding import EMBEDDING_KEY, Block, EmbeddingRelease, Party
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, say
 from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
 from flower_ldp.privacy import Unit
@@ -96,9 +88,9 @@ def _rewind(party: Party, content: RecordDict) -> Task:
 
 
 def _prepare(party: Party, content: RecordDict) -> Task:
-    terms = wire.TableTerms.from_fields(read_record(content, PROPOSAL_KEY))
-    check_table(party.tables, terms)
-    channel = read_record(content, wire.CHANNEL_KEY)
+    terms = wire.TableTerms.from_fields(embedding.read_record(content, PROPOSAL_KEY))
+    embedding.check_table(party.tables, terms)
+    channel = embedding.read_record(content, wire.CHANNEL_KEY)
     epsilon, categories = channel.get("epsilon"), channel.get("categories")
     if type(epsilon) is not float or type(categories) is not int:
         raise WireError("fields", f"no channel of labels: {dict(channel)!r}")
@@ -115,14 +107,14 @@ def _learn(party: Party, content: RecordDict) -> Task:
     step = _step(content, "step")
     if not step:
         raise WireError("fields", "the step must have a name")
-    block = read_block(party.tables, content)
+    block = embedding.read_block(party.tables, content)
     gradient, records = _array(content, wire.GRADIENT_KEY), len(block.rows)
     if gradient.dtype != np.float32 or gradient.ndim != 2 or len(gradient) != records:
         told = f"got {gradient.dtype} {gradient.shape}"
         raise WireError("array", f"the gradient must be float32 with {records} rows, {told}")
     if not np.isfinite(gradient).all():
         raise WireError("array", "the gradient must be finite")
-    return partial(party.learn, block.table, block.rows, gradient, step), step
+    return partial(party.learn, block.proposal.terms.table, block.rows, gradient, step), step
 
 
 def embed(party: Party, block: Block) -> RecordDict:
@@ -138,7 +130,7 @@ def embed(party: Party, block: Block) -> RecordDict:
     failed, cause = 0, ""
     for place, row in enumerate(block.rows):
         try:
-            one = np.asarray(party.embed(block.table, np.array([row])))
+            one = np.asarray(party.embed(block.proposal.terms.table, np.array([row])))
             if one.dtype.kind not in "biuf" or one.shape != (1, width):
                 told = f"found {one.dtype} {one.shape}"
                 raise ReleaseError(f"expected an embedding of {width} numbers, {told}")
@@ -155,7 +147,7 @@ def embed(party: Party, block: Block) -> RecordDict:
 
 
 def _step(content: RecordDict, field: str) -> str:
-    step = read_record(content, wire.STEP_KEY).get(field)
+    step = embedding.read_record(content, wire.STEP_KEY).get(field)
     if not isinstance(step, str):
         raise WireError("fields", f"{field} must be the name of a step")
     return step
@@ -225,10 +217,8 @@ def split_client_app(
 
     app = ClientApp(mods=list(mods))
     app.query("align")(answer)
-    app.train("rewind")(answer)
-    app.train("prepare")(answer)
-    app.train("forward")(answer)
-    app.train("backward")(answer)
+    for action in ("rewind", "prepare", "forward", "backward"):
+        app.train(action)(answer)
     app.evaluate("forward")(answer)
     return app
 
@@ -251,12 +241,12 @@ def _answer(
     if kind == wire.ALIGN:
         return report(_introduction(party, message.content), message)
     if kind in _AT_STEP:
-        check_step(party, message.content)
+        embedding.check_step(party, message.content)
     # What a bottom does not take in, the gate refuses.
     act: Callable[[], RecordDict | None] = RecordDict
     step: str | None = None
     if kind in _RELEASED:
-        act = partial(embed, party, read_block(party.tables, message.content))
+        act = partial(embed, party, embedding.read_block(party.tables, message.content))
     elif kind in taken_in:
         act, step = _TASKS[kind](party, message.content)
     releases = dict.fromkeys(_RELEASED, EmbeddingRelease(party))
@@ -276,14 +266,9 @@ def _introduction(party: Party, content: RecordDict) -> bytes:
     """Say who this is, once all tables that the server names are the party's."""
     for key, record in content.config_records.items():
         if key.startswith(PROPOSAL_KEY):
-            check_table(party.tables, wire.TableTerms.from_fields(record))
+            embedding.check_table(party.tables, wire.TableTerms.from_fields(record))
     claim, learns = party.claim, party.claim.kind == "conditional"
-    fields = {
-        "name": party.name,
-        "claim": claim.kind,
-        "epsilon": float(claim.epsilon),
-        "delta": float(claim.delta),
-        "step": party.step if learns else "",
-        "earlier": list(party.earlier()) if learns else [],
-    }
-    return json.dumps(fields, sort_keys=True).encode()
+    amounts = {"epsilon": float(claim.epsilon), "delta": float(claim.delta)}
+    step, earlier = (party.step, list(party.earlier())) if learns else ("", [])
+    fields = {"name": party.name, "claim": claim.kind, "step": step, "earlier": earlier}
+    return json.dumps({**fields, **amounts}, sort_keys=True).encode()

@@ -53,11 +53,6 @@ class Block:
     proposal: wire.EmbeddingProposal
     rows: NDArray[np.int64]
 
-    @property
-    def table(self) -> str:
-        """Name of the table."""
-        return self.proposal.terms.table
-
 
 def read_block(tables: RecordTables, content: RecordDict) -> Block:
     """Return the block that a message is about.
@@ -97,16 +92,13 @@ def check_table(tables: RecordTables, terms: wire.TableTerms) -> None:
     RefusalError
         With code ``REFUSED_RECORDS``; the text, for the party's log, says what differs.
     """
-    own = tables.tables.get(terms.table)
+    own, asked = tables.tables.get(terms.table), quoted(terms.table)
     if own is None:
-        asked, known = quoted(terms.table), list(tables.tables)
-        differs = f"the server asks for table {asked}; this party has {known}"
+        differs = f"the server asks for table {asked}; this party has {list(tables.tables)}"
     elif len(own) != terms.records:
-        differs = (
-            f"table {quoted(terms.table)}: {terms.records} records at the server, {len(own)} here"
-        )
+        differs = f"table {asked}: {terms.records} records at the server, {len(own)} here"
     elif own.digest != terms.ids:
-        differs = f"table {quoted(terms.table)}: as many records as the server has, but other ids"
+        differs = f"table {asked}: as many records as the server has, but other ids"
     elif tables.block_size != terms.block_size:
         differs = f"blocks of {terms.block_size} at the server, of {tables.block_size} here"
     else:
@@ -250,8 +242,7 @@ class OpenEmbedding(KeptRelease):
     @property
     def parameters(self) -> str:
         """The proposal, the bottom and the claim, as canonical JSON."""
-        fields = {**self.proposal.to_fields(), **self._bottom}
-        return canonical(fields)
+        return canonical({**self.proposal.to_fields(), **self._bottom})
 
     @property
     def memo(self) -> str:
@@ -323,8 +314,6 @@ def check_step(party: Party, content: RecordDict) -> None:
     if record is None or not isinstance(record.get("after"), str):
         raise WireError("fields", "the message does not say which step it comes after")
     if party.step not in (record["after"], record.get("step")):
-        raise RefusalError(
-            REFUSED_STEP,
-            f"the run is at step {quoted(record['after'] or 'none')}, the bottom at "
-            f"{quoted(party.step or 'none')}: one of them was restored, or moved by another run",
-        )
+        run, bottom = quoted(record["after"] or "none"), quoted(party.step or "none")
+        told = f"the run is at step {run}, the bottom at {bottom}"
+        raise RefusalError(REFUSED_STEP, f"{told}: one was restored, or moved by another run")

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from flower_ldp.bounds import check_in
 from flower_ldp.clients.split_embedding import Party
 from flower_ldp.files import replacing
 from flower_ldp.isolation import IsolatedPasses, alone
@@ -83,8 +84,7 @@ class TorchParty(Party):
     ) -> None:
         if not name:
             raise ValueError("name must not be empty")
-        if save_every < 1:
-            raise ValueError(f"save_every must be at least 1, got {save_every}")
+        check_in("[1, inf)", "save_every", save_every, int)
         self.name = name
         self.tables = tables
         self.claim = claim
