@@ -33,9 +33,7 @@ from flower_ldp.strategies.rounds import (
     HealthMonitor,
     Metrics,
     Round,
-    SpendingLog,
     StopRule,
-    choose,
     reply_metrics,
 )
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
@@ -143,10 +141,9 @@ class ProtectedEvalStrategy(PatientStrategy):
         # One account with the training, so that totals are those of each client.
         shared = getattr(strategy, "proposals", None)
         self.proposals = shared if isinstance(shared, Proposals) else Proposals()
-        self._spending = SpendingLog(self.proposals)
         self._stop_rule = StopRule()
         self._health = HealthMonitor(health)
-        self._callbacks = (self._spending, self._stop_rule, self._health)
+        self._callbacks = (self.proposals, self._stop_rule, self._health)
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins, and tell the wrapped strategy of it."""
@@ -198,7 +195,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         current = _Evaluation(server_round, turn, self._events(), rows, proposal)
         for callback in self._callbacks:
             callback.before_ask(current)
-        choose(current, content, proposal.to_fields(), self.proposals)
+        self.proposals.choose(current, content, proposal.to_fields())
         self._asked = current if current.nodes else None
         return self._builder._construct_messages(content, current.nodes, MessageType.EVALUATE)
 
@@ -237,7 +234,7 @@ class ProtectedEvalStrategy(PatientStrategy):
             _log.warning("no usable report in the evaluation of round %d", server_round)
         for callback in self._callbacks:
             callback.after_replies(asked, judge)
-        costs = self._spending.metrics(asked)
+        costs = self.proposals.metrics(asked)
         values["epsilon-evaluation"] = costs["epsilon-round"]
         values["epsilon-total"] = costs["epsilon-total"]
         return MetricRecord(values)  # type: ignore[arg-type]

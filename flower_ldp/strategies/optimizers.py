@@ -142,6 +142,12 @@ class _Remembering(ServerOptimizer):
         """Begin anew, with vectors of zero."""
         self._vectors.clear()
 
+    def describe(self) -> str:
+        """Return one line for the log."""
+        shown = [one.name for one in fields(self) if one.repr]
+        told = (f"{name} {getattr(self, name):g}" for name in shown)
+        return ", ".join([type(self).__name__, *told])
+
     def _add_momentum(self, momentum: float, proposed: Vector) -> Vector:
         """Return the running sum, with what is proposed."""
         if "velocity" not in self._vectors:
@@ -248,16 +254,6 @@ class _Adaptive(_Remembering):
     def _rate(self, server_round: int) -> float:
         return self.eta
 
-    def describe(self) -> str:
-        """Return one line for the log."""
-        return _described(self)
-
-
-def _described(optimizer: _Remembering) -> str:
-    shown = [one.name for one in fields(optimizer) if one.repr]
-    told = (f"{name} {getattr(optimizer, name):g}" for name in shown)
-    return ", ".join([type(optimizer).__name__, *told])
-
 
 @dataclass(frozen=True)
 class Adam(_Adaptive):
@@ -352,10 +348,6 @@ class Adagrad(_Remembering):
         self._vectors["square"] = square
         step: Vector = np.asarray(self.eta * proposed / (np.sqrt(square) + self.tau), np.float32)
         return step
-
-    def describe(self) -> str:
-        """Return one line for the log."""
-        return _described(self)
 
 
 @dataclass

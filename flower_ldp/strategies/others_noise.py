@@ -13,11 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flower_ldp.mechanisms.gaussian import (
-    classical_deviation,
-    gaussian_epsilon,
-    largest_shift,
-)
+from flower_ldp.mechanisms.gaussian import classical_deviation, gaussian_epsilon, largest_shift
 
 
 @dataclass(frozen=True)
@@ -122,23 +118,17 @@ def flowers_epsilon(
         None where Flower has no accountant, or ``flwr[dp]`` is not installed.
     """
     try:
-        from flwr.serverapp import (
-            GaussianPrivacyEvent,
-            NeighboringRelation,
-            PrivacyConfig,
-            RdpAccountant,
-            SamplingMethod,
-        )
+        from flwr import serverapp
 
-        accountant = RdpAccountant(
-            PrivacyConfig(
-                target_delta=delta,
-                population_size=clients,
-                neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
-                sampling_method=SamplingMethod.NO_AMPLIFICATION,
-            )
+        config = serverapp.PrivacyConfig(
+            target_delta=delta,
+            population_size=clients,
+            neighboring_relation=serverapp.NeighboringRelation.ADD_OR_REMOVE_ONE,
+            sampling_method=serverapp.SamplingMethod.NO_AMPLIFICATION,
         )
-    except ImportError:
+        accountant = serverapp.RdpAccountant(config)
+    except (ImportError, AttributeError):
         return None
-    accountant.compose(GaussianPrivacyEvent(noise_multiplier, sampled, clients), rounds)
+    event = serverapp.GaussianPrivacyEvent(noise_multiplier, sampled, clients)
+    accountant.compose(event, rounds)
     return accountant.get_epsilon(delta)

@@ -24,17 +24,15 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
-from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies.replies import Complaints, ReplyFilter, RunStopped, stop_if_in_vain
 from flower_ldp.strategies.sampling import Turn
-from flower_ldp.strategies.spending import Proposals
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import HEALTH, PROPOSAL_KEY, Field, UpdateProposal, split_health
+from flower_ldp.wire.proposal import HEALTH, UpdateProposal, split_health
 
 #: An update, a sum of them, or a step.
 Vector: TypeAlias = NDArray[Any]
@@ -112,47 +110,6 @@ class RoundCallback(Generic[RoundT]):
         return {}
 
 
-class SpendingLog(RoundCallback[Round]):
-    """Counts what clients were asked for, and takes off what cost nothing.
-
-    Parameters
-    ----------
-    proposals : Proposals
-        The strategy's record.
-    """
-
-    def __init__(self, proposals: Proposals) -> None:
-        self._proposals = proposals
-
-    def before_ask(self, current: Round) -> None:
-        """Count what the pool remembers of earlier runs."""
-        pool = current.turn.pool
-        if pool is not None:
-            self._proposals.inherit(pool, pool.asked(), current.events)
-
-    def after_replies(self, current: Round, replies: ReplyFilter) -> None:
-        """Take off what was refused before it was charged, and what no gate ever saw."""
-        for node in replies.uncharged:
-            self._proposals.withdraw(node, current.events)
-        for node in replies.raw:
-            self._proposals.unguarded(node, current.events)
-        if current.turn.pool is not None:
-            current.turn.pool.put_back(replies.uncharged)
-
-    def metrics(self, current: Round) -> Metrics:
-        """Return ``epsilon-total`` and ``epsilon-round``, and the deltas where there are any."""
-        asked = compose(current.events)[Unit.CLIENT]
-        worst = self._proposals.worst().get(Unit.CLIENT)
-        values: Metrics = {
-            "epsilon-total": worst.epsilon if worst else 0.0,
-            "epsilon-round": asked.epsilon,
-        }
-        if asked.delta or (worst and worst.delta):
-            values["delta-total"] = worst.delta if worst else 0.0
-            values["delta-round"] = asked.delta
-        return values
-
-
 class StopRule(RoundCallback[Round]):
     """Stops a run in vain, and keeps what was complained of in it.
 
@@ -172,20 +129,6 @@ class StopRule(RoundCallback[Round]):
     def after_replies(self, current: Round, replies: ReplyFilter) -> None:
         """Stop the run as :func:`~flower_ldp.strategies.replies.stop_if_in_vain` says."""
         stop_if_in_vain(replies, current.server_round)
-
-
-def choose(
-    current: Round, content: RecordDict, fields: Mapping[str, Field], proposals: Proposals
-) -> None:
-    """Put a round's proposal into its content, choose who is asked, and count it.
-
-    The choice counts as asked, so nothing may go wrong after it. Nodes that answered without a gate
-    before are asked no more.
-    """
-    content[PROPOSAL_KEY] = ConfigRecord({**fields})
-    current.nodes = [node for node in current.turn.choose() if node not in proposals.raw]
-    for node in current.nodes:
-        proposals.record(node, current.events)
 
 
 def reply_metrics(replies: ReplyFilter) -> Metrics:

@@ -24,6 +24,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from flwr.app import ConfigRecord, RecordDict
+
 from flower_ldp.accounting.composition import ShuffleBound, Totals, shuffled, totals
 from flower_ldp.privacy import (
     PrivacyEvent,
@@ -35,6 +37,10 @@ from flower_ldp.privacy import (
     meaning,
     unbounded,
 )
+from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.rounds import Metrics, Round, RoundCallback
+from flower_ldp.strategies.sampling import ClientPool
+from flower_ldp.wire.proposal import PROPOSAL_KEY, Field
 
 
 @dataclass(frozen=True)
@@ -106,42 +112,53 @@ class SpendingReport:
         return [line, meaning(self.smaller[unit])]
 
 
-class Proposals:
+class Proposals(RoundCallback[Round]):
     """The server's own record of what it asked for, by node and kind of release."""
 
     def __init__(self) -> None:
         self._asked: dict[int, Counter[PrivacyEvent]] = {}
         self._last: tuple[tuple[PrivacyEvent, ...], int] | None = None
         self._raw: set[int] = set()
-        self._inherited: list[object] = []
+        self._inherited: list[ClientPool] = []
 
-    @property
-    def raw(self) -> frozenset[int]:
-        """Nodes that answered without a gate."""
-        return frozenset(self._raw)
-
-    def inherit(
-        self, pool: object, asked: Mapping[int, int], events: Iterable[PrivacyEvent]
-    ) -> None:
+    def before_ask(self, current: Round) -> None:
         """Count what a pool of clients remembers of earlier runs, once for each pool.
 
         A pool knows how often it asked, and not for what: such an answer counts as one of now.
-
-        Parameters
-        ----------
-        pool : object
-            Whose memory it is. One that was counted before is left alone.
-        asked : mapping of int to int
-            How often each node was asked.
-        events : iterable of PrivacyEvent
-            Of an answer that is asked for now.
         """
-        if any(pool is one for one in self._inherited):
-            return
-        self._inherited.append(pool)
-        each = tuple(events)
-        for node, times in asked.items():
-            self.record(node, _repeated((event, times) for event in each))
+        pool = current.turn.pool
+        if pool is not None and not any(pool is one for one in self._inherited):
+            self._inherited.append(pool)
+            for node, times in pool.asked().items():
+                self.record(node, _repeated((event, times) for event in current.events))
+
+    def choose(self, current: Round, content: RecordDict, fields: Mapping[str, Field]) -> None:
+        """Put a round's proposal into its content, choose who is asked, and count it.
+
+        The choice counts as asked, so nothing may go wrong after it. Nodes that answered without a
+        gate before are asked no more.
+        """
+        content[PROPOSAL_KEY] = ConfigRecord({**fields})
+        current.nodes = [node for node in current.turn.choose() if node not in self._raw]
+        for node in current.nodes:
+            self.record(node, current.events)
+
+    def after_replies(self, current: Round, replies: ReplyFilter) -> None:
+        """Take off what was refused before it was charged, and what no gate ever saw."""
+        for node in (*replies.uncharged, *replies.raw):
+            self.withdraw(node, current.events)
+        self._raw.update(replies.raw)
+        if current.turn.pool is not None:
+            current.turn.pool.put_back(replies.uncharged)
+
+    def metrics(self, current: Round) -> Metrics:
+        """Return ``epsilon-total`` and ``epsilon-round``, and the deltas where there are any."""
+        asked = compose(current.events)[Unit.CLIENT]
+        worst = self.worst().get(Unit.CLIENT, PrivacySpent(Unit.CLIENT, 0.0))
+        values: Metrics = {"epsilon-total": worst.epsilon, "epsilon-round": asked.epsilon}
+        if asked.delta or worst.delta:
+            values |= {"delta-total": worst.delta, "delta-round": asked.delta}
+        return values
 
     def record(self, node: int, events: Iterable[PrivacyEvent]) -> None:
         """Count a proposal that is about to be sent."""
@@ -150,11 +167,6 @@ class Proposals:
     def withdraw(self, node: int, events: Iterable[PrivacyEvent]) -> None:
         """Take off a proposal that the node refused before it charged anything."""
         self._asked[node] -= Counter(events)
-
-    def unguarded(self, node: int, events: Iterable[PrivacyEvent]) -> None:
-        """Take off a proposal that the node answered without a gate, and remember that it did."""
-        self.withdraw(node, events)
-        self._raw.add(node)
 
     def answered(self, events: Iterable[PrivacyEvent], reports: int) -> None:
         """Remember how many clients answered the last round, for the conditional line."""

@@ -41,11 +41,9 @@ from flower_ldp.strategies.rounds import (
     HealthMonitor,
     Metrics,
     RoundCallback,
-    SpendingLog,
     StopRule,
     TrainingRound,
     Vector,
-    choose,
     reply_metrics,
 )
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
@@ -172,7 +170,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         self._forecast = Forecast(self)
         self.callbacks: list[RoundCallback[Any]] = [
             self._forecast,
-            SpendingLog(self.proposals),
+            self.proposals,
             self._stop_rule,
             self._health,
         ]
@@ -289,7 +287,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
             callback.before_ask(current)
         config["server-round"] = server_round
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
-        choose(current, content, fields, self.proposals)
+        self.proposals.choose(current, content, fields)
         self._round = current
         return self._construct_messages(content, current.nodes, MessageType.TRAIN)
 
