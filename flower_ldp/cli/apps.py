@@ -162,12 +162,7 @@ _SIZES = {
 }
 
 
-@command(
-    new_app,
-    "new",
-    "flower-ldp new my-app",
-    "flower-ldp simulate my-app --nodes 100 --policy my-app/simulation_policy.yaml",
-)
+@command(new_app, "new", "flower-ldp new my-app --kind labels")
 def new(
     report: Report,
     folder: App,

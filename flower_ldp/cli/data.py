@@ -167,14 +167,13 @@ def _remembered(file: Path, table: Table, report: Report) -> None:
     try:
         key = own_key(place)
         now = {_code(key, row): _code(key, whose) for row, whose in table.rows.items()}
-        before = _read(file)
-        if before is None:
+        if not file.exists():
             report.line(f"Groups are remembered in {file}.")
-        elif not _compare(before, now, report):
+        elif not _compare(json.loads(file.read_bytes()), now, report):
             return
         with replacing(file, mode=0o600) as stream:
             stream.write(json.dumps(now).encode())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: cannot be used: {error}") from error
 
 
@@ -202,15 +201,6 @@ def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> boo
     if not changed:
         report.line(f"{compared:,} rows were there the last time, in the same groups.")
     return not changed
-
-
-def _read(path: Path) -> dict[str, str] | None:
-    if not path.exists():
-        return None
-    found = json.loads(path.read_bytes())
-    if not isinstance(found, dict):
-        raise ValueError("it holds no groups")
-    return {str(row): str(whose) for row, whose in found.items()}
 
 
 def _code(key: bytes, text: str) -> str:

@@ -29,46 +29,33 @@ from flower_ldp.strategies.others_noise import (
     mindspore_dp,
 )
 
-_LOCAL = "flower-ldp explain localdp --clipping-norm 1 --sensitivity 1e-4 --epsilon 10 --delta 1e-5"
-_CENTRAL = (
-    "flower-ldp explain central --noise-multiplier 1 --sampled-clients 20 --delta 1e-5 --rounds 50"
-)
-_MINDSPORE = "flower-ldp explain mindspore dp_encrypt.yaml --rounds 100"
 app = group(
-    "Say what a present setting of other software gives: the true epsilon of the noise that it "
-    "adds.",
-    *(_LOCAL, _CENTRAL, _MINDSPORE),
+    "Say what a present setting of other software gives: the true epsilon of its noise.",
+    "flower-ldp explain mindspore dp_encrypt.yaml --rounds 100",
 )
 
-#: What LocalDpMod passes on as it is.
+#: What software passes on as it is.
 _LOCAL_RAW = (
     "metrics and numbers of examples, replies to evaluate and query messages, arrays without a "
-    "dimension (as BatchNorm's counter: neither clipped nor noised) and of integers, an update "
-    "with a NaN in it, which is not clipped, and the error of a client whose update is exactly "
-    "zero: they leave at no epsilon"
+    "dimension (as BatchNorm's counter) or of integers, an update with a NaN in it, and the error "
+    "of a client whose update is exactly zero"
 )
 _CENTRAL_RAW = (
-    "the server and all who see what arrives there, at no epsilon; nor metrics, nor numbers of "
-    "examples, nor how many clients answered, nor the error at an update that is exactly zero; nor "
-    "arrays without a dimension and updates with a NaN in them, which are not clipped"
+    "the server and all who see what arrives there: it is for the models alone. Nor metrics, "
+    "numbers of examples, how many clients answered, the error at an update that is exactly zero, "
+    "arrays without a dimension and updates with a NaN in them"
 )
-#: What MindSpore's client passes on as it is in DP_ENCRYPT.
-_MINDSPORE_RAW = (
-    "the number of examples, which leaves as it is, and an update of zeros, at which the client "
-    "sends no model"
-)
-_RENYI = " (Renyi; as zeros for one)"
+_MINDSPORE_RAW = "the number of examples, and an update of zeros, at which no model is sent"
 _CENTRAL_COVERED = (
-    "the models that the server hands out, if it adds its noise as it says, if the wrapper is "
-    "around FedAvg (others make a step or a median of the updates, which one client can move "
-    "further), and if all {} clients of a round answer: where fewer do, each weighs more"
+    "the models that the server hands out, if it adds its noise as it says around FedAvg (one "
+    "client can move a step or a median further), and if all clients of a round answer"
 )
 _ADAPTIVE = (
-    "adaptive clipping: the noise is made for the clip after its update, and a clip that shrank in "
-    "the round had more; the true epsilon is larger by what it shrinks. For zeros in place of one "
-    "it is larger still: whether a client was clipped counts as 0 or 1, and its noise is made for "
-    "half of that"
+    "adaptive clipping: the noise is made for the clip after its update. A clip that shrank had "
+    "more, and the true epsilon is larger by that. For zeros in place of one it is larger still: "
+    "whether a client was clipped is 0 or 1, and its noise is made for half of that"
 )
+_RENYI = " (Renyi; as zeros for one)"
 #: Where an epsilon is read off (Balle and Wang 2018, Theorem 8).
 _CURVE = note("curve", "delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)")
 #: A size of which what is made is neither infinite nor zero.
@@ -133,7 +120,11 @@ def _noise(noise: NormalNoise, epsilon: float, delta: float, rounds: int, made: 
     ]
 
 
-@command(app, "localdp", _LOCAL)
+@command(
+    app,
+    "localdp",
+    "flower-ldp explain localdp --clipping-norm 1 --sensitivity 1e-4 --epsilon 10 --delta 1e-5",
+)
 @dataclass(frozen=True)
 class LocalDp:
     """Say what Flower's LocalDpMod gives: its noise, and the epsilon that this noise has.
@@ -184,7 +175,11 @@ class LocalDp:
         )
 
 
-@command(app, "central", _CENTRAL)
+@command(
+    app,
+    "central",
+    "flower-ldp explain central --noise-multiplier 1 --sampled-clients 20 --delta 1e-5",
+)
 @dataclass(frozen=True)
 class Central:
     """Say what Flower's central wrappers give: DifferentialPrivacyServerSideFixedClipping etc.
@@ -262,12 +257,12 @@ class Central:
             Fact("epsilon.total_zero_one", total_zeros, "   zeros for one", text=left),
             Fact("epsilon.total_flower", theirs, "   by Flower's accountant", _RENYI),
             Fact("meaning.total", worth, "in all"),
-            note("covers", _CENTRAL_COVERED.format(f"{sampled:,}")),
+            note("covers", _CENTRAL_COVERED),
             Fact("not_covered", _CENTRAL_RAW, "not covered"),
         )
 
 
-@command(app, "mindspore", _MINDSPORE)
+@command(app, "mindspore", "flower-ldp explain mindspore dp_encrypt.yaml --rounds 100")
 def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
     """Say what an encrypt section gives when MindSpore Federated runs it.
 

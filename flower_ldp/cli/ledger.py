@@ -64,11 +64,7 @@ def create(report: Report, file: File) -> None:
     report.line(f"{file}: a new ledger, {mark.ledger}, with nothing spent")
 
 
-command(
-    app,
-    "show",
-    "flower-ldp ledger show privacy-ledger.sqlite --policy client_policy.yaml --last 20",
-)(show)
+command(app, "show", "flower-ldp ledger show privacy-ledger.sqlite --last 20")(show)
 
 
 class Format(str, Enum):
@@ -78,12 +74,7 @@ class Format(str, Enum):
     CSV = "csv"
 
 
-@command(
-    app,
-    "export",
-    "flower-ldp ledger export privacy-ledger.sqlite --format csv --output spent.csv",
-    "flower-ldp ledger export privacy-ledger.sqlite | jq .epsilon",
-)
+@command(app, "export", "flower-ldp ledger export privacy-ledger.sqlite | jq .epsilon")
 def export(
     report: Report,
     file: File,
@@ -161,12 +152,7 @@ def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@") else value
 
 
-@command(
-    app,
-    "verify",
-    "flower-ldp ledger verify privacy-ledger.sqlite",
-    "flower-ldp ledger verify privacy-ledger.sqlite --anchor /media/key/ledger-mark",
-)
+@command(app, "verify", "flower-ldp ledger verify privacy-ledger.sqlite")
 def verify(
     report: Report,
     file: File,
@@ -205,12 +191,7 @@ def verify(
         report.line(f"{kept}: in this ledger's history")
 
 
-@command(
-    app,
-    "anchor",
-    "flower-ldp ledger anchor privacy-ledger.sqlite --file /media/key/ledger-mark",
-    "flower-ldp ledger anchor privacy-ledger.sqlite --command '/usr/local/bin/mark tpm'",
-)
+@command(app, "anchor", "flower-ldp ledger anchor privacy-ledger.sqlite --file /media/key/mark")
 def make_anchor(
     report: Report,
     file: File,

@@ -17,15 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    TypeAlias,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import click
 import typer
@@ -55,16 +47,8 @@ class Command(TyperCommand):
     """A command with plain help, as it is meant.
 
     Typer escapes the bracket of "[default: ...]" for rich, plain help or not, and the backslash
-    would show. A file that cannot be read is for the command to judge, as one that is not there:
-    click would call it wrong usage.
+    would show.
     """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options, without a look at the rights on the files that they name."""
-        for param in self.params:
-            if isinstance(param.type, click.Path):
-                param.type.readable = False
-        return super().parse_args(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help text."""
@@ -139,7 +123,8 @@ def _described(answering: object) -> tuple[str, dict[str, str]]:
 
 def _option(name: str, hint: Any, told: str) -> Any:
     """Return a parameter's type for typer, as that of an option if it is declared as no other."""
-    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    marks = getattr(hint, "__metadata__", ())
+    kind = get_args(hint)[0] if marks else hint
     info = typer.Option(*([f"--{name}"] if kind is bool else []))
     for mark in marks:
         if isinstance(mark, Bounded):
@@ -148,6 +133,9 @@ def _option(name: str, hint: Any, told: str) -> Any:
         else:
             info = copy(mark)
     info.help = told
+    # A file that cannot be read is for the command to judge, as one that is not there: click would
+    # call it wrong usage.
+    info.readable = False
     return Annotated[kind, info]
 
 

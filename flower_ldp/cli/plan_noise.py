@@ -175,21 +175,18 @@ class LaplaceNoise:
 
     def _chosen(self, report: Report) -> tuple[LaplacePlan, Laplace]:
         """Return the setting that was named in one of three ways, and its mechanism."""
-        ways = (
-            ("--epsilon", self.epsilon, LaplacePlan),
-            ("--published-epsilon", self.published_epsilon, LaplacePlan.from_published),
-            (
-                "--noise-below",
-                self.noise_below,
-                lambda bound: LaplacePlan.from_noise(bound, self.probability),
-            ),
-        )
-        named = [(option, value, make) for option, value, make in ways if value is not None]
-        if len(named) != 1:
+        names = ("epsilon", "published_epsilon", "noise_below")
+        given = [name for name in names if getattr(self, name) is not None]
+        if len(given) != 1:
             raise wrong("--epsilon", "give one of --epsilon, --noise-below and --published-epsilon")
-        ((option, value, make),) = named
+        option = "--" + given[0].replace("_", "-")
         with usage(option), report.warnings_of(NoProtectionWarning):
-            plan = make(value)
+            if self.noise_below is not None:
+                plan = LaplacePlan.from_noise(self.noise_below, self.probability)
+            elif self.published_epsilon is not None:
+                plan = LaplacePlan.from_published(self.published_epsilon)
+            else:
+                plan = LaplacePlan(self.epsilon or 0.0)
             return plan, Laplace(plan.epsilon, self.classes or 2, self.rows)
 
 

@@ -155,26 +155,20 @@ class SignDSRun:
         """
         units = total // self.rounds
         left = Amount(max(units - cost_of(bits), 0))
-        found, whole_round = left.epsilon / EPSILON_UNITS, Amount(units).epsilon_text
+        found = left.epsilon / EPSILON_UNITS
         planned = min(found, _LARGEST_EPSILON)
-        fits = f"epsilon {whole_round} a round, rounded down so that all {self.rounds:,} fit"
-        of = f"a total of {self.total_epsilon:g}"
-        report.facts["affordable"] = {
-            "epsilon_round": units / EPSILON_UNITS,
-            "epsilon_selection": found,
-        }
-        if not left.epsilon:
-            taken = " and ".join(map(named, bits)) or "nothing else"
-            report.problem(
-                f"{self.rounds:,} rounds do not fit: {of} leaves {whole_round} a round, of which "
-                f"is taken: {taken}"
-            )
-            return None
+        of, each = f"a total of {self.total_epsilon:g}", units / EPSILON_UNITS
+        fits = f"epsilon {Amount(units).epsilon_text} a round, so that all {self.rounds:,} fit"
+        selection = "   of the selection" if bits else ""
         report.tell(
-            note(of, fits),
-            *([note("   of the selection", left.epsilon_text)] if bits else []),
+            Fact("affordable.epsilon_round", each, of, text=fits),
+            Fact("affordable.epsilon_selection", found, selection, text=left.epsilon_text),
             Fact("affordable.epsilon_planned", planned),
         )
+        if not planned:
+            taken = " and ".join(map(named, bits)) or "nothing"
+            report.problem(f"{self.rounds:,} rounds do not fit: beside {taken} nothing is left")
+            return None
         if planned < found:
             report.warn(f"a selection takes at most {_LARGEST_EPSILON:g}: what follows is for that")
         return planned

@@ -46,12 +46,7 @@ class Contexts(str, Enum):
     DROP = "drop"
 
 
-@command(
-    app,
-    "simulate",
-    "flower-ldp simulate examples/signds --nodes 50 --run-config num-server-rounds=3 "
-    "--policy configs/simulation_policy.yaml",
-)
+@command(app, "simulate", "flower-ldp simulate my-app --nodes 50 --policy simulation_policy.yaml")
 @dataclass(frozen=True)
 class Simulation:
     """Run a Flower app in this process: no SuperLink, no Ray, no copy of the app.
@@ -110,7 +105,9 @@ class Simulation:
         """
         federation = self._federation(report)
         settings = read_settings(self.run_config or [])
-        own, faults = _node_config(self.node_config or []), _faults(self.faults or [])
+        own, faults = read_settings(self.node_config or []), _faults(self.faults or [])
+        if taken := own.keys() & {"partition-id", "num-partitions"}:
+            raise ConfigError(f"{min(taken)} is given to each node and cannot be set for all")
         with _surroundings(federation, self.policy, report):
             try:
                 app = load_folder(self.app_dir, settings)
@@ -128,7 +125,7 @@ class Simulation:
             )
             begun = time.monotonic()
             outcomes: Counter[str] = Counter()
-            with _ending(report):
+            try:
                 run_in_process(
                     app.server,
                     app.client,
@@ -146,6 +143,13 @@ class Simulation:
                     counts = ", ".join(f"{code} {outcomes[code]:,} times" for code in codes)
                     hints = (f". {HINTS[code]}" for code in codes if code in HINTS)
                     report.problem(f"every reply was a refusal: {counts}{''.join(hints)}")
+            except SystemExit as error:
+                if error.code:
+                    report.problem(f"the app ended the run: {error.code}")
+            except (LdpError, RunStopped) as error:
+                report.problem(str(error))
+            except Exception as error:
+                _failed("the server app failed", error, report)
             seconds = time.monotonic() - begun
         report.facts["seconds"] = round(seconds, 3)
         report.line(f"ran {seconds:.1f} s, {federation.nodes:,} nodes ({federation.source})")
@@ -160,28 +164,6 @@ class Simulation:
         if found.source == "Flower's default":
             report.warn(f"nothing says how many nodes: {found.nodes}, as flwr run; --nodes says it")
         return found
-
-
-@contextmanager
-def _ending(report: Report) -> Iterator[None]:
-    """State how the server app ended, if it did so otherwise than by returning."""
-    try:
-        yield
-    except SystemExit as error:
-        if error.code:
-            report.problem(f"the app ended the run: {error.code}")
-    except (LdpError, RunStopped) as error:
-        report.problem(str(error))
-    except Exception as error:
-        _failed("the server app failed", error, report)
-
-
-def _node_config(items: Sequence[str]) -> Settings:
-    found = read_settings(items)
-    for name in ("partition-id", "num-partitions"):
-        if name in found:
-            raise ConfigError(f"{name} is given to each node and cannot be set for all")
-    return found
 
 
 def _faults(items: Sequence[str]) -> Faults | None:
