@@ -35,12 +35,9 @@ _PLACE = re.compile(r"@([A-Z]+)@")
 _POLICY = "simulation_policy.yaml"
 _EXTENSION = "flower-ldp extension digest one-bit-ldp"
 
-app = group(
-    "Digests of apps and of this environment, for the policy of a guarded node.",
-    *("flower-ldp app digest ./my-app", "flower-ldp app environment"),
-)
-extension = group("Mechanisms from elsewhere: what a policy has to say to allow one.", _EXTENSION)
-new_app = single()
+app = group("flower-ldp app digest ./my-app", "flower-ldp app environment")
+extension = group(_EXTENSION)
+new = single()
 App: TypeAlias = Annotated[Path, typer.Argument(metavar="APP")]
 
 
@@ -144,12 +141,6 @@ class Kind(StrEnum):
     SPLIT = "split"
     MECHANISM = "mechanism"
 
-    @property
-    def folders(self) -> list[Path]:
-        """The templates, those of this kind alone at last."""
-        own = [self] if self is Kind.MECHANISM else ["app", self]
-        return [_HERE / "templates" / name for name in ("any", *own)]
-
 
 #: Nodes of each kind's simulations, and classes and features of its made-up data. SignDS chooses
 #: among the largest changes: fewer than fifty of them are few.
@@ -162,8 +153,8 @@ _SIZES = {
 }
 
 
-@command(new_app, "new", "flower-ldp new my-app --kind labels")
-def new(
+@command(new, "new", "flower-ldp new my-app --kind labels")
+def write_app(
     report: Report,
     folder: App,
     kind: Kind = Kind.CODEWORD,
@@ -220,16 +211,18 @@ def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
             f"{name!r} is no name of an app: a letter, then letters, digits and hyphens, 32 at most"
         )
     package = name.replace("-", "_").lower()
-    complaint = name_complaint(package) if kind is Kind.MECHANISM else None
-    if complaint is not None:
+    if kind is Kind.MECHANISM and (complaint := name_complaint(package)):
         raise ConfigError(complaint)
     if not package.isidentifier() or iskeyword(package) or find_spec(package) is not None:
         raise ConfigError(f"an app named {name} would hide the module {package}: choose another")
     if not _PUBLISHER.fullmatch(publisher):
         raise ConfigError(f"{publisher!r} is no publisher: letters, digits, '-', '_' and '.'")
+    # Those of this kind alone at last.
+    own = [kind] if kind is Kind.MECHANISM else ["app", kind]
+    folders = [_HERE / "templates" / part for part in ("any", *own)]
     found = {
         template.relative_to(folder).as_posix().removesuffix(".txt"): template.read_text("utf-8")
-        for folder in kind.folders
+        for folder in folders
         for template in sorted(folder.rglob("*.txt"))
     }
     nodes, shape = _SIZES[kind]

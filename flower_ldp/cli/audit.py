@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
@@ -24,6 +24,7 @@ CAVEAT = (
 )
 ALL = "all"
 _NAMES = ("check", "delta", "lower_bound", "reach", "draws", "event", "refuted", "verdict")
+Builders: TypeAlias = Mapping[str, Callable[[Settings], Case]]
 app = single()
 
 
@@ -120,12 +121,7 @@ def _is_extra(error: Exception) -> bool:
     return "pip install" in str(error)
 
 
-def _cases(
-    builders: Mapping[str, Callable[[Settings], Case]],
-    mechanism: str,
-    settings: Settings,
-    report: Report,
-) -> list[Case]:
+def _cases(builders: Builders, mechanism: str, settings: Settings, report: Report) -> list[Case]:
     """Build what was asked for; of all, what the epsilon and the installed packages allow."""
     cases = []
     for name in builders if mechanism == ALL else (mechanism,):

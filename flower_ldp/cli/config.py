@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 
 from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.cli.plan_costs import laplace_noise, named, price
@@ -37,7 +36,7 @@ _NOT_WEIGHTS = "about the subspace's public dimensions, not about weights"
 #: Models for which it is said what a report is: a head, and a small network.
 _SIZES = (2_000, 60_000)
 
-app = group("Check a configuration.", *_EXAMPLES)
+app = group(*_EXAMPLES)
 
 
 def _parameters(section: Section, key: str = "parameters") -> list[Fact]:
@@ -65,9 +64,7 @@ def encrypt(file: Path, report: Report) -> None:
             note("   of rounds", "they add up, and so do deltas"),
         )
     if kind == "NOT_ENCRYPT":
-        report.warn(
-            "encrypt_train_type is NOT_ENCRYPT: the file asks for no protection in training"
-        )
+        report.warn(f"{kind}: the file asks for no protection in training")
     if evaluation == "LAPLACE":
         _evaluation(chosen, config.unsupervised, report)
 
@@ -91,8 +88,8 @@ def _reports(section: UpdateSection) -> list[Fact]:
 def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report) -> None:
     laplace = chosen.laplace_eval
     metrics = laplace.metric_mechanisms()
-    rows = PrivacyEvent("laplace", laplace.epsilon, count=laplace.rows)
     scalars = (event for metric in metrics.values() for event in metric.events())
+    rows = PrivacyEvent("laplace", laplace.epsilon, count=laplace.rows)
     events = (rows, *scalars, *health_events(chosen.health_eps))
     parts = f" ({' + '.join(map(named, events))}); evaluations add up"
     spent = compose(events)[Unit.CLIENT]
@@ -127,9 +124,6 @@ def label_dp(file: Path, report: Report) -> None:
     first, keep = stages.mechanisms[0], stages.mechanisms[0].keep_probability
     single = reports_are_labels(first)
     how = " + ".join(type(mechanism).__name__ for mechanism in stages.mechanisms)
-    if len(stages.shares) > 1:
-        shares = " + ".join(map(str, stages.shares))
-        how = f"{how}, on {shares} of every {sum(stages.shares)} examples"
     with_prior = any(mechanism.needs_prior for mechanism in stages.mechanisms)
     kept = "chance that a label stays true" if single else "chance that a set holds the label"
     more = " without a prior, more with a good one" if with_prior else ""
@@ -174,9 +168,12 @@ def embedding_dp(file: Path, report: Report) -> None:
 
 
 #: What answers for a file of each of the kinds in ``config.SECTIONS``.
-ANSWERS: Mapping[str, Callable[[Path, Report], None]] = MappingProxyType(
-    {"encrypt": encrypt, "dpsgd": dpsgd, "label_dp": label_dp, "embedding_dp": embedding_dp}
-)
+ANSWERS: dict[str, Callable[[Path, Report], None]] = {
+    "encrypt": encrypt,
+    "dpsgd": dpsgd,
+    "label_dp": label_dp,
+    "embedding_dp": embedding_dp,
+}
 
 
 @command(app, "check", *_EXAMPLES)
@@ -191,7 +188,6 @@ def check(report: Report, file: File) -> None:
     file
         The configuration.
     """
-    report.facts["file"] = str(file)
     names = section_names(file)
     kind = next((kind for kind in SECTIONS if kind in names), None)
     if kind is None and "budgets" in names and "data_id" in names:

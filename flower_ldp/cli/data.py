@@ -29,7 +29,7 @@ from flower_ldp.policy import load_policy
 from flower_ldp.yaml_source import error_text
 
 _CHECK = "flower-ldp data check ward.csv --group patient --policy client_policy.yaml"
-app = group("Look at the data owner's own table, offline.", _CHECK)
+app = group(_CHECK)
 
 #: How many lines of rows without a group are printed.
 _SHOWN = 10
@@ -87,7 +87,6 @@ def check(
     remember
         File that remembers the groups, to see if they are cut otherwise.
     """
-    report.facts["file"] = str(file)
     table = _table(file, group, row)
     counts = sorted(table.groups.values())
     total = sum(counts) + len(table.without)
@@ -114,7 +113,7 @@ def check(
     if table.twice:
         report.warn(f"{table.twice:,} rows are there twice, by what tells rows apart")
     if policy is not None:
-        _policy(policy, len(counts), report)
+        _compare_policy(policy, len(counts), report)
     if remember is not None:
         _remembered(remember, table, report)
 
@@ -149,7 +148,7 @@ def _column(head: Sequence[str], option: str, name: str) -> int:
     return head.index(name)
 
 
-def _policy(path: Path, patients: int, report: Report) -> None:
+def _compare_policy(path: Path, patients: int, report: Report) -> None:
     policy = load_policy(path)
     report.facts["policy"] = {"example": policy.example, "examples": policy.examples}
     if policy.example != "patient":

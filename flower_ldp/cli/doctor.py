@@ -14,30 +14,26 @@ import sys
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from flower_ldp import __version__
 from flower_ldp.cli.output import Report, command, single
-from flower_ldp.errors import LdpError
 from flower_ldp.facts import Fact
 
 app = single()
 _PACKAGE = Path(__file__).parents[1]
 #: The extras that a user chooses by what they are for, in the order of pyproject.toml: the modules
 #: that must be there, and what does not work without them.
-EXTRAS = MappingProxyType(
-    {
-        "torch": (("torch",), "split learning, losses for randomized labels"),
-        "simulation": (("ray",), "simulated nodes of flwr run (flower-ldp simulate needs none)"),
-        "plots": (("matplotlib",), "plots of the examples"),
-        "accounting": (("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
-        "dpsgd": (("torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
-        "evaluation": (("sklearn",), "scores of clusters, images of the examples"),
-    }
-)
+EXTRAS = {
+    "torch": (("torch",), "split learning, losses for randomized labels"),
+    "simulation": (("ray",), "simulated nodes of flwr run (flower-ldp simulate needs none)"),
+    "plots": (("matplotlib",), "plots of the examples"),
+    "accounting": (("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
+    "dpsgd": (("torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
+    "evaluation": (("sklearn",), "scores of clusters, images of the examples"),
+}
 
 
 @command(app, "doctor", "flower-ldp doctor", "flower-ldp doctor --policy client_policy.yaml --json")
@@ -53,13 +49,11 @@ def doctor(report: Report, policy: Path | None = None) -> None:
     policy
         The clients' policy, in place of the variable FLOWER_LDP_POLICY.
     """
-    system = f"{platform.system()} {platform.machine()}"
-    python = platform.python_version()
     report.tell(
         Fact("version", __version__, "flower-ldp"),
         Fact("package", str(_PACKAGE), "   in"),
-        Fact("python", python, "Python", f", {sys.executable}"),
-        Fact("system", system, "system"),
+        Fact("python", platform.python_version(), "Python", f", {sys.executable}"),
+        Fact("system", f"{platform.system()} {platform.machine()}", "system"),
         Fact("sqlite", sqlite3.sqlite_version, "SQLite"),
     )
     _installed(report)
@@ -190,18 +184,14 @@ def _owner(policy: Path | None, report: Report) -> None:
     except ModuleNotFoundError as error:
         report.problem(f"neither policy nor ledger can be read: {error}")
         return
-    try:
-        path = policy_path({}) if policy is None else policy
-        if path is None:
-            report.line(
-                f"Policy: none is named (by {ENVIRONMENT_VARIABLE}, or ldp-policy in a node's "
-                "configuration): nothing leaves a client but a refusal."
-            )
-            return
-        held, doubts = load_own_policy(path)
-    except LdpError as error:
-        report.problem(str(error))
+    path = policy_path({}) if policy is None else policy
+    if path is None:
+        report.line(
+            f"Policy: none is named (by {ENVIRONMENT_VARIABLE}, or ldp-policy in a node's "
+            "configuration): nothing leaves a client but a refusal."
+        )
         return
+    held, doubts = load_own_policy(path)
     for doubt in doubts:
         report.warn(doubt)
     report.facts["policy"] = {"file": str(path), "data_id": held.data_id, "mode": held.mode}

@@ -29,10 +29,7 @@ from flower_ldp.strategies.others_noise import (
     mindspore_dp,
 )
 
-app = group(
-    "Say what a present setting of other software gives: the true epsilon of its noise.",
-    "flower-ldp explain mindspore dp_encrypt.yaml --rounds 100",
-)
+app = group("flower-ldp explain mindspore dp_encrypt.yaml --rounds 100")
 
 #: What software passes on as it is.
 _LOCAL_RAW = (
@@ -237,7 +234,7 @@ class Central:
         of, every = f" x clip / {sampled}", f"at delta {delta:g} after {self.rounds:,} rounds"
         replaced = f"{_bound(total)} {every}, one replaced or left out"
         left = f"{_bound(total_zeros)} {every}: the mean divides as before"
-        shift = f"mu = {_bound(one.shift)} if one is replaced: twice the weight over the noise"
+        shift = f"mu = {_bound(one.shift)} if one is replaced, times the root of {self.rounds:,}"
         worth = meaning(PrivacySpent(Unit.CLIENT, total, delta))
         report.line(
             "Flower's central wrappers: clipped, averaged, and normal noise added by the server"
@@ -248,7 +245,6 @@ class Central:
             Fact("noise.multiplier", self.noise_multiplier, "noise of each entry", of),
             Fact("noise.weight", weight, "a client weighs", f"{of} at most"),
             note("shift", shift),
-            note("   of all rounds", f"times the root of {self.rounds:,}"),
             _CURVE,
             *keyed("epsilon", unit=Unit.CLIENT.value, delta=delta),
             *keyed("epsilon", round_replace_one=one.epsilon(delta)),
@@ -279,13 +275,8 @@ def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
         warnings.simplefilter("ignore", NoProtectionWarning)
         chosen = load_config(file).encrypt
     kind, section = chosen.encrypt_train_type, chosen.training()
-    report.facts.update(
-        file=str(file),
-        software="MindSpore Federated",
-        encrypt_train_type=kind,
-        privacy_eval_type=chosen.privacy_eval_type,
-        rounds=rounds,
-    )
+    report.facts.update(software="MindSpore Federated", encrypt_train_type=kind, rounds=rounds)
+    report.facts["privacy_eval_type"] = chosen.privacy_eval_type
     report.line(f"{file}: {kind}, as MindSpore Federated runs it")
     if kind == "NOT_ENCRYPT":
         report.facts["epsilon"] = None

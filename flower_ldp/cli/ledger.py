@@ -29,12 +29,9 @@ from flower_ldp.errors import ConfigError, LedgerError, quoted
 from flower_ldp.facts import Fact, note
 from flower_ldp.files import replacing
 
-app = group(
-    "Make, read, export and check the ledger of privacy that was spent.",
-    "flower-ldp ledger show privacy-ledger.sqlite",
-)
+app = group("flower-ldp ledger show privacy-ledger.sqlite")
 
-
+_SET_RIGHT = "Set the clock right, or if it is, repeat this with --accept"
 #: The fields of a row of an export, in the order of the columns.
 COLUMNS = (
     *("entry", "at", "data_id", "run_id", "message_id", "message_type", "fingerprint"),
@@ -60,7 +57,7 @@ def create(report: Report, file: File) -> None:
         raise LedgerError(f"{file} exists: a ledger is made once, and never on top of a file")
     with Ledger.open(file, create=True) as ledger:
         mark = ledger.mark()
-    report.facts.update(file=str(file), mark=asdict(mark))
+    report.facts.update(mark=asdict(mark))
     report.line(f"{file}: a new ledger, {mark.ledger}, with nothing spent")
 
 
@@ -76,10 +73,7 @@ class Format(str, Enum):
 
 @command(app, "export", "flower-ldp ledger export privacy-ledger.sqlite | jq .epsilon")
 def export(
-    report: Report,
-    file: File,
-    format: Format = Format.JSONL,
-    output: Path | None = None,
+    report: Report, file: File, format: Format = Format.JSONL, output: Path | None = None
 ) -> None:
     """Write every charge, one row for each mechanism; amounts are exact decimals.
 
@@ -110,7 +104,7 @@ def export(
         raise wrong("--output", f"{output} is no regular file; without it rows go to stdout")
     with look_into(file) as ledger, working(f"writing {output}"):
         rows = to_file(ledger.export(), as_csv, output)
-    report.facts.update(file=str(file), output=str(output), format=format.value, rows=rows)
+    report.facts.update(output=str(output), format=format.value, rows=rows)
     report.line(f"{output}: {rows:,} rows")
 
 
@@ -154,10 +148,7 @@ def _cell(value: object) -> object:
 
 @command(app, "verify", "flower-ldp ledger verify privacy-ledger.sqlite")
 def verify(
-    report: Report,
-    file: File,
-    anchor: Path | None = None,
-    anchor_command: str | None = None,
+    report: Report, file: File, anchor: Path | None = None, anchor_command: str | None = None
 ) -> None:
     """Check the whole ledger: each entry, sum and report; charges wait meanwhile.
 
@@ -174,7 +165,6 @@ def verify(
         Compare with the rollback anchor that this program keeps.
     """
     kept = _anchor_named("--anchor / --anchor-command", anchor, anchor_command)
-    report.facts["file"] = str(file)
     with look_into(file, kept) as ledger, working(f"checking {file}"):
         found = ledger.verify()
     report.line(f"{file}: in order")
@@ -221,7 +211,7 @@ def make_anchor(
         raise typer.BadParameter("give --file or --command")
     with Ledger.open(file) as ledger:
         mark = ledger.make_anchor(anchor, replace=replace)
-    report.facts.update(file=str(file), anchor=str(anchor), mark=asdict(mark))
+    report.facts.update(anchor=str(anchor), mark=asdict(mark))
     report.line(f"{anchor}: holds entry {mark.entries:,} of ledger {mark.ledger}")
     if target is not None and target.stat().st_dev == file.stat().st_dev:
         report.warn("anchor and ledger are on one file system: a snapshot sets both back")
@@ -288,31 +278,23 @@ def clock(report: Report, file: File, accept: bool = False) -> None:
             ledger.accept_clock()
     with look_into(file) as ledger:
         found = ledger.clock()
-    report.facts.update(file=str(file), accepted=accept)
+    report.facts["accepted"] = accept
     report.tell(
         Fact("clock", _text(found.shown), "clock"),
         Fact("latest_entry", _text(found.latest) if found.latest else None, "latest entry"),
-        Fact("ahead_seconds", found.ahead / 1e6),
+        Fact("ahead_seconds", found.ahead / 1e6, "seconds ahead", ", as its owner has set it"),
         Fact("jumped", found.jumped),
     )
     if found.jumped:
         report.problem(
             f"the clock is more than {MOST_JUMP // DAY} days past the latest entry: charges are "
-            "refused. Set the clock right, or if it is, repeat this with --accept"
+            f"refused. {_SET_RIGHT}"
         )
     elif found.latest > found.time:
         report.problem(
             f"the ledger's time is {(found.latest - found.time) / DAY:,.1f} days ahead of the "
-            "clock: nothing leaves a window until the clock has caught up. Set the clock right, "
-            "or if it is, repeat this with --accept"
+            f"clock: nothing leaves a window until the clock has caught up. {_SET_RIGHT}"
         )
-    elif found.ahead:
-        report.line(
-            f"The ledger's time runs {found.ahead / DAY:,.1f} days ahead of the clock, as its "
-            "owner has set it: so are the dates of its entries. Windows have their full length."
-        )
-    else:
-        report.line("The ledger's time is the clock's.")
 
 
 def _text(microseconds: int) -> str:

@@ -149,9 +149,7 @@ def _fact(row: UnitSpending) -> dict[str, Any]:
         "releases_without_promise": row.beyond.silent,
         "releases_conditional": row.beyond.conditional,
         "releases_post_processing": row.waived,
-        "conditional": [
-            {"mechanism": name, **_amount(amount)} for name, amount in row.under.items()
-        ],
+        "conditional": [{"mechanism": name, **_amount(of)} for name, of in row.under.items()],
         "meaning": meaning(row.in_all.spent(row.unit)) if promised else NO_PROMISE,
     }
 

@@ -7,7 +7,6 @@ the brackets of an interval for markup.
 from __future__ import annotations
 
 from importlib import import_module
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import click
@@ -15,31 +14,25 @@ import typer
 from typer.core import TyperGroup
 
 from flower_ldp import __version__
-from flower_ldp.cli.output import epilog
+from flower_ldp.cli.output import group
 
 #: The groups and commands; the module of one is imported when it is asked for.
-COMMANDS = MappingProxyType(
-    {
-        "plan": "Say what a run costs and what it can learn, before it starts.",
-        "explain": "Say what a present setting of other software gives.",
-        "ledger": "Make, read, export and check the ledger of privacy that was spent.",
-        "policy": "Start and check the data owner's policy.",
-        "config": "Check a configuration.",
-        "data": "Look at the data owner's own table, offline.",
-        "app": "Digests of apps and of this environment, for a guarded node's policy.",
-        "extension": "Mechanisms from elsewhere: what a policy has to say to allow one.",
-        "audit": "Try to refute the epsilon that a shipped mechanism claims.",
-        "doctor": "Say what is here, what is missing for what, and if it can be used.",
-        "new": "Write an app that trains on made-up data, with a policy for simulations.",
-        "simulate": "Run a Flower app in this process: no SuperLink, no Ray, no copy of the app.",
-    }
-)
-#: Module and variable of those that are not the ``app`` of a module with their name.
-_ELSEWHERE = {
-    "app": ("apps", "app"),
-    "extension": ("apps", "extension"),
-    "new": ("apps", "new_app"),
+COMMANDS = {
+    "plan": "Say what a run costs and what it can learn, before it starts.",
+    "explain": "Say what a present setting of other software gives.",
+    "ledger": "Make, read, export and check the ledger of privacy that was spent.",
+    "policy": "Start and check the data owner's policy.",
+    "config": "Check a configuration.",
+    "data": "Look at the data owner's own table, offline.",
+    "app": "Digests of apps and of this environment, for a guarded node's policy.",
+    "extension": "Mechanisms from elsewhere: what a policy has to say to allow one.",
+    "audit": "Try to refute the epsilon that a shipped mechanism claims.",
+    "doctor": "Say what is here, what is missing for what, and if it can be used.",
+    "new": "Write an app that trains on made-up data, with a policy for simulations.",
+    "simulate": "Run a Flower app in this process: no SuperLink, no Ray, no copy of the app.",
 }
+#: Of these the module is ``apps``, with a variable of their name; else it is ``app`` of their own.
+_APPS = ("app", "extension", "new")
 #: What a shell expects of a command that Ctrl-C ended.
 STOPPED = 130
 
@@ -53,8 +46,11 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, name = _ELSEWHERE.get(cmd_name, (cmd_name, "app"))
-        return typer.main.get_command(getattr(import_module(f"flower_ldp.cli.{module}"), name))
+        module, name = ("apps", cmd_name) if cmd_name in _APPS else (cmd_name, "app")
+        place = getattr(import_module(f"flower_ldp.cli.{module}"), name)
+        found = typer.main.get_command(place)
+        found.help = found.help or COMMANDS[cmd_name]
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -69,19 +65,12 @@ class _Commands(TyperGroup):
             raise typer.Exit(STOPPED) from None
 
 
-app = typer.Typer(
-    name="flower-ldp",
-    cls=_Commands,
+app = group(
+    "flower-ldp plan --params 61706 --epsilon 8 --rounds 80 --clients 100",
+    "flower-ldp policy sample > client_policy.yaml",
+    "flower-ldp ledger show privacy-ledger.sqlite --policy client_policy.yaml",
     help="Plan, limit and check what clients release under local differential privacy.",
-    epilog=epilog(
-        "flower-ldp plan --params 61706 --epsilon 8 --rounds 80 --clients 100",
-        "flower-ldp policy sample > client_policy.yaml",
-        "flower-ldp ledger show privacy-ledger.sqlite --policy client_policy.yaml",
-    ),
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    no_args_is_help=True,
+    cls=_Commands,
 )
 
 

@@ -62,14 +62,18 @@ def epilog(*examples: str) -> str:
     return f"\b\n{title}\n{lines}\n\n{EXIT_CODES}"
 
 
-def group(help: str, *examples: str, cls: type[typer.core.TyperGroup] | None = None) -> typer.Typer:
-    """Return a group for commands, with plain help."""
+def group(
+    *examples: str, help: str | None = None, cls: type[typer.core.TyperGroup] | None = None
+) -> typer.Typer:
+    """Return a group for commands, with plain help; without a text it has that of the list."""
     return typer.Typer(
         cls=cls,
         help=help,
         epilog=epilog(*examples),
         no_args_is_help=True,
         rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
         callback=lambda: None,  # a group with one command is a group
     )
 
@@ -101,6 +105,8 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering]
 
         def run(as_json: bool, **given: Any) -> None:
             with reporting(as_json) as report:
+                if "file" in given:
+                    report.facts["file"] = str(given["file"])
                 if isinstance(answering, type):
                     answering(**given).answer(report)
                 else:

@@ -193,11 +193,11 @@ _COMMANDS: dict[str, tuple[type[Any], str]] = {
 }
 
 app = group(
-    "Say what a run costs and what it can learn, before it starts. With --clients, --params "
+    *(f"flower-ldp plan {example}" for _, example in _COMMANDS.values()),
+    help="Say what a run costs and what it can learn, before it starts. With --clients, --params "
     "and --total-epsilon alone it says how to train: see 'flower-ldp plan advice --help'. "
     "Otherwise, without a mechanism's name, the mechanism is signds: see 'flower-ldp plan signds "
     "--help'.",
-    *(f"flower-ldp plan {example}" for _, example in _COMMANDS.values()),
     cls=_ByOptions,
 )
 for name, (options, example) in _COMMANDS.items():

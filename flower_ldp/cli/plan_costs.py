@@ -12,7 +12,7 @@ from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report
 from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms.laplace import LaplacePlan
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, at_least, compose, meaning
 
 Count: TypeAlias = Annotated[int, Bounded("[1, 4294967295]")]
 PerhapsCount: TypeAlias = Annotated[int | None, Bounded("[1, 4294967295]")]
@@ -89,9 +89,9 @@ def price(
     meant : str
         Key of the meaning, if it is another.
     """
-    delta = f"delta {spent.delta:g}, per" if spent.delta else "per"
+    of_delta = f", delta {spent.delta:g}," if spent.delta else ""
     pure = "" if spent.delta else ", pure"
-    text = f"{spent.epsilon:.15g}{', ' if spent.delta else ' '}{delta} {spent.unit.value}{pure}"
+    text = f"{at_least(spent.epsilon, 7)}{of_delta} per {spent.unit.value}{pure}"
     facts = [
         *keyed(f"{of}epsilon", unit=spent.unit.value, relation=spent.unit.relation),
         Fact(f"{of}epsilon.{key}", spent.epsilon, label, text=text + more),
@@ -133,7 +133,6 @@ def composed(
             f"{gain}{number(by_loss.epsilon)}, delta {delta:g} (if the rounds and epsilons are "
             "fixed beforehand)"
         )
-    chosen = "by loss distributions" if smaller is by_loss else "the pure sum"
     return [
         *price(one, "round", "epsilon a round", f" ({' + '.join(map(named, events))})"),
         *price(pure, "total_pure", "in all", f", after {rounds:,} rounds", meant="total"),
@@ -141,8 +140,7 @@ def composed(
         Fact(
             "epsilon.total_pld", by_loss and by_loss.epsilon, "   by loss distributions", "", told
         ),
-        Fact("epsilon.total_smaller", smaller.epsilon, "   the smaller bound", text=chosen),
-        Fact("epsilon.total_smaller_delta", smaller.delta),
+        *keyed("epsilon", total_smaller=smaller.epsilon, total_smaller_delta=smaller.delta),
     ]
 
 

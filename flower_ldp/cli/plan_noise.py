@@ -8,20 +8,9 @@ from typing import Annotated
 
 from flower_ldp.accounting.composition import composed_epsilon
 from flower_ldp.bounds import Bounded
+from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, usage, wrong
-from flower_ldp.cli.plan_costs import (
-    FINER_UNITS,
-    PerhapsCount,
-    Rounds,
-    Share,
-    bytes_up,
-    composed,
-    laplace_noise,
-    mean_of,
-    price,
-    warn_of_delta,
-)
-from flower_ldp.facts import Fact, keyed, note, number
+from flower_ldp.facts import Fact, keyed, note
 from flower_ldp.mechanisms.gaussian import Gaussian, classical_deviation, gaussian_delta
 from flower_ldp.mechanisms.labels import (
     MAX_SET_CATEGORIES,
@@ -30,7 +19,7 @@ from flower_ldp.mechanisms.labels import (
 )
 from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan, NoProtectionWarning
 from flower_ldp.mechanisms.randomized_response import KaryResponse
-from flower_ldp.privacy import PrivacySpent, Unit, compose, meaning
+from flower_ldp.privacy import PrivacySpent, Unit, compose
 from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
 
 _LEAST_DELTA = 1e-12
@@ -64,25 +53,27 @@ class GaussianRun:
     epsilon: float
     delta: float
     clip_norm: float = 1.0
-    rounds: Rounds = 1
+    rounds: costs.Rounds = 1
     total_delta: Annotated[float | None, Bounded("[1e-12, 1)")] = None
-    params: PerhapsCount = None
-    clients: PerhapsCount = None
+    params: costs.PerhapsCount = None
+    clients: costs.PerhapsCount = None
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
         with usage():
             mechanism = Gaussian(self.epsilon, self.delta, self.clip_norm)
-        warn_of_delta(self.delta, self.clients, report)
+        costs.warn_of_delta(self.delta, self.clients, report)
         textbook = classical_deviation(self.epsilon, self.delta)
         true = gaussian_delta(self.epsilon, 1.0 / textbook)
         theirs = 2.0 * self.clip_norm * textbook
         told = "more than asked for" if true > self.delta else "less than asked for: needless noise"
-        size = () if self.params is None else bytes_up(1 + self.params, self.rounds, self.params)
+        size = (
+            () if self.params is None else costs.bytes_up(1 + self.params, self.rounds, self.params)
+        )
         report.facts.update(mechanism="gaussian", parameters=asdict(self))
         report.tell(
             mechanism.describe(),
-            *mean_of(mechanism.deviation, self.clients, "reports"),
+            *costs.mean_of(mechanism.deviation, self.clients, "reports"),
             Fact("noise.textbook_deviation", theirs, "   by the textbook", ", 2C as distance"),
             Fact("noise.textbook_delta", true, "   its true delta", f", {told}"),
             *size,
@@ -92,18 +83,14 @@ class GaussianRun:
         sums = compose([replace(event, count=self.rounds)])[Unit.CLIENT]
         together = self._together(mechanism, sums, report)
         after = f", after {self.rounds:,} rounds, a sum"
-        facts = price(sums, "total_sum", "in all", after, meant="total")
+        facts = costs.price(sums, "total_sum", "in all", after, meant="total")
         facts += keyed("epsilon", total_composed=None, total_composed_delta=None)
         if together is not None:
-            at = f"{number(together.epsilon)}, delta {together.delta:g}"
-            text = f"{at} (if rounds and noise are fixed beforehand)"
-            facts += [
-                Fact("epsilon.total_composed", together.epsilon, "   by the normal law", text=text),
-                Fact("epsilon.total_composed_delta", together.delta),
-                Fact("meaning.total", meaning(together), "   that is"),
-            ]
-        total = keyed("epsilon", total_sum_delta=sums.delta)
-        report.tell(*facts, *total, FINER_UNITS, *price(one, "round", "epsilon a round"))
+            fixed, law = " (if rounds and noise are fixed beforehand)", "   by the normal law"
+            facts += costs.price(together, "total_composed", law, fixed, meant="total")
+            facts += keyed("epsilon", total_composed_delta=together.delta)
+        facts += [*keyed("epsilon", total_sum_delta=sums.delta), costs.FINER_UNITS]
+        report.tell(*facts, *costs.price(one, "round", "epsilon a round"))
 
     def _together(
         self, mechanism: Gaussian, pure: PrivacySpent, report: Report
@@ -153,12 +140,12 @@ class LaplaceNoise:
     epsilon: float | None = None
     noise_below: float | None = None
     published_epsilon: float | None = None
-    probability: Share = 0.9
+    probability: costs.Share = 0.9
     classes: Annotated[int | None, Bounded("[2, 1048576]")] = None
     rows: Annotated[int, Bounded("[1, 1048576]")] = 1
-    rounds: Rounds = 1
-    clients: PerhapsCount = None
-    delta: Share = 1e-5
+    rounds: costs.Rounds = 1
+    clients: costs.PerhapsCount = None
+    delta: costs.Share = 1e-5
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
@@ -166,12 +153,12 @@ class LaplaceNoise:
         reports = None if self.clients is None else self.clients * self.rows
         report.facts.update(mechanism="laplace", parameters=asdict(self))
         deviation = math.sqrt(2.0) * plan.scale
-        facts = laplace_noise(plan, self.probability)
-        facts += mean_of(deviation, reports, "rows of a round")
+        facts = costs.laplace_noise(plan, self.probability)
+        facts += costs.mean_of(deviation, reports, "rows of a round")
         if self.classes is not None:
-            facts += bytes_up(eval_report_length(EvalProposal(mechanism, {})), self.rounds)
+            facts += costs.bytes_up(eval_report_length(EvalProposal(mechanism, {})), self.rounds)
         report.tell(*facts)
-        report.tell(*composed(mechanism.events(), self.rounds, self.delta, report))
+        report.tell(*costs.composed(mechanism.events(), self.rounds, self.delta, report))
 
     def _chosen(self, report: Report) -> tuple[LaplacePlan, Laplace]:
         """Return the setting that was named in one of three ways, and its mechanism."""
@@ -228,7 +215,7 @@ class RandomizedLabels:
             Fact("response.each_other", other),
             *self._all(flip, spent.epsilon),
             *_sets(mechanism),
-            *price(spent, "once", "epsilon", ", once: training adds nothing", meant="label"),
+            *costs.price(spent, "once", "epsilon", ", once: training adds nothing", meant="label"),
             note("not protected", "features, how many labels there are, and a client as a whole"),
         )
 

@@ -28,17 +28,8 @@ from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
 from flower_ldp.accounting.composition import shuffled
 from flower_ldp.advice import Outlook
 from flower_ldp.bounds import Bounded
+from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, usage, wrong
-from flower_ldp.cli.plan_costs import (
-    Epsilon,
-    PerhapsCount,
-    Rounds,
-    Share,
-    bytes_up,
-    composed,
-    named,
-    warn_of_delta,
-)
 from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.magrr import MagRR
@@ -89,18 +80,18 @@ class SignDSRun:
         Of the bound by privacy loss distributions.
     """
 
-    params: PerhapsCount = None
+    params: costs.PerhapsCount = None
     epsilon: float | None = None
     total_epsilon: float | None = None
-    rounds: Rounds = 1
-    clients: PerhapsCount = None
+    rounds: costs.Rounds = 1
+    clients: costs.PerhapsCount = None
     participation: Annotated[float, Bounded("(0, 1]")] = 1.0
     k: float | None = None
     threshold_ratio: float = 0.6
     dim_out: int = 0
-    magnitude_epsilon: Epsilon = None
+    magnitude_epsilon: costs.Epsilon = None
     health_epsilon: Annotated[float | None, Bounded("[0.01, 100]")] = None
-    delta: Share = 1e-5
+    delta: costs.Share = 1e-5
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
@@ -122,23 +113,20 @@ class SignDSRun:
             with usage("--dim-out"), report.warnings_of(SmallTopSetWarning):
                 plan = mechanism.plan(self.params)
             size = plan.report_bytes + health_length(self.health_epsilon)
-            sizes = [*plan.describe("selection"), *bytes_up(size, self.rounds, self.params)]
+            sizes = [*plan.describe("selection"), *costs.bytes_up(size, self.rounds, self.params)]
             report.tell(*sizes, *self._outlook(mechanism, plan))
-        warn_of_delta(self.delta, self.clients, report)
+        costs.warn_of_delta(self.delta, self.clients, report)
         events = (*mechanism.events(), *bits)
-        report.tell(*composed(events, self.rounds, self.delta, report))
+        report.tell(*costs.composed(events, self.rounds, self.delta, report))
         if self.reports is not None:
             report.tell(*self._shuffle(compose(events)[Unit.CLIENT].epsilon, self.reports))
         if self.epsilon is not None and self.total_epsilon is not None:
             most = total // cost_of(events)
-            holds = f"holds {most:,} rounds"
-            report.tell(Fact("fit.rounds", most, f"a total of {self.total_epsilon:g}", text=holds))
-            report.facts["fit"]["fits"] = most >= self.rounds
-            if most < self.rounds:
-                report.problem(
-                    f"{self.rounds:,} rounds do not fit a total of {self.total_epsilon:g}: "
-                    f"{most:,} do"
-                )
+            fits, holds = most >= self.rounds, f"holds {most:,} rounds"
+            of = f"a total of {self.total_epsilon:g}"
+            report.tell(Fact("fit.rounds", most, of, text=holds), Fact("fit.fits", fits))
+            if not fits:
+                report.problem(f"{self.rounds:,} rounds do not fit {of}: {most:,} do")
 
     @property
     def reports(self) -> int | None:
@@ -166,7 +154,7 @@ class SignDSRun:
             Fact("affordable.epsilon_planned", planned),
         )
         if not planned:
-            taken = " and ".join(map(named, bits)) or "nothing"
+            taken = " and ".join(map(costs.named, bits)) or "nothing"
             report.problem(f"{self.rounds:,} rounds do not fit: beside {taken} nothing is left")
             return None
         if planned < found:
@@ -183,9 +171,8 @@ class SignDSRun:
         needed = "" if enough is None else f"; 1 takes {enough:,} reports"
         source = f" from {reports:,} reports{needed}"
         all_rounds, agreeing = math.sqrt(self.rounds) * one, f"   of {self.rounds:,} that agree"
-        outlook = Outlook(
-            partial(mechanism.plan, quiet=True), plan.dimension, clients, self.rounds, reports
-        )
+        sized = partial(mechanism.plan, quiet=True)
+        outlook = Outlook(sized, plan.dimension, clients, self.rounds, reports)
         return [
             *keyed("signal_to_noise", reports_per_round=reports, reports_for_one=enough),
             Fact("signal_to_noise.round", one, "signal to noise of a round", source),
@@ -197,11 +184,9 @@ class SignDSRun:
         """Say what a shuffler would amplify, of which the theorem asks for so many reports."""
         bound, delta = shuffled(epsilon, clients=reports, delta=self.delta), self.delta
         needs = float(math.ceil(math.exp(epsilon) * 16.0 * math.log(2.0 / delta)))
-        told = bound or (
-            f"no proven gain from {reports:,} reports a round: the theorem asks for {number(needs)}"
-        )
+        none = f"no proven gain from {reports:,} reports: the theorem asks for {number(needs)}"
         return [
-            note("not part of the above", str(told)),
+            note("not part of the above", str(bound or none)),
             Fact("shuffle.condition", _SHUFFLER, "   condition"),
             *keyed("shuffle", epsilon_round=bound and bound.epsilon, reports=reports),
             *keyed("shuffle", reports_needed=needs, delta=delta),
@@ -260,9 +245,9 @@ class CodewordRun:
     favoured: int = 0
     rotations: int = 64
     blocks: int = 1
-    rounds: Rounds = 1
-    clients: PerhapsCount = None
-    delta: Share = 1e-5
+    rounds: costs.Rounds = 1
+    clients: costs.PerhapsCount = None
+    delta: costs.Share = 1e-5
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
@@ -274,12 +259,12 @@ class CodewordRun:
         report.facts.update(mechanism="codeword", parameters=asdict(self))
         report.tell(
             *plan.describe("code"),
-            *bytes_up(plan.report_bytes, self.rounds, plan.dimension),
+            *costs.bytes_up(plan.report_bytes, self.rounds, plan.dimension),
             Fact("code.reports", self.clients),
             Fact("code.cosine", cosine, "cosine of a round's step", text=of_round),
             *(self._beside_signds(plan.efficiency, cosine) if self.params >= _LEAST_SIGNDS else ()),
         )
-        report.tell(*composed(mechanism.events(), self.rounds, self.delta, report))
+        report.tell(*costs.composed(mechanism.events(), self.rounds, self.delta, report))
 
     def _beside_signds(self, efficiency: float, cosine: float | None) -> list[Fact]:
         """Say what SignDS's reports are worth at the same epsilon, its sizes chosen."""

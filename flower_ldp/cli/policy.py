@@ -12,7 +12,7 @@ from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.cli.output import File, Report, command, group
-from flower_ldp.errors import LedgerError, RefusalError
+from flower_ldp.errors import RefusalError
 from flower_ldp.facts import Fact, keyed
 from flower_ldp.policy import Policy, load_own_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
@@ -21,7 +21,7 @@ from flower_ldp.privacy import PrivacySpent, Unit, meaning
 _COST = {"epsilon", "delta", "unit", "post_processing"}
 _SAMPLE = "flower-ldp policy sample > client_policy.yaml"
 _CHECK = "flower-ldp policy check client_policy.yaml"
-app = group("Start and check the data owner's policy.", _SAMPLE, _CHECK)
+app = group(_SAMPLE, _CHECK)
 
 
 @command(app, "sample", _SAMPLE)
@@ -54,7 +54,7 @@ def check(report: Report, file: File) -> None:
     for doubt in doubts:
         report.warn(doubt)
     report.line(f"{file}: a policy for {policy.data_id}, mode {policy.mode}")
-    report.facts.update(file=str(file), data_id=policy.data_id, mode=policy.mode)
+    report.facts.update(data_id=policy.data_id, mode=policy.mode)
     _messages(policy, report)
     _budgets(policy, report)
     limits, anchor = " and ".join(map(str, policy.numbers())), policy.anchor
@@ -110,11 +110,8 @@ def _messages(policy: Policy, report: Report) -> None:
         if not allowed:
             report.warn("nothing is allowed: each message is refused")
         return
-    text = "messages that are not listed may be answered by any mechanism at any cost"
-    if policy.is_simulation:
-        report.line(f"{text}: this is a simulation.")
-    else:
-        report.warn(text)
+    say = report.line if policy.is_simulation else report.warn
+    say("messages that are not listed may be answered by any mechanism at any cost")
 
 
 def _budgets(policy: Policy, report: Report) -> None:
@@ -178,16 +175,12 @@ def ledger_of(policy: Policy, report: Report) -> None:
         else:
             report.problem(f"ledger {path} cannot be made: its folder cannot be written")
         return
-    try:
-        # As a client opens it: owner, rights, version and content are checked.
-        place = policy.anchor
-        anchor = None if place is None else anchor_of(place.file, place.command)
-        with Ledger.open(path, anchor=anchor) as ledger:
-            entries = ledger.mark().entries
-            _limits(ledger, policy, report)
-    except LedgerError as error:
-        report.problem(str(error))
-        return
+    # As a client opens it: owner, rights, version and content are checked.
+    place = policy.anchor
+    anchor = None if place is None else anchor_of(place.file, place.command)
+    with Ledger.open(path, anchor=anchor) as ledger:
+        entries = ledger.mark().entries
+        _limits(ledger, policy, report)
     report.tell(*keyed("ledger", entries=entries))
     report.line(f"Ledger {path}: usable, {entries:,} entries.")
 

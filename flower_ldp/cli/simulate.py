@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, fields, replace
 from enum import Enum
@@ -34,8 +34,6 @@ from flower_ldp.simulation import (
 from flower_ldp.strategies import RunStopped
 
 app = single()
-
-Settings = Mapping[str, bool | float | int | str]
 
 
 class Contexts(str, Enum):
@@ -115,14 +113,9 @@ class Simulation:
                 raise
             except (Exception, SystemExit) as error:
                 return _failed("the app cannot be loaded", error, report)
-            report.facts.update(
-                app=str(self.app_dir),
-                nodes=federation.nodes,
-                nodes_from=federation.source,
-                run_config=dict(app.run_config),
-                strict=self.strict,
-                workers=self.workers,
-            )
+            report.facts.update(app=str(self.app_dir), strict=self.strict, workers=self.workers)
+            report.facts.update(nodes=federation.nodes, nodes_from=federation.source)
+            report.facts["run_config"] = dict(app.run_config)
             begun = time.monotonic()
             outcomes: Counter[str] = Counter()
             try:
