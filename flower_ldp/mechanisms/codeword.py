@@ -418,9 +418,7 @@ def check_report(report: NamedCodeword, plan: CodewordPlan) -> None:
     """Raise ValueError unless a report names a codeword of the plan's codes."""
     right = 0 <= report.rotation < plan.rotations and 0 <= report.row < plan.order
     if not (right and report.sign in (-1, 1) and report.order == plan.order):
-        raise ValueError(
-            f"report must name one of {plan.rotations} codes, one of {plan.order} rows and a sign"
-        )
+        raise ValueError(f"report must name one of {plan.rotations * plan.codewords} codewords")
 
 
 #: Exclusive end of seeds: records of Flower hold signed integers.

@@ -78,10 +78,9 @@ class _OnGrid(IntegerNoise):
     upper: float
 
     def _check(self) -> None:
-        if not (math.isfinite(self.lower) and math.isfinite(self.upper)):
-            raise ValueError(f"bounds must be finite, got [{self.lower}, {self.upper}]")
-        if not (self.lower < self.upper and math.isfinite(self.upper - self.lower)):
-            raise ValueError(f"lower must be below upper, got [{self.lower}, {self.upper}]")
+        if not 0 < self.upper - self.lower < math.inf:
+            given = f"[{self.lower}, {self.upper}]"
+            raise ValueError(f"lower must be below upper, and both be finite, got {given}")
 
     @property
     def _step(self) -> float:

@@ -231,9 +231,8 @@ def read_prior(
     if rows.dtype.kind not in "iuf":
         raise ValueError(f"prior must be numbers, got dtype {rows.dtype}")
     if rows.shape not in ((categories,), (*shape, categories)):
-        raise ValueError(
-            f"prior must have shape ({categories},) or {(*shape, categories)}, got {rows.shape}"
-        )
+        wanted = f"({categories},) or {(*shape, categories)}"
+        raise ValueError(f"prior must have shape {wanted}, got {rows.shape}")
     rows = rows.astype(np.float64)
     if not (np.isfinite(rows) & (rows >= 0)).all():
         raise ValueError("prior must be finite and at least 0")

@@ -155,10 +155,8 @@ class IntegerNoise(Mechanism[Any, Any]):
         """The noise that is added, in grid steps."""
         rate = as_fraction(self.epsilon) / self.sensitivity
         if not SMALLEST_RATE <= rate <= LARGEST_RATE:
-            raise ValueError(
-                "grid_bits must keep epsilon per step in [2^-48, 32], got "
-                f"{float(rate):g} for epsilon = {self.epsilon} and {self.sensitivity} steps"
-            )
+            kept = "grid_bits must keep epsilon per step in [2^-48, 32]"
+            raise ValueError(f"{kept}, got {float(rate):g}")
         return DiscreteLaplace(rate)
 
 

@@ -110,8 +110,6 @@ class RandomSource:
         """Return an integer uniform on ``[0, 2**n)``."""
         if n < 0:
             raise ValueError(f"n must be at least 0, got {n}")
-        if n == 0:
-            return 0
         n_bytes = -(-n // 8)
         return int.from_bytes(self.random_bytes(n_bytes), "little") >> (8 * n_bytes - n)
 
@@ -151,18 +149,14 @@ class RandomSource:
             raise ValueError(f"size must be at least 0, got {size}")
         if high == 1:
             return np.zeros(size, dtype=np.int64)
-        shift = np.uint64(64 - (high - 1).bit_length())
-        kept: list[NDArray[np.uint64]] = []
-        missing = size
-        while missing > 0:
+        shift, found = np.uint64(64 - (high - 1).bit_length()), np.empty(0, dtype=np.uint64)
+        while len(found) < size:
+            missing = size - len(found)
             # At least half of the candidates survive, so a few rounds are enough.
             candidates = self.words(2 * missing + 8) >> shift
-            good = candidates[candidates < np.uint64(high)][:missing]
-            kept.append(good)
-            missing -= len(good)
-        if not kept:
-            return np.zeros(0, dtype=np.int64)
-        return np.concatenate(kept).astype(np.int64)
+            good = candidates[candidates < np.uint64(high)]
+            found = np.concatenate([found, good[:missing]])
+        return found.astype(np.int64)
 
     def sign(self) -> int:
         """Return -1 or +1, a fair coin."""

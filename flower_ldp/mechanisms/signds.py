@@ -288,10 +288,8 @@ def _check_report(report: Selection, plan: SelectionPlan) -> None:
     distinct = np.unique(report.indices)
     right = len(distinct) == len(report.indices) == plan.dim_out and report.sign in (-1, 1)
     if not (right and distinct[0] >= 0 and distinct[-1] < plan.dimension):
-        raise ValueError(
-            f"report must hold a sign and {plan.dim_out} distinct dimensions "
-            f"in [0, {plan.dimension})"
-        )
+        of = f"{plan.dim_out} distinct dimensions in [0, {plan.dimension})"
+        raise ValueError(f"report must hold a sign and {of}")
 
 
 @lru_cache(maxsize=32)
@@ -390,9 +388,8 @@ class SelectionPlan(UpdatePlan):
         found = 2.0 / contrast if contrast > 0 else math.inf
         if not math.isfinite(found):
             raise ValueError(
-                f"reports of {self.dim_out} of {self.dimension} dimensions at this epsilon say "
-                "nothing of the update (their contrast is 0), so none can be made unbiased: use "
-                "a smaller dim_out, a larger epsilon, or scaling='published'"
+                "reports of this epsilon and dim_out say nothing of the update: use a smaller "
+                "dim_out, a larger epsilon, or scaling='published'"
             )
         return found
 

@@ -78,10 +78,8 @@ class Subspace:
     def check(self, weights: int) -> None:
         """Raise ValueError unless a model of so many weights has such a subspace."""
         if not self.dimension <= weights <= MOST_WEIGHTS:
-            raise ValueError(
-                f"a subspace of {self.dimension} dimensions needs a model of {self.dimension} to "
-                f"{MOST_WEIGHTS} weights, got {weights}"
-            )
+            needed = f"{self.dimension} to {MOST_WEIGHTS} weights"
+            raise ValueError(f"the subspace needs a model of {needed}, got {weights}")
 
     def project(self, update: NDArray[Any]) -> Floats:
         """Return S u.

@@ -58,13 +58,10 @@ class TrainingPlan:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.rounds * self.steps > MOST_IN_ALL:
-            raise ValueError(
-                f"rounds * steps must be at most {MOST_IN_ALL:,}, got {self.rounds * self.steps:,}"
-            )
-        if not isinstance(self.name, str) or len(self.name) > _MOST_NAME:
-            raise ValueError(f"name must be a text of at most {_MOST_NAME} characters")
-        if self.name and not self.name.isprintable():
-            raise ValueError("name must be printable")
+            raise ValueError(f"rounds * steps must be at most {MOST_IN_ALL:,}")
+        is_text = isinstance(self.name, str) and self.name.isprintable()
+        if not is_text or len(self.name) > _MOST_NAME:
+            raise ValueError(f"name must be printable text of at most {_MOST_NAME} characters")
 
     @property
     def event(self) -> PrivacyEvent:

@@ -107,8 +107,8 @@ def exp_scaled_at_least(epsilon: float, a: int, b: int) -> bool:
         bits *= 2
 
 
-#: Probabilities are integers in units of 2^-COIN_BITS.
-COIN_BITS = 256
+#: Probabilities are integers in units of 2^-256; the weights of a law add up to 2^256.
+COIN_BITS = WEIGHT_BITS = 256
 #: Arrays are worked on in pieces of this length, which stay in the processor's cache.
 BLOCK = 16_384
 
@@ -166,13 +166,9 @@ def uniform(high: int | Ints, size: int, rng: RandomSource) -> Ints:
     return found
 
 
-#: Weights add up to 2^256.
-WEIGHT_BITS = 256
 #: Bits that the table is indexed by.
 INDEX_BITS = 16
-_WORD_BITS = 64
-_REST = WEIGHT_BITS - _WORD_BITS
-_INDEX_SHIFT = np.uint64(_WORD_BITS - INDEX_BITS)
+_INDEX_SHIFT = np.uint64(_HEAD_BITS - INDEX_BITS)
 
 
 class ExactLookup:
@@ -190,7 +186,7 @@ class ExactLookup:
         self.weights = tuple(weights)
         # The upper borders of all pieces but the last.
         self._borders = list(accumulate(weights))[:-1]
-        self._heads = np.array([border >> _REST for border in self._borders], dtype=np.uint64)
+        self._heads = np.array([border >> _TAIL_BITS for border in self._borders], dtype=np.uint64)
 
     def table(self, values: Ints, undecided: int) -> Ints:
         """Return what each of the 2^16 possible first bits decides.
@@ -234,7 +230,7 @@ class ExactLookup:
         outcomes = np.searchsorted(self._heads, words, side="right")
         # A word that equals the first bits of a border is settled by the remaining 192.
         for i in np.flatnonzero(low != outcomes):
-            number = (int(words[i]) << _REST) | rng.bits(_REST)
+            number = (int(words[i]) << _TAIL_BITS) | rng.bits(_TAIL_BITS)
             outcomes[i] = bisect_right(self._borders, number)
         return outcomes
 

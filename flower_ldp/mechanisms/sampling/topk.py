@@ -380,13 +380,9 @@ def _bracket(values: FloatVector, size: int, sign: int) -> tuple[Bound, Bound]:
     rank = count * (size / length)
     slack = _DEVIATIONS * math.sqrt(rank * (1.0 - size / length)) + 8.0
     better_rank, worse_rank = math.floor(rank - slack), math.ceil(rank + slack)
-    worse_end: Bound = -math.inf * sign
-    better_end: Bound = math.inf * sign
     # One rank at a time: numpy's vectorized selection takes no list of ranks.
-    if worse_rank < count:
-        worse_end = _select(sample, worse_rank, sign)
-    if better_rank >= 0:
-        better_end = _select(sample, better_rank, sign)
+    worse_end = _select(sample, worse_rank, sign) if worse_rank < count else -math.inf * sign
+    better_end = _select(sample, better_rank, sign) if better_rank >= 0 else math.inf * sign
     return worse_end, better_end
 
 
