@@ -162,11 +162,8 @@ class RandomSource:
         """Return -1 or +1, a fair coin."""
         return 1 if self.random_bytes(1)[0] & 1 else -1
 
-    def __copy__(self) -> NoReturn:
-        raise TypeError("a RandomSource cannot be copied: both copies would draw the same noise")
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self.__copy__()
-
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a RandomSource cannot be pickled: both holders would draw the same noise")
+        # What copies and what pickles asks for this.
+        raise TypeError(
+            "a RandomSource cannot be copied or pickled: both would draw the same noise"
+        )

@@ -363,8 +363,7 @@ class KaryResponse(LabelMechanism):
         """Return P(report | value) for each report and every value; there must be no prior."""
         refuse_prior(self.name, prior)
         # The matrix is symmetric: a row by value is a column by report.
-        law = self.transition()[check_labels("reports", reports, self.categories)]
-        return np.asarray(law)
+        return np.asarray(self.transition()[check_labels("reports", reports, self.categories)])
 
     def transition(self) -> Floats:
         """Return P(report j | value i) in row i and column j, shape (categories, categories)."""

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.mechanisms.base import typed
+from flower_ldp.mechanisms.base import REPORT_VERSION, check_report_length, typed
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
@@ -70,7 +70,6 @@ _MOST_NAME = 200
 #: Of all rows together: a client holds them several times over, as doubles.
 _MOST_ENTRIES = 1 << 26
 
-_REPORT_VERSION = 1
 _HEADER_BYTES = 2
 _METRIC_BYTES = 8
 
@@ -255,7 +254,7 @@ def encode_eval_report(
         raise ValueError(f"rows must have shape {shape}, got {rows.shape}")
     if len(metrics) != len(proposal.metrics):
         raise ValueError(f"expected {len(proposal.metrics)} metrics, got {len(metrics)}")
-    head = bytes((_REPORT_VERSION, _KINDS[_name(mechanism)]))
+    head = bytes((REPORT_VERSION, _KINDS[_name(mechanism)]))
     packed = _pack(np.clip(rows, *_limits(mechanism)), entry_bytes(mechanism))
     numbers = np.clip(np.array(metrics, dtype=np.int64), *_metric_limits(proposal))
     return head + packed + _pack(numbers, _METRIC_BYTES)
@@ -280,11 +279,8 @@ def decode_eval_report(
         beyond 64 noise scales, ``"range"`` if ``data`` is no answer to ``proposal``.
     """
     mechanism = proposal.mechanism
-    if data and data[0] != _REPORT_VERSION:
-        raise WireError("version", f"version {data[0]}, expected {_REPORT_VERSION}")
     expected = eval_report_length(proposal)
-    if len(data) != expected:
-        raise WireError("length", f"{len(data)} bytes, expected {expected}")
+    check_report_length(data, expected)
     kind = _KINDS[_name(mechanism)]
     if data[1] != kind:
         raise WireError("kind", f"rows of kind {data[1]}, expected {kind}")
