@@ -9,7 +9,7 @@ stands beside the second, so that noise that both share shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,6 @@ from flower_ldp.mechanisms.labels import (
     reports_are_labels,
 )
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.randomized_response import LabelMechanism
 from flower_ldp.privacy import Unit, compose
 
 #: Place of the label that is changed, the last: in the second stage, if of two.
@@ -70,7 +69,11 @@ def labels(epsilon: float) -> Case:
     """Return the case of a set of labels: by each method, and in two stages with a prior."""
     with_prior = RRWithPrior(epsilon, _CLASSES, unit=Unit.LABEL)
     two = LabelStages((with_prior, with_prior), (1, 1))
-    alone = {method: LabelStages((each,), (1,)) for method, each in _alone(epsilon)}
+    alone = {}
+    for method in LABEL_METHODS:
+        mechanism, *more = label_mechanisms(method, epsilon, _CLASSES)
+        if not more and not mechanism.needs_prior:
+            alone[method] = LabelStages((mechanism,), (1,))
     claimed = {compose(each.events())[Unit.LABEL].epsilon for each in (*alone.values(), two)}
     pairs = {
         f"{_TITLES.get(method, method)}, asked {ASKS} times": _pair(LabelSet((), stages, asks=ASKS))
@@ -90,14 +93,6 @@ def labels(epsilon: float) -> Case:
         [once],
         draws=300,
     )
-
-
-def _alone(epsilon: float) -> Iterator[tuple[str, LabelMechanism]]:
-    """Yield every method of one stage that needs no prior."""
-    for method in LABEL_METHODS:
-        mechanism, *more = label_mechanisms(method, epsilon, _CLASSES)
-        if not more and not mechanism.needs_prior:
-            yield method, mechanism
 
 
 def _pair(given: LabelSet) -> tuple[LabelSet, LabelSet]:

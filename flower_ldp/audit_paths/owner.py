@@ -19,6 +19,7 @@ from flwr.clientapp import ClientApp
 
 from flower_ldp.clients import OwnerAdmission, Permit, ReleaseRequest
 from flower_ldp.clients.permit import Handling
+from flower_ldp.mechanisms.base import NO_REPORT
 from flower_ldp.policy import Policy, load_policy
 from flower_ldp.policy.files import NODE_CONFIG_KEY, no_environment
 from flower_ldp.simulation.flower import over_the_wire
@@ -40,12 +41,10 @@ budgets:
 _RUN, _NODE = 1, 1
 #: What arrived, by its kind: a report or model, or whatever else.
 Outcome = tuple[str, Hashable]
-# Above every score of a report or a model. What else arrives gets other scores.
-_ELSE = 1e6
 
 
 @dataclass(frozen=True)
-class AsDeployed:
+class AsDeployed(OwnerAdmission):
     """The owner's admission, whose apps are answered for as in a deployment.
 
     A simulation's ledger is quick, and a simulation tells of an app that fails: an audit wants
@@ -54,15 +53,11 @@ class AsDeployed:
 
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         """Admit as the owner does."""
-        permit = OwnerAdmission().admit(request, context)
+        permit = OwnerAdmission().admit(request, context)  # one gate may serve many audits' nodes
         handling = replace(permit.handling, is_simulation=False)
         if permit.granted is None:  # else a plan ends where its app fails
             handling = Handling(answer_after=handling.answer_after)  # thousands of times: no count
         return replace(permit, handling=handling)
-
-    def acknowledge(self, message_type: str, context: Context) -> Handling:
-        """Acknowledge as the owner does."""
-        return OwnerAdmission().acknowledge(message_type, context)
 
 
 class AuditOwner:
@@ -123,17 +118,7 @@ class AuditOwner:
 
 def _asked(content: RecordDict, name: str) -> Message:
     """Return a server's request to train, as the owner's node receives it."""
-    where = Metadata(
-        run_id=_RUN,
-        message_id=name,
-        src_node_id=_NODE + 1,
-        dst_node_id=_NODE,
-        reply_to_message_id="",
-        group_id="audit",
-        created_at=0.0,
-        ttl=3600.0,
-        message_type="train",
-    )
+    where = Metadata(_RUN, name, _NODE + 1, _NODE, "", "audit", 0.0, 3_600.0, "train")
     # Flower's own processes make messages so; its signature names what apps may give.
     make = cast(Callable[..., Message], Message)
     return make(content=content, metadata=where)
@@ -146,4 +131,4 @@ def error_of(reply: Message) -> Outcome:
 
 def score_of_else(outcome: object) -> float:
     """Return a number far above every score of what should arrive; errors differ in theirs."""
-    return _ELSE + zlib.crc32(repr(outcome).encode())
+    return NO_REPORT + zlib.crc32(repr(outcome).encode())
