@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from flower_ldp.audit.auditing import AuditResult, audit, audit_reuse
 from flower_ldp.audit.bounds import epsilon_lower_bound
-from flower_ldp.audit.cases import Case, audit_case
+from flower_ldp.audit.cases import Case, audit_case, of_updates
 from flower_ldp.audit.shipped import BUILDERS, Settings
 from flower_ldp.mechanisms.base import Contrast
 
@@ -21,4 +21,5 @@ __all__ = [
     "audit_case",
     "audit_reuse",
     "epsilon_lower_bound",
+    "of_updates",
 ]

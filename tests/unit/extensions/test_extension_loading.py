@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from flower_ldp.audit import Case, audit_case, of_updates
 from flower_ldp.errors import ConfigError
 from flower_ldp.extensions import Allowed, Extension, load_extension, loading, never_load
 from flower_ldp.extensions import files as files_module
+from flower_ldp.mechanisms import RandomSource
 from tests.extension_world import DISTRIBUTION, NAME, VERSION, Installed
 
 #: Shows that it was run.
@@ -53,6 +56,25 @@ def test_what_is_allowed_is_loaded_once_and_not_under_its_name(tmp_path: Path) -
     assert was_run()
     assert load_extension(allowed(installed), []) is extension
     assert "one_bit" not in sys.modules
+
+
+def test_an_extension_is_audited_as_the_mechanisms_of_the_package(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    installed = Installed(tmp_path).write()
+    extension = load_extension(allowed(installed), installed.path)
+    case = of_updates(extension.chosen(2.0).sized(20), 20)
+    seeds = count(1)
+
+    def refuted(tried: Case) -> bool:
+        results = audit_case(
+            tried, 400, confidence=1 - 1e-6, sources=lambda: RandomSource.seeded(next(seeds))
+        )
+        assert results[0].check == "opposite directions"
+        return any(result.refuted for result in results)
+
+    assert case.mechanism == "one_bit (epsilon 2, delta 0, length 5, d 20)"
+    assert not refuted(case)
+    assert refuted(replace(case, epsilon=0.5))
 
 
 @pytest.mark.parametrize(
