@@ -24,6 +24,7 @@ import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from threading import RLock
 from types import MappingProxyType
 from typing import Any
@@ -65,18 +66,10 @@ def _set_autocast_nesting(level: int) -> None:
 #: Of this thread: how a setting is read and written, and its value in a pass; None is as found.
 _OF_THREAD: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
     (torch.is_grad_enabled, torch.set_grad_enabled, True),
-    (
-        lambda: torch.is_autocast_enabled("cpu"),
-        lambda on: torch.set_autocast_enabled("cpu", on),
-        False,
-    ),
+    (partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu"), False),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, None),
     (_autocast_nesting, _set_autocast_nesting, 0),
-    (
-        lambda: torch.get_autocast_dtype("cpu"),
-        lambda dtype: torch.set_autocast_dtype("cpu", dtype),
-        None,
-    ),
+    (partial(torch.get_autocast_dtype, "cpu"), partial(torch.set_autocast_dtype, "cpu"), None),
     (_flushes_denormals, torch.set_flush_denormal, False),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False),
     (np.geterr, lambda found: np.seterr(**found), None),
