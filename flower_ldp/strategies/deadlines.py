@@ -31,6 +31,7 @@ from flwr.app import ArrayRecord, Error, Message, Metadata, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError
 from flower_ldp.strategies.replies import check_result
 from flower_ldp.wire.objects import check_size, named
@@ -84,14 +85,14 @@ def send_and_receive(
         return max(0.0, min(seconds, end - time.monotonic()))
 
     pause = FIRST_PAUSE_SECONDS
-    while not replies.complete and within(1.0):
+    while replies.missing and within(1.0):
         before, begun = len(replies.received), time.monotonic()
         for group in replies.groups():
             replies.ask(group)
             replies.take(within(GRACE_SECONDS))
             if not within(1.0):
                 break
-        if not replies.complete:
+        if replies.missing:
             came = len(replies.received) > before
             pause = FIRST_PAUSE_SECONDS if came else 2 * pause
             # Where asking takes long, for many clients, ask for a third of the time at most.
@@ -147,14 +148,10 @@ class _Replies:
     ) -> None:
         self.received: list[Message] = []
         self._pull = pull
-        self._missing = set(message_ids)
-        self._idle = set(self._missing)
+        self.missing = set(message_ids)
+        self._idle = set(self.missing)
         self._answers: queue.SimpleQueue[tuple[frozenset[str], list[Message] | BaseException]]
         self._answers = queue.SimpleQueue()
-
-    @property
-    def complete(self) -> bool:
-        return not self._missing
 
     def groups(self) -> list[frozenset[str]]:
         """Return the messages that nobody is asking about, in at most :data:`GROUPS` parts."""
@@ -186,8 +183,8 @@ class _Replies:
         if isinstance(replies, BaseException):
             raise replies
         self.received += replies
-        self._missing -= {reply.metadata.reply_to_message_id for reply in replies}
-        self._idle |= group & self._missing
+        self.missing -= {reply.metadata.reply_to_message_id for reply in replies}
+        self._idle |= group & self.missing
 
     def _fetch(self, group: frozenset[str]) -> None:
         try:
@@ -235,8 +232,7 @@ def patient_grid(
     >>> def main(grid, context):
     ...     strategy.start(patient_grid(grid, wait_seconds=300), arrays, timeout=600)
     """
-    if not 0 < wait_seconds < math.inf:
-        raise ValueError(f"wait_seconds must be in (0, inf), got {wait_seconds}")
+    check_in("(0, inf)", "wait_seconds", wait_seconds)
     if isinstance(grid, _PatientGrid):
         return grid
     return cast(Grid, _PatientGrid(grid, wait_seconds, clock))

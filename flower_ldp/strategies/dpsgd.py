@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, QFedAvg, Strategy
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import must_be
+from flower_ldp.bounds import check_in, must_be
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.strategies.deadlines import PatientStrategy
 from flower_ldp.strategies.replies import Complaints, ReplyFilter, stop_if_in_vain
@@ -72,8 +72,7 @@ class DPSGDStrategy(PatientStrategy):
                 "none: take FedAvg() or another that averages models"
             )
         for node, weight in (weights or {}).items():
-            if not 0 < weight < math.inf:
-                raise ValueError(f"the weight of node {node} must be in (0, inf), got {weight}")
+            check_in("(0, inf)", f"the weight of node {node}", weight)
         if not math.isfinite(sum((weights or {}).values())):
             raise ValueError("the sum of weights is infinite: divide them all by the largest")
         self.strategy = strategy
@@ -172,10 +171,10 @@ class DPSGDStrategy(PatientStrategy):
         (record,) = records
         for name, sent in self._sent.items():
             if not _is_like(record[name], sent):
-                wanted = (
-                    f"{sent.dtype}{sent.shape}, finite, and as it was sent where it is no float"
+                wanted = f"{sent.dtype}{sent.shape}, finite, and as sent where it is no float"
+                raise WireError(
+                    "model", f"{quoted(name)} is not {sent.dtype}{sent.shape}, {wanted}"
                 )
-                raise WireError("model", f"{quoted(name)} is not {wanted}")
         arrays = ArrayRecord({name: record[name] for name in self._sent})
         return RecordDict({"arrays": arrays, "metrics": MetricRecord()})
 

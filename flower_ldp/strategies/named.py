@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal, Unpack, get_args
 
 import numpy as np
 
-from flower_ldp.bounds import Bounded, check_fields, must_be
+from flower_ldp.bounds import Bounded, check_fields, check_in, must_be
 from flower_ldp.extensions.contract import Chosen, ExtensionReport
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
@@ -191,8 +191,7 @@ class StepSize(RoundCallback[TrainingRound]):
         asked : bool
             Whether this round asked for bits: only then is the learned size used.
         """
-        if reports < 1:
-            raise ValueError(f"reports must be at least 1, got {reports}")
+        check_in("[1, inf)", "reports", reports, int)
         rate = self._rule.rate
         if asked and self.estimate is not None:
             magnitude, published = self.estimate.magnitude, self.estimate.magnitude

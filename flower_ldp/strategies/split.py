@@ -258,14 +258,13 @@ class SplitStrategy:
             contents[party.node] = self._content(table, block, step)
         names = {party.node: party.name for party in parties}
         found = payloads(exchange.ask(kind, contents), names)
-        records = len(self.tables.rows(table, block))
-        return [self._decoded(party, found[party.node], records) for party in parties]
-
-    def _decoded(self, party: AlignedParty, payload: bytes, records: int) -> Rows:
-        try:
-            return decode_embeddings(payload, self.mechanism, records)
-        except WireError as error:
-            raise PartyError(party.name, f"its report is malformed: {error}") from error
+        records, embeddings = len(self.tables.rows(table, block)), []
+        for party in parties:
+            try:
+                embeddings.append(decode_embeddings(found[party.node], self.mechanism, records))
+            except WireError as error:
+                raise PartyError(party.name, f"its report is malformed: {error}") from error
+        return embeddings
 
     def _backward(
         self,
