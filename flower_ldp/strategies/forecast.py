@@ -91,7 +91,7 @@ class Forecast(RoundCallback[TrainingRound]):
         self._rounds: int | None = None
         self._before = self._planned = 0
         self._outlook: Outlook | None = None
-        self._watch = NoiseWatch()
+        self._watch: NoiseWatch | None = None
         #: That reports are about: of weights or of the subspace; None if no run has begun.
         self.entries: int | None = None
 
@@ -101,7 +101,7 @@ class Forecast(RoundCallback[TrainingRound]):
         before = {} if pool is None else pool.asked()
         self._rounds, self._before = rounds, max(before.values(), default=0)
         self.entries = None if layout is None else layout.entries
-        self._planned, self._outlook, self._watch = 0, None, NoiseWatch()
+        self._planned, self._outlook, self._watch = 0, None, None
 
     def before_ask(self, current: TrainingRound) -> None:
         """Say in a run's first round what it can learn, and have steps planned.
@@ -122,7 +122,8 @@ class Forecast(RoundCallback[TrainingRound]):
 
     def after_step(self, current: TrainingRound, total: Vector, reports: int) -> None:
         """Watch whether the steps are noise."""
-        self._watch.add(total, reports)
+        if self._watch is not None:
+            self._watch.add(total, reports)
 
     def _begin(self, current: TrainingRound, left: Sequence[int] | None) -> None:
         turn, layout, plan = current.turn, current.layout, self._strategy.plan()
@@ -132,7 +133,13 @@ class Forecast(RoundCallback[TrainingRound]):
         if left is not None:
             rounds, clients = max(rounds_left(left, turn.size, rounds), 1), len(left)
         outlook = self._outlook = Outlook(plan, self.entries, clients, rounds, turn.size)
-        self._watch.begin(outlook)
+        self._watch = NoiseWatch(outlook)
+        _log.log(
+            logging.INFO if outlook.verdict is Verdict.GOOD else logging.WARNING,
+            f"outlook: {outlook.judgement()} Of clients that agree, the steps of {rounds:,} rounds "
+            f"of {turn.size:,} clients have the expected cosine {outlook.run_cosine:.3f} with "
+            f"their direction, and a round's step {outlook.round_cosine:.3f}.",
+        )
         tell_of_part(layout, outlook)
         if left is not None and not self._strategy.pool_is_shared:
             tell_of_spread(outlook, self._rounds, turn.present, sum(left))
@@ -193,24 +200,18 @@ class Forecast(RoundCallback[TrainingRound]):
 
 
 class NoiseWatch:
-    """Of one run: says once what it can learn, and once that its steps are noise."""
+    """Says once that the steps of a run are noise.
 
-    def __init__(self) -> None:
-        self._outlook: Outlook | None = None
-        self._sum: NDArray[np.float64] | None = None
-        self._reports = 0
+    Parameters
+    ----------
+    outlook : Outlook
+        Of the run.
+    """
 
-    def begin(self, outlook: Outlook) -> None:
-        """Log the verdict on a run that begins, and watch its steps from here on."""
+    def __init__(self, outlook: Outlook) -> None:
         self._outlook = outlook
-        level = logging.INFO if outlook.verdict is Verdict.GOOD else logging.WARNING
-        _log.log(
-            level,
-            f"outlook: {outlook.judgement()} Of clients that agree, the steps of "
-            f"{outlook.rounds:,} rounds of {outlook.clients_per_round:,} clients have the expected "
-            f"cosine {outlook.run_cosine:.3f} with their direction, and a round's step "
-            f"{outlook.round_cosine:.3f}.",
-        )
+        self._sum: Vector | None = np.zeros(outlook.weights)  # None once it was looked at
+        self._reports = 0
 
     def add(self, summed: NDArray[Any], reports: int) -> None:
         """Take in a round's sum of reports, and warn if all so far are noise.
@@ -222,10 +223,8 @@ class NoiseWatch:
         reports : int
             How many it has; at least 1.
         """
-        if self._outlook is None:
-            return
         if self._sum is None:
-            self._sum = np.zeros(len(summed))
+            return
         self._sum += summed
         self._reports += reports
         noise = self._outlook.plan(self._outlook.weights).pure_noise
@@ -251,7 +250,7 @@ class NoiseWatch:
                 f"beyond it, {signal / deviation:+.1f} standard deviations, where a good run would "
                 f"have {good:.4f}. {advice}"
             )
-        self._outlook = self._sum = None
+        self._sum = None
 
 
 def tell_of_spread(outlook: Outlook, rounds: int, nodes: int, answers: int) -> None:

@@ -44,8 +44,7 @@ def rounds_of(
     watched: Outlook, update: Callable[[], np.ndarray], caplog: pytest.LogCaptureFixture
 ) -> list[str]:
     """Return what is warned of while a run's reports come in, the verdict apart."""
-    watch, source = NoiseWatch(), RandomSource.seeded(7)
-    watch.begin(watched)
+    watch, source = NoiseWatch(watched), RandomSource.seeded(7)
     caplog.clear()
     for _ in range(watched.rounds):
         named = [
@@ -107,8 +106,7 @@ def test_a_hopeless_run_is_told_what_to_change(caplog: pytest.LogCaptureFixture)
 def test_one_report_tells_nothing(mechanism: SignDS | Codeword, caplog: Any) -> None:
     plan = partial(mechanism.plan, quiet=True) if isinstance(mechanism, SignDS) else mechanism.plan
     one = Outlook(plan, DIMENSION, 1, 1, 1)
-    watch = NoiseWatch()
-    watch.begin(one)
+    watch = NoiseWatch(one)
     caplog.clear()
     watch.add(np.zeros(DIMENSION), 1)
     assert not caplog.records
