@@ -151,7 +151,7 @@ def test_a_share_that_noise_could_not_make_is_left_out() -> None:
 def test_a_run_that_all_clients_refuse_stops_with_the_sentence() -> None:
     strategy = DPSGDStrategy(FedAvg())
     nodes = asked(strategy, 3)
-    with pytest.raises(RunStopped, match="ldp:refused:proposal 3 times: .*of one name"):
+    with pytest.raises(RunStopped, match=r"ldp:refused:proposal 3 times: .*of one name"):
         strategy.aggregate_train(1, [error_reply("ldp:refused:proposal", node) for node in nodes])
 
 
