@@ -26,9 +26,9 @@ under threshold t:
   the condition holds if and only if :math:`E_t(h') \ge \rho h'` at the single
   :math:`t = \lceil \rho h' \rceil`: one tail sum per h'.
 
-The sums are taken in doubles, for many h' at once (logarithms of binomials from running
-sums of log ratios, since ``lgamma`` loses all digits at d = 1e9); where a double is too
-close to call, exact integers decide. The cost does not depend on d.
+v_th is found in exact integers. For h the sums are taken in doubles, for many h' at once
+(logarithms of binomials from running sums of log ratios, since ``lgamma`` loses all digits at
+d = 1e9); where a double is too close to call, exact integers decide. The cost does not depend on d.
 
 Source of the rules: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022; the
 one-sided tests and their proofs above are this package's.
@@ -263,13 +263,6 @@ def best_threshold(dimension: int, top_size: int, dim_out: int, epsilon: float) 
     int
         In [0, h].
     """
-    # E_t - t in doubles, for t from 0 to h.
-    (excess,) = _excesses(dimension, top_size, epsilon, np.array([dim_out]))
-    excess = excess[::-1] + dim_out * (top_size / dimension) - np.arange(dim_out + 1)
-    excess[-1] = min(excess[-1], 0.0)  # v <= h, whatever the last digit of a double says
-    t = int(np.argmax(excess <= 0))
-    if np.abs(excess[max(t - 1, 0) : t + 1]).min() > _DOUBLE_MARGIN * dim_out:
-        return t
     tails = TailMoments.of(dimension, top_size, dim_out)
 
     def reached(t: int) -> bool:
