@@ -109,7 +109,7 @@ def audit(
             }
             for case, result in found
         ],
-        *("mechanism", "check", ("claim", "claimed_epsilon"), "delta"),
+        *("mechanism", "check", ("claim", "claimed_epsilon")),
         *(("lower bound", lambda row: f"{row['lower_bound']:.3f}"), "draws", "verdict"),
     )
     report.warn(CAVEAT)

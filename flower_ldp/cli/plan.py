@@ -82,8 +82,8 @@ class AdviceAsked:
             Fact("parameters", asdict(self)),
             *advice.facts(),
             Fact("bytes_up.dense_float32_per_round", 4 * self.params),
-            Fact("meaning.total", meaning(total), "in all"),
         )
+        report.tell(Fact("meaning.total", meaning(total), "in all"))
 
 
 @dataclass(frozen=True)
