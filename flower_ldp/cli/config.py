@@ -72,7 +72,7 @@ def encrypt(file: Path, report: Report) -> None:
 def _reports(section: UpdateSection) -> list[Fact]:
     """Say what a report is for models of some sizes, and what the server does with them."""
     if isinstance(section, DPEncryptConfig):
-        return [section.mechanism().describe()]
+        return section.mechanism().describe()
     found = []
     if isinstance(section, SignDSConfig):
         found.append(Fact("step", "fixed" if section.magnitude() is None else "learned", "step"))

@@ -72,7 +72,7 @@ class GaussianRun:
         )
         report.facts.update(mechanism="gaussian", parameters=asdict(self))
         report.tell(
-            mechanism.describe(),
+            *mechanism.describe(),
             *costs.mean_of(mechanism.deviation, self.clients, "reports"),
             Fact("noise.textbook_deviation", theirs, "   by the textbook", ", 2C as distance"),
             Fact("noise.textbook_delta", true, "   its true delta", f", {told}"),

@@ -136,10 +136,10 @@ class Gaussian(UpdateMechanism):
         """Standard deviation of an estimated entry's noise, rounding of the report included."""
         return self.step * math.sqrt(16.0 + 1.0 / 12.0)
 
-    def describe(self) -> Fact:
+    def describe(self) -> list[Fact]:
         """Return the noise of a weight."""
         of_length = f", for updates of length {self.clip_norm:g}"
-        return Fact("noise.deviation", self.deviation, "deviation of the noise", of_length)
+        return [Fact("noise.deviation", self.deviation, "deviation of the noise", of_length)]
 
     @property
     def step(self) -> float:
