@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 from flwr.app import Context
 
@@ -39,7 +40,9 @@ from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
 
-_GOING_ON, _ENDED = "ldp-report", "ldp-ended-"
+#: Looks at a ledger, and may refuse.
+Look = Callable[[Ledger], None]
+
 #: Draws of one report before it is refused for good: each crash wastes one, and costs one.
 MOST_DRAWS = 8
 #: What is kept under a name is for training, so the policy's section for train messages governs.
@@ -109,18 +112,16 @@ def charge_of(
     """
     if request.run_id == NO_RUN:
         raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
-    return Charge(
-        data_id=f"{account}#{request.part}" if request.part else account,
-        run_id=request.run_id,
-        message_id=request.message_id,
-        message_type=request.message_type,
-        fingerprint=hashlib.sha256(request.parameters.encode()).digest(),
-        events=request.events,
-        parameters=request.parameters,
-        waived=policy.waived(request.message_type),
-        rounds=rounds,
-        example=policy.example if request.per_example else "row",
-    )
+    whole = f"{account}#{request.part}" if request.part else account
+    message = request.run_id, request.message_id, request.message_type
+    text, events, waived = request.parameters, request.events, policy.waived(request.message_type)
+    digest, example = hashlib.sha256(text.encode()).digest(), example_of(policy, request)
+    return Charge(whole, *message, digest, events, text, waived, rounds=rounds, example=example)
+
+
+def example_of(policy: Policy, request: ReleaseRequest) -> Literal["row", "patient"]:
+    """Return what one example is to a release."""
+    return policy.example if request.per_example else "row"
 
 
 def check_name(name: str) -> None:
@@ -155,11 +156,7 @@ def examples_of(policy: Policy, request: ReleaseRequest) -> int | None:
 
 
 def charged(
-    policy: Policy,
-    charge: Charge,
-    basis: Charge | None,
-    before: Callable[[Ledger], None],
-    question: str = "",
+    policy: Policy, charge: Charge, basis: Charge | None, before: Look, question: str = ""
 ) -> tuple[Receipt, Ledger]:
     """Charge a release under its message, or under its question if its report is kept.
 
@@ -261,14 +258,9 @@ def permit_of(
         with ledger_of(policy) as again:
             again.seal(receipt, report, last=marks[1])
 
-    return Permit(
-        handling_of(policy, account_of(policy, context), request.message_type),
-        keep,
-        stored,
-        close=(lambda: None) if ledger is None else ledger.close,
-        examples=examples_of(policy, request),
-        example=policy.example,
-    )
+    handling = handling_of(policy, account_of(policy, context), request.message_type)
+    close = (lambda: None) if ledger is None else ledger.close
+    return Permit(handling, keep, stored, close, examples_of(policy, request), policy.example)
 
 
 def run_marks(run_id: int) -> tuple[bytes, bytes]:
@@ -277,8 +269,7 @@ def run_marks(run_id: int) -> tuple[bytes, bytes]:
     Evaluations and scaling of one run end by what is sealed for the one that failed as a whole, in
     the one writing that there is. Where it cannot be written, nothing leaves.
     """
-    going_on, ended = (f"{word} {run_id:020d}:".encode() for word in (_GOING_ON, _ENDED))
-    return going_on, ended
+    return f"ldp-report {run_id:020d}:".encode(), f"ldp-ended- {run_id:020d}:".encode()
 
 
 def check_going_on(ledger: Ledger, charge: Charge, run_id: int) -> None:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Self
 
@@ -59,14 +59,18 @@ from flower_ldp.wire.training_plan import (
 _log = logging.getLogger("flower_ldp")
 
 
-def _check_keys(release: object, keys: Sequence[str], *, different: Sequence[str]) -> None:
-    """Refuse a name in the reply that is no text, or two that must differ and do not."""
-    for name in keys:
-        value = getattr(release, name)
-        if not isinstance(value, str) or not value:
+_UNDONE = (
+    "the app gave no {}: call {}(context, ...) for each {} message, and reply with what it returns"
+)
+
+
+def _check_keys(release: object, one: str, other: str) -> None:
+    """Refuse a key of the reply that is no text, or two that must differ and do not."""
+    for name, value in vars(release).items():
+        if name.endswith("_key") and not (isinstance(value, str) and value):
             raise ValueError(f"{name} must be a text, and not empty, got {value!r}")
-    if len({getattr(release, name) for name in different}) < len(different):
-        raise ValueError(f"{' and '.join(different)} must differ")
+    if getattr(release, one) == getattr(release, other):
+        raise ValueError(f"{one} and {other} must differ")
 
 
 @dataclass(frozen=True)
@@ -158,8 +162,7 @@ class DPSGDRelease(Release):
     metrics_key: str = "metrics"
 
     def __post_init__(self) -> None:
-        records = ("arrays_key", "metrics_key")
-        _check_keys(self, ("weight_key", *records), different=records)
+        _check_keys(self, "arrays_key", "metrics_key")
 
     def open(self, content: RecordDict) -> OpenDPSGD:
         """Read the model that the server sent, and the plan if it proposes one.
@@ -196,10 +199,7 @@ class OpenDPSGD(OpenCharged[Handover]):
         Weight of FedProx's proximal term.
     """
 
-    undone = (
-        "the app gave no private training: call private_training(context, ...) for each train "
-        "message, and reply with what it returns"
-    )
+    undone = _UNDONE.format("private training", "private_training", "train")
 
     release: DPSGDRelease
     proposed: TrainingPlan | None
@@ -238,8 +238,8 @@ class OpenDPSGD(OpenCharged[Handover]):
 
     def complaint(self, reply: RecordDict) -> str | None:
         """Return what of a reply will not leave as the app may think; None if nothing is known."""
-        if not self._charged.is_done:
-            return self.undone
+        if (undone := super().complaint(reply)) is not None:
+            return undone
         known = {self.release.weight_key, DPSGDRelease.weight_key}
         names = {name for record in reply.metric_records.values() for name in record}
         odd = ", ".join(sorted(names - known))
@@ -352,8 +352,7 @@ class AccuracyRelease(Release):
 
     def __post_init__(self) -> None:
         check_in("[1e-6, 100]", "epsilon", self.epsilon)
-        metrics = ("weight_key", "accuracy_key")
-        _check_keys(self, (*metrics, "metrics_key"), different=metrics)
+        _check_keys(self, "weight_key", "accuracy_key")
 
     def open(self, content: RecordDict) -> OpenAccuracy:
         """Read the model that the server sent.
@@ -376,10 +375,7 @@ class OpenAccuracy(OpenCharged[CountHandover]):
         Price and form of the reply.
     """
 
-    undone = (
-        "the app gave no count: call private_accuracy(context, ...) for each evaluate message, and "
-        "reply with what it returns"
-    )
+    undone = _UNDONE.format("count", "private_accuracy", "evaluate")
 
     release: AccuracyRelease
 

@@ -123,11 +123,8 @@ class Shelf:
         except RefusalError as error:
             if error.code != REFUSED_REPEAT:
                 raise
-            raise RefusalError(
-                error.code,
-                f"{error.detail}. Labels are randomized once under a name: another number of "
-                "labels or other parameters need another name, which costs anew",
-            ) from error
+            told = "labels are drawn once under a name: others need another name, which costs anew"
+            raise RefusalError(error.code, f"{error.detail}; {told}") from error
 
     def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
         """Return kept reports and their prior; raise ReleaseError if the true labels changed."""

@@ -138,7 +138,7 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
     """Judge and charge a request about data of the owner's."""
     basis = request.basis
     rested = basis.events if basis else ()
-    example = policy.example if request.per_example else "row"
+    example = charging.example_of(policy, request)
     policy.check(request.message_type, request.events, basis=rested, example=example)
     if request.per_example and charging.examples_of(policy, request) is None:
         raise _refusal("the policy does not say how many examples there are")

@@ -44,9 +44,8 @@ from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
 from flower_ldp.clients import split_embedding as embedding
-from flower_ldp.clients.calling import kept_node_config
 from flower_ldp.clients.diagnostics import cause_of, log_refusal
-from flower_ldp.clients.ldp_mod import LdpMod
+from flower_ldp.clients.ldp_mod import LdpMod, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission
 from flower_ldp.clients.release import IncompleteError, constant, failed, open_array, report

@@ -68,15 +68,9 @@ def cluster_sums(
     """
     points = _matrix("features", features, np.float32)
     middles = _matrix("centers", centers, np.float32)
-    members = nearest(points, middles)
-    order = np.argsort(members, kind="stable")
-    counts = np.bincount(members, minlength=len(middles))
-    sums = np.zeros(middles.shape)
-    held = np.flatnonzero(counts)
-    if len(held):
-        starts = np.cumsum(counts)[held] - counts[held]
-        sums[held] = np.add.reduceat(points[order].astype(np.float64), starts, axis=0)
-    return sums, counts.astype(np.int64)
+    members, centers = nearest(points, middles), range(len(middles))
+    sums = np.array([points[members == one].sum(axis=0, dtype=np.float64) for one in centers])
+    return sums, np.bincount(members, minlength=len(middles)).astype(np.int64)
 
 
 def moved(centers: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Floats:

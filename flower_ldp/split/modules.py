@@ -179,11 +179,8 @@ class TorchTop(Top):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write module, optimizer and step to a file, replaced as a whole."""
-        state = {
-            "module": self.module.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "at": self.at,
-        }
+        module, optimizer = self.module.state_dict(), self._optimizer.state_dict()
+        state = {"module": module, "optimizer": optimizer, "at": self.at}
         with replacing(Path(path)) as file:
             torch.save(state, file)
 

@@ -85,9 +85,7 @@ class TorchParty(Party):
         if not name:
             raise ValueError("name must not be empty")
         check_in("[1, inf)", "save_every", save_every, int)
-        self.name = name
-        self.tables = tables
-        self.claim = claim
+        self.name, self.tables, self.claim = name, tables, claim
         self.bottom = bottom.eval()
         self._features = features
         self._loaded: dict[str, NDArray[Any]] = {}

@@ -19,7 +19,7 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, SignDSRelease
-from flower_ldp.clients.calling import kept_node_config
+from flower_ldp.clients.ldp_mod import kept_node_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.policy import find_policy

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 from flwr.app import Context, RecordDict
 
-from flower_ldp.clients import calling
-from flower_ldp.clients.calling import AppCall
+from flower_ldp.clients import ldp_mod
+from flower_ldp.clients.ldp_mod import AppCall
 from tests.messages import wait_for_counts
 
 AFTER = 0.4
@@ -58,7 +58,7 @@ def holding(seen: list[weakref.ref[Large]], *, chained: bool) -> Callable[[Conte
 def test_what_a_failing_app_held_is_free_before_anything_else_is_done(
     after: float | None, chained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calling, "QUIET", 0.0)
+    monkeypatch.setattr(ldp_mod, "QUIET", 0.0)
     seen: list[weakref.ref[Large]] = []
     free: list[bool] = []
 
@@ -85,7 +85,7 @@ def late(_: Context) -> bytes:
 def test_no_failure_is_counted_between_the_moment_and_the_answer(
     app: Callable[[Context], bytes], quiet: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calling, "QUIET", quiet)
+    monkeypatch.setattr(ldp_mod, "QUIET", quiet)
     owner, arrived = Owner(AFTER), time.monotonic()
     assert AppCall(owner, arrived, context()).run(app, lambda: b"neutral") == b"neutral"
     left = time.monotonic()

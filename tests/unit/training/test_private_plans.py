@@ -212,7 +212,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
         def __init__(self, _: float, function: Callable[..., None], args: Any) -> None:
             self.start = lambda: waiting.append(lambda: function(*args))
 
-    monkeypatch.setattr("flower_ldp.clients.calling.threading.Timer", Held)
+    monkeypatch.setattr("flower_ldp.clients.ldp_mod.threading.Timer", Held)
     return waiting
 
 

@@ -242,7 +242,7 @@ def test_at_a_fixed_moment_the_training_is_found_in_its_thread(tmp_path: Path) -
 def test_an_app_that_is_late_leaves_noise_alone_and_ends_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flower_ldp.clients.calling.QUIET", 0.01)
+    monkeypatch.setattr("flower_ldp.clients.ldp_mod.QUIET", 0.01)
     gate = threading.Event()
 
     def late(sent: Message, given: Context) -> Message:
