@@ -91,13 +91,11 @@ class ReceivedApps:
                     _log.exception("the app of run %d could not be fetched", run_id)
             return received
 
-        def get_run(run_id: int) -> Any:
-            return self._fetched(inner, run_id).run
-
-        def get_fab(fab_hash: str, run_id: int) -> Any:
-            return self._fetched(inner, run_id).fab
-
-        return inner._replace(receive=receive, get_run=get_run, get_fab=get_fab)
+        return inner._replace(
+            receive=receive,
+            get_run=lambda run_id: self._fetched(inner, run_id).run,
+            get_fab=lambda fab_hash, run_id: self._fetched(inner, run_id).fab,
+        )
 
     def of(self, run_id: int) -> ReceivedApp | None:
         """Return what a run brought; None if it could not be fetched."""

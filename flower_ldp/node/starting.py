@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from flower_ldp.node.sandbox.command import SandboxedApps
 
 OWN_USER = (
-    "apps would run under this node's own user: they could read its key and policy, write to its "
-    "ledger and open connections of their own. Start it with --sandbox (Linux), or with "
-    "--isolation process and flower-ldp-superexec as another user (docs/deployment.md). With "
-    "--ldp-unsafe-app-user it starts all the same"
+    "apps would run as this node's user: they could read its key and policy, write to its ledger "
+    "and open connections. Give --sandbox, or --isolation process and start flower-ldp-superexec "
+    "as another user (docs/deployment.md). --ldp-unsafe-app-user starts it all the same"
 )
 NO_SECRET = (
     "without --superexec-auth-secret-file every program that reaches this node's runtime API, the "
