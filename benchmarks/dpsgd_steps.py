@@ -128,7 +128,7 @@ class Own:
         plan = TrainingPlan(1, steps, RATE, NOISE, CLIP, epsilon=1.0, delta=1e-5)
         sent = {name: one.numpy() for name, one in model.state_dict().items()}
         handover = Handover(GrantedRound(plan, round(examples / RATE), "patient"), sent)
-        self.training = _Training.of(handover, model, self._optimizer)
+        self.training = _Training(handover, model, self._optimizer)
         self.rows = Rows(
             list(zip(features, targets, strict=True)),
             (torch.zeros(case.shape), torch.tensor(0)),

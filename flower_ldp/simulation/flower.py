@@ -26,16 +26,8 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
+from flwr.common import serde
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
-from flwr.common.serde import (
-    array_record_to_proto,
-    config_record_to_proto,
-    context_from_proto,
-    context_to_proto,
-    message_from_proto,
-    message_to_proto,
-    metric_record_to_proto,
-)
 from flwr.proto.message_pb2 import Context as ContextProto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
@@ -150,17 +142,16 @@ class Sealer:
         TypeError, ValueError
             If there is a value that Flower does not send.
         """
-        found: list[tuple[str, str, Any]] = []
-        for name, record in content.items():
-            if isinstance(record, ArrayRecord):
-                found.append((name, "array_record", self._model(record)))
-            elif isinstance(record, MetricRecord):
-                found.append((name, "metric_record", metric_record_to_proto(record)))
-            elif isinstance(record, ConfigRecord):
-                found.append((name, "config_record", config_record_to_proto(record)))
-            else:
-                raise TypeError(f"no record that Flower sends: {type(record).__name__}")
-        return tuple(found)
+        return tuple((name, *self._part(record)) for name, record in content.items())
+
+    def _part(self, record: object) -> tuple[str, Any]:
+        if isinstance(record, ArrayRecord):
+            return "array_record", self._model(record)
+        if isinstance(record, MetricRecord):
+            return "metric_record", serde.metric_record_to_proto(record)
+        if isinstance(record, ConfigRecord):
+            return "config_record", serde.config_record_to_proto(record)
+        raise TypeError(f"no record that Flower sends: {type(record).__name__}")
 
     def _model(self, record: ArrayRecord) -> Any:
         arrays = list(record.items())
@@ -168,7 +159,7 @@ class Sealer:
         known = self._models.get(key)
         if known is None:
             # The bytes are kept too: an address is no other object's while they live.
-            known = (array_record_to_proto(record), [one.data for _, one in arrays])
+            known = (serde.array_record_to_proto(record), [one.data for _, one in arrays])
             self._models[key] = known
             if len(self._models) > _MODELS:
                 self._models.popitem(last=False)
@@ -205,7 +196,7 @@ def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Let
     if parts is None:
         return Letter(copy.copy(where), own_records(message.content))
     sent = Letter(copy.copy(where), RecordDict(), parts)
-    sent.head = message_to_proto(sent)  # what cannot be written is refused now
+    sent.head = serde.message_to_proto(sent)  # what cannot be written is refused now
     return sent
 
 
@@ -239,7 +230,7 @@ def error_reply(metadata: Metadata, code: int, reason: str) -> Message:
 def to_bytes(message: Message) -> bytes:
     """Return a message as Flower writes it."""
     if not isinstance(message, Letter) or message.head is None:
-        proto = message_to_proto(message)
+        proto = serde.message_to_proto(message)
     else:
         proto = MessageProto()
         proto.CopyFrom(message.head)
@@ -251,7 +242,7 @@ def to_bytes(message: Message) -> bytes:
 
 def from_bytes(data: bytes) -> Message:
     """Return a message as Flower reads it."""
-    return message_from_proto(MessageProto.FromString(data))
+    return serde.message_from_proto(MessageProto.FromString(data))
 
 
 def over_the_wire(message: Message) -> Message:
@@ -274,10 +265,10 @@ def as_objects(message: Message) -> Message:
 
 def context_to_bytes(context: Context) -> bytes:
     """Return a context as Flower writes it."""
-    data: bytes = context_to_proto(context).SerializeToString()
+    data: bytes = serde.context_to_proto(context).SerializeToString()
     return data
 
 
 def context_from_bytes(data: bytes) -> Context:
     """Return a context as the next process would read it from bytes."""
-    return context_from_proto(ContextProto.FromString(data))
+    return serde.context_from_proto(ContextProto.FromString(data))

@@ -103,8 +103,7 @@ class Pool:
         try:
             connections = [starter.start() for _ in range(workers)]
             for connection in connections:
-                if connection.recv_bytes() != _READY:
-                    raise RuntimeError("a worker did not begin as it should")
+                connection.recv_bytes()  # that it is ready
         except BaseException as error:
             starter.close(at_once=True)
             if isinstance(error, (EOFError, OSError)):
@@ -162,7 +161,7 @@ class Pool:
                 connection.close()
                 worker.connection = None
                 if held is not None:
-                    self._died(held)
+                    self._fail(held)
             self._send_next(worker)
 
     def _send_next(self, worker: _Worker) -> None:
@@ -178,20 +177,16 @@ class Pool:
             except (EOFError, OSError):
                 if worker.connection is not None:
                     return  # it ended since its last reply, and held nothing: answers() sees that
-                self._died(worker.waiting.popleft())
+                self._fail(worker.waiting.popleft())
             except Exception as error:
-                reason = f"the message could not be written: {error}"
-                self._fail(worker.waiting.popleft(), reason)
+                self._fail(worker.waiting.popleft(), f"the message could not be written: {error}")
             else:
                 worker.connection, worker.held = connection, worker.waiting.popleft()
 
-    def _died(self, message: Message) -> None:
-        self._fail(
-            message, f"the process that worked for node {message.metadata.dst_node_id} ended"
-        )
-
-    def _fail(self, message: Message, reason: str) -> None:
-        self._replies.append(flower.error_reply(message.metadata, flower.APP_DIED, reason))
+    def _fail(self, message: Message, reason: str = "") -> None:
+        ended = f"the process that worked for node {message.metadata.dst_node_id} ended"
+        error = flower.error_reply(message.metadata, flower.APP_DIED, reason or ended)
+        self._replies.append(error)
 
 
 def serve(connection: Connection, app: ClientApp, plan: Plan) -> None:

@@ -92,7 +92,7 @@ def private_training(
     handover = current(Handover)
     handover.begin()
     check_groups(handover.granted.example, groups)
-    training = _Training.of(handover, model, optimizer)
+    training = _Training(handover, model, optimizer)
     rows = Rows(data, like, strict=handover.rehearsal)
     asked = RowModel(model, loss, rows, training.fixed, training.learning)
     asked.check(training.first())
@@ -160,42 +160,25 @@ def _twins(model: nn.Module) -> dict[str, str]:
     return {name: one for name, one in named if name != one}
 
 
-@dataclass(frozen=True)
 class _Training:
-    """The steps of a round: all that is not about the data."""
+    """The steps of a round: all that is not about the data.
 
-    handover: Handover
-    learning: tuple[str, ...]
-    fixed: dict[str, torch.Tensor]
-    twins: dict[str, str]
-    optimizer: MakeOptimizer
+    Raises
+    ------
+    ValueError
+        If the model and the arrays that were sent differ in names or shapes, or nothing learns.
+    """
 
-    @classmethod
-    def of(cls, handover: Handover, model: nn.Module, optimizer: MakeOptimizer) -> _Training:
-        """Compare the model with the arrays that were sent.
-
-        Raises
-        ------
-        ValueError
-            If they differ in names or shapes, or nothing learns.
-        """
-        found = sent_tensors(handover.sent, model)
-        learning = tuple(name for name, p in model.named_parameters() if p.requires_grad)
-        if not learning:
+    def __init__(self, handover: Handover, model: nn.Module, optimizer: MakeOptimizer) -> None:
+        found, plan = sent_tensors(handover.sent, model), handover.granted.plan
+        self.learning = tuple(name for name, p in model.named_parameters() if p.requires_grad)
+        if not self.learning:
             raise ValueError("the model must have a parameter that can be trained")
-        fixed = {name: value for name, value in found.items() if name not in learning}
-        return cls(handover, learning, fixed, _twins(model), optimizer)
-
-    @property
-    def size(self) -> int:
-        """Number of entries that learn."""
-        return sum(self.handover.sent[name].size for name in self.learning)
-
-    @property
-    def unit(self) -> float:
-        """The grid of the noise: of public numbers alone, also where other examples are found."""
-        plan = self.handover.granted.plan
-        return grid_unit(float(plan.noise), float(plan.clip), self.size)
+        self.fixed = {name: value for name, value in found.items() if name not in self.learning}
+        self._handover, self._optimizer, self._twins = handover, optimizer, _twins(model)
+        self._size = sum(handover.sent[name].size for name in self.learning)
+        #: The grid of the noise: of public numbers alone, also where other examples are found.
+        self.unit = grid_unit(float(plan.noise), float(plan.clip), self._size)
 
     def run(
         self, summed: Callable[[Tensors], torch.Tensor] | None, rng: RandomSource
@@ -205,15 +188,15 @@ class _Training:
         The optimizer has parameters of its own, whose gradients are noisy. It sees neither the
         model nor rows.
         """
-        plan, examples = self.handover.granted.plan, self.handover.granted.examples
-        proximal = self.handover.proximal
+        plan, examples = self._handover.granted.plan, self._handover.granted.examples
+        proximal = self._handover.proximal
         first = self.first() if proximal else {}
         weights = {name: nn.Parameter(one) for name, one in self.first().items()}
-        stepping = self.optimizer(list(weights.values()))
+        stepping = self._optimizer(list(weights.values()))
         mean, sizes = plan.mean_size(examples), [p.numel() for p in weights.values()]
         for _ in range(plan.steps):
             now = {name: p.detach() for name, p in weights.items()}
-            total = torch.zeros(self.size, dtype=torch.int64) if summed is None else summed(now)
+            total = torch.zeros(self._size, dtype=torch.int64) if summed is None else summed(now)
             for (name, p), part in zip(weights.items(), total.split(sizes), strict=True):
                 blocks = (noised_whole(one, self.unit, rng) / mean for one in part.split(_BLOCK))
                 p.grad = torch.cat([one.to(p.dtype) for one in blocks]).reshape(p.shape)
@@ -225,12 +208,12 @@ class _Training:
             for p in weights.values():
                 p.grad = None
         trained = {name: p.detach().cpu().numpy().copy() for name, p in weights.items()}
-        tied = {name: trained[one] for name, one in self.twins.items() if one in trained}
-        return {**self.handover.sent, **trained, **tied}
+        tied = {name: trained[one] for name, one in self._twins.items() if one in trained}
+        return {**self._handover.sent, **trained, **tied}
 
     def first(self) -> dict[str, torch.Tensor]:
         """Return the weights that the round begins from."""
-        sent = self.handover.sent
+        sent = self._handover.sent
         return {name: torch.from_numpy(np.array(sent[name])) for name in self.learning}
 
 

@@ -16,7 +16,7 @@ a mechanism's guarantee holds for any function of the update.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -362,11 +362,9 @@ class ModelLayout:
                     f"sent was {spec.dtype}{spec.shape}{FEWER_ROWS if fewer else ''}",
                 )
         update = np.empty(self.dimension, dtype=np.float32)
-        start = 0
-        for spec in self.updated:
+        for spec, piece in self._pieces(update):
             if not spec.size:  # it may be left out
                 continue
-            piece = update[start : start + spec.size].reshape(spec.shape)
             with np.errstate(all="ignore"):
                 # An overflow becomes an infinity, which the mechanism refuses.
                 # float16 is widened first: its differences round and overflow early.
@@ -377,8 +375,14 @@ class ModelLayout:
                     dtype=np.promote_types(spec.dtype, np.float32),
                     casting="same_kind",
                 )
-            start += spec.size
         return update
+
+    def _pieces(self, update: NDArray[Any]) -> Iterator[tuple[ArraySpec, NDArray[Any]]]:
+        """Yield the arrays of the update, each with its entries of a flat one, in its shape."""
+        start = 0
+        for spec in self.updated:
+            yield spec, update[start : start + spec.size].reshape(spec.shape)
+            start += spec.size
 
     def project(self, update: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Return what a report is about: the update, or its projection onto the subspace.
@@ -425,10 +429,7 @@ class ModelLayout:
         if update.shape != (self.dimension,):
             raise ValueError(f"update must have shape ({self.dimension},), got {update.shape}")
         moved = {spec.name: arrays[spec.name] for spec in self.specs}
-        start = 0
-        for spec in self.updated:
-            piece = update[start : start + spec.size].reshape(spec.shape)
+        for spec, piece in self._pieces(update):
             # asarray: numpy turns a sum of arrays without axes into a scalar
             moved[spec.name] = np.asarray(arrays[spec.name] + piece, dtype=spec.dtype)
-            start += spec.size
         return moved
