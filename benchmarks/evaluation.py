@@ -39,17 +39,15 @@ from evaluation_models import PROXIES, ModelRows, Rows, load_images, models
 from flower_ldp.mechanisms.codebook import CodebookResponse, unfold
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.strategies.evaluation_codebooks import (
+from flower_ldp.strategies.evaluation_scores import (
+    CALINSKI_HARABASZ_SCORE,
     DEFAULT_LEVELS,
+    SILHOUETTE_SCORE,
+    ClusterScore,
     ProxySupport,
     confidence_codebook,
     kmeans_codebook,
     score_trust,
-)
-from flower_ldp.strategies.evaluation_scores import (
-    CALINSKI_HARABASZ_SCORE,
-    SILHOUETTE_SCORE,
-    ClusterScore,
 )
 
 SCORES = {

@@ -5,9 +5,15 @@ from __future__ import annotations
 from flower_ldp.strategies.best_model import BestModel
 from flower_ldp.strategies.deadlines import NodesGone, patient_grid
 from flower_ldp.strategies.dpsgd import DPSGDStrategy
-from flower_ldp.strategies.evaluation import LaplaceEvalStrategy, ProtectedEvalStrategy
-from flower_ldp.strategies.evaluation_codebooks import (
+from flower_ldp.strategies.evaluation import (
+    LaplaceEvalStrategy,
+    ProtectedEvalStrategy,
     ProxyCodebook,
+)
+from flower_ldp.strategies.evaluation_scores import (
+    CALINSKI_HARABASZ_SCORE,
+    SILHOUETTE_SCORE,
+    ClusterScore,
     ProxySupport,
     ScoreTrust,
     UntrustedScoreWarning,
@@ -15,11 +21,6 @@ from flower_ldp.strategies.evaluation_codebooks import (
     kmeans_codebook,
     score_trust,
     warn_if_near_uniform,
-)
-from flower_ldp.strategies.evaluation_scores import (
-    CALINSKI_HARABASZ_SCORE,
-    SILHOUETTE_SCORE,
-    ClusterScore,
 )
 from flower_ldp.strategies.named import (
     CodewordStrategy,

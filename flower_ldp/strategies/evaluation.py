@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -21,28 +21,131 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in, must_be
+from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.example_sums import BoundedMean
-from flower_ldp.mechanisms.laplace import Laplace
+from flower_ldp.mechanisms.laplace import Laplace, project_to_simplex
+from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.evaluation_codebooks import NoisyRows, ProxyCodebook, RoundRows
-from flower_ldp.strategies.evaluation_scores import SILHOUETTE_SCORE, ClusterScore, Score
+from flower_ldp.strategies.evaluation_scores import (
+    DEFAULT_LEVELS,
+    SILHOUETTE_SCORE,
+    ClusterScore,
+    ProxySupport,
+    Score,
+    confidence_codebook,
+    score_trust,
+    warn_if_near_uniform,
+)
 from flower_ldp.strategies.replies import ReplyFilter
 from flower_ldp.strategies.rounds import (
     Health,
     HealthMonitor,
     Metrics,
+    Proposals,
     Round,
+    SpendingReport,
     StopRule,
     reply_metrics,
 )
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
-from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.proposal import health_events
 
 _log = logging.getLogger("flwr")
+_own_log = logging.getLogger("flower_ldp")
 _OWN_PREFIXES = ("score", "epsilon-", "rejected-", "failing-share")
+
+
+@dataclass(frozen=True)
+class NoisyRows:
+    """Rows with Laplace noise, projected onto the simplex and scored as they are."""
+
+    mechanism: Laplace
+
+    def scored(self, reports: NDArray[np.int64], score: ClusterScore) -> dict[str, float]:
+        """Return ``score``."""
+        return {"score": score.of_rows(project_to_simplex(self.mechanism.estimate(reports)))}
+
+
+@dataclass(frozen=True)
+class ProxyCodebook:
+    """Rows told by numbers of codes, with a codebook from the round's model and public inputs.
+
+    The server runs the model on inputs that are public; the outputs make the codebook, and
+    stand for the clients' rows when the shares of the codes are scored. See
+    :mod:`flower_ldp.strategies.evaluation_scores`.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per row and per client, for any change of the row; in (0, 100].
+    proxy : callable
+        From the arrays of a model to its rows of class probabilities on the public inputs,
+        shape (any number, classes).
+    rows : int
+        Rows that a client releases at a time.
+    levels : int
+        Codes per class.
+    trust_repeats : int
+        Simulated experiments that tell how far the score follows clients
+        (:func:`~flower_ldp.strategies.score_trust`), at least 2, or 0 for none. Each
+        costs one scoring; none touches private data.
+
+    Raises
+    ------
+    ValueError
+        If ``trust_repeats`` is negative or 1, or another parameter is outside its interval.
+    """
+
+    epsilon: float
+    proxy: Callable[[ArrayRecord], NDArray[np.floating[Any]]]
+    rows: int = 1
+    levels: int = DEFAULT_LEVELS
+    trust_repeats: int = 20
+
+    def __post_init__(self) -> None:
+        CodebookResponse(np.eye(2), self.epsilon, self.rows)  # their domains
+        check_in("[1, inf)", "levels", self.levels, int)
+        if self.trust_repeats < 0 or self.trust_repeats == 1:
+            raise ValueError(f"trust_repeats must be 0 or at least 2, got {self.trust_repeats}")
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon for each row, per client."""
+        return CodebookResponse(np.eye(2), self.epsilon, self.rows).events()
+
+    def for_model(self, arrays: ArrayRecord) -> CodebookRows:
+        """Return the codebook that a model makes, and the rows that stand for its codes."""
+        proxy = np.asarray(self.proxy(arrays))
+        codebook = confidence_codebook(proxy, self.levels)
+        mechanism = CodebookResponse(codebook, self.epsilon, self.rows)
+        return CodebookRows(mechanism, ProxySupport.of(mechanism, proxy), self.trust_repeats)
+
+
+@dataclass(frozen=True, eq=False)
+class CodebookRows:
+    """Codes of one round: their shares are estimated, and spread over the proxy's rows."""
+
+    mechanism: CodebookResponse
+    support: ProxySupport
+    trust_repeats: int
+
+    def scored(self, reports: NDArray[np.int64], score: ClusterScore) -> dict[str, float]:
+        """Return ``score``, and ``score-recovery`` and ``score-error`` if they are asked for."""
+        shares = self.support.spread(self.mechanism.estimate(reports))
+        warn_if_near_uniform(self.support.rows, shares)
+        values = {"score": score.of_law(self.support.rows, shares, len(reports))}
+        if self.trust_repeats and len(reports) > 1:
+            total, rng, repeats = len(reports), RandomSource.from_os(), self.trust_repeats
+            trust = score_trust(self.mechanism, self.support, score, total, rng, repeats=repeats)
+            values |= {"score-recovery": trust.recovery, "score-error": trust.error}
+            if trust.complaint:
+                _own_log.warning("%s", trust.complaint)
+        return values
+
+
+#: What one round asks for, and how its reports are read.
+RoundRows: TypeAlias = NoisyRows | CodebookRows
 
 
 @dataclass

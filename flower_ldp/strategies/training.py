@@ -40,14 +40,15 @@ from flower_ldp.strategies.rounds import (
     Health,
     HealthMonitor,
     Metrics,
+    Proposals,
     RoundCallback,
+    SpendingReport,
     StopRule,
     TrainingRound,
     Vector,
     reply_metrics,
 )
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
-from flower_ldp.strategies.spending import Proposals, SpendingReport
 from flower_ldp.wire.layout import (
     ModelLayout,
     Part,

@@ -10,7 +10,10 @@ import pytest
 
 from flower_ldp.mechanisms.codebook import CodebookResponse, unfold
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.strategies.evaluation_codebooks import (
+from flower_ldp.strategies.evaluation_scores import (
+    CALINSKI_HARABASZ_SCORE,
+    SILHOUETTE_SCORE,
+    ClusterScore,
     ProxySupport,
     UntrustedScoreWarning,
     confidence,
@@ -18,11 +21,6 @@ from flower_ldp.strategies.evaluation_codebooks import (
     kmeans_codebook,
     score_trust,
     warn_if_near_uniform,
-)
-from flower_ldp.strategies.evaluation_scores import (
-    CALINSKI_HARABASZ_SCORE,
-    SILHOUETTE_SCORE,
-    ClusterScore,
 )
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from flower_ldp.files import replacing
 from flower_ldp.privacy import Unit
-from flower_ldp.strategies.spending import SpendingReport
+from flower_ldp.strategies.rounds import SpendingReport
 
 
 def publish(result: Result, config: Mapping[str, Any], spent: SpendingReport, folder: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from flower_ldp.accounting.composition import shuffled, totals
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
-from flower_ldp.strategies.spending import Proposals
+from flower_ldp.strategies.rounds import Proposals
 
 SMALL = PrivacyEvent("signds", 0.5)
 BIT = PrivacyEvent("magrr", 0.25)
