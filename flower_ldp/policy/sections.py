@@ -56,25 +56,9 @@ def _given(value: object) -> object:
     return value
 
 
-def _message_name(value: str) -> str:
-    category, dot, action = value.partition(".")
-    if category not in ("train", "evaluate", "query") or (dot and not action.isidentifier()):
-        raise misfit(
-            "must be 'train', 'evaluate' or 'query', or one of these and an action, as "
-            "'train.forward'"
-        )
-    return value
-
-
-def _data_name(value: str) -> str:
-    if "#" in value or "/" in value:
-        raise misfit("must have no '#' and no '/': parts of the data and simulated clients do")
-    return _plain_name(value)
-
-
 def matching(pattern: str, wanted: str) -> AfterValidator:
     """Return the check that all of a text is of a form; ``wanted`` goes on after its field."""
-    form = re.compile(pattern, re.ASCII)
+    form = re.compile(pattern)
 
     def check(value: str) -> str:
         if not form.fullmatch(value):
@@ -124,8 +108,18 @@ def _plain(name: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_plain_name), AfterValidator(mechanism_name)]
-DataName = Annotated[str, AfterValidator(_data_name)]
-MessageName = Annotated[str, AfterValidator(_message_name)]
+DataName = Annotated[
+    str,
+    matching("[^#/]*", "must have no '#' and no '/': parts of the data and simulated clients do"),
+    AfterValidator(_plain_name),
+]
+MessageName = Annotated[
+    str,
+    matching(
+        r"(train|evaluate|query)(\.[^\W\d]\w*)?",
+        "must be 'train', 'evaluate' or 'query', or one of these and an action, as 'train.forward'",
+    ),
+]
 Epsilon = Annotated[float, interval("(0, 1000000]")]
 Delta = Annotated[float, interval("[0, 1)")]
 NotEmpty = BeforeValidator(_given)
@@ -297,13 +291,9 @@ class Override(Section):
         """Return whether a run may have this value."""
         if self.values is not None:
             return any(type(one) is type(value) and one == value for one in self.values)
-        if self.integers is not None:
-            low, high = self.integers
-            return type(value) is int and low <= value <= high
-        if self.numbers is not None:
-            least, greatest = self.numbers
-            return type(value) is float and least <= value <= greatest  # nan is not
-        return False
+        kind, ends = (float, self.numbers) if self.integers is None else (int, self.integers)
+        # nan is in no interval
+        return ends is not None and type(value) is kind and ends[0] <= value <= ends[1]
 
 
 class App(Section):

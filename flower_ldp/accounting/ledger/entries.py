@@ -8,12 +8,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from flower_ldp.accounting.amounts import Amount, ExactEvent, Place
 from flower_ldp.accounting.ledger import rows
 from flower_ldp.accounting.ledger.charges import Charge, Entry, Receipt
-from flower_ldp.accounting.ledger.rows import DamageError, Head, chain_at, digest
+from flower_ldp.accounting.ledger.rows import DamageError, Head, Row, chain_at, digest
 from flower_ldp.accounting.ledger.sums import Snapshot, raise_all
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_REPEAT
@@ -29,15 +28,13 @@ _EVENTS = "SELECT entry, position, mechanism, unit, epsilon, delta, count FROM e
 _WAIVERS = "SELECT entry, position, unit FROM waiver"
 
 
-def _chain(
-    before: bytes, row: tuple[Any, ...], events: list[tuple[Any, ...]], releases: int
-) -> bytes:
+def _chain(before: bytes, row: Row, events: list[Row], releases: int) -> bytes:
     # Events without a waiver, and one release, as ledgers of version 1 have them: what they
     # chained stays valid.
     return digest("entry", before, *row, events, *(() if releases == 1 else (releases,)))
 
 
-def _stored(event: ExactEvent) -> tuple[Any, ...]:
+def _stored(event: ExactEvent) -> Row:
     fields = (event.mechanism, event.unit, event.cost.epsilon, event.cost.delta, event.count)
     return (*fields, list(event.waived)) if event.waived else fields
 
@@ -133,7 +130,7 @@ def read(db: sqlite3.Connection, head: Head, first: int, last: int) -> Iterator[
             yield _entry(row, events[number])
 
 
-def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, list[tuple[Any, ...]]]:
+def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, list[Row]]:
     """Return the events of entries from ``start`` to before ``stop``, as they were chained."""
     between = (start, stop)
     waived: dict[tuple[int, int], list[str]] = {}
@@ -141,7 +138,7 @@ def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, lis
     query = f"{_WAIVERS} WHERE entry >= ? AND entry < ? ORDER BY entry, position, unit"
     for number, position, unit in db.execute(query, between):
         waived.setdefault((number, position), []).append(unit)
-    events: dict[int, list[tuple[Any, ...]]] = {number: [] for number in range(*between)}
+    events: dict[int, list[Row]] = {number: [] for number in range(*between)}
     query = f"{_EVENTS} WHERE entry >= ? AND entry < ? ORDER BY entry, position"
     for number, position, *event in db.execute(query, between):
         units = waived.pop((number, position), None)
@@ -151,7 +148,7 @@ def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, lis
     return events
 
 
-def _entry(row: tuple[Any, ...], events: list[tuple[Any, ...]]) -> Entry:
+def _entry(row: Row, events: list[Row]) -> Entry:
     exact = tuple(
         ExactEvent(e[0], e[1], Amount(e[2], e[3]), e[4], tuple(e[5]) if e[5:] else ())
         for e in events
@@ -160,16 +157,15 @@ def _entry(row: tuple[Any, ...], events: list[tuple[Any, ...]]) -> Entry:
     return Entry(*fields)
 
 
+def _request(asked: Entry | Charge, events: tuple[ExactEvent, ...]) -> Row:
+    return asked.fingerprint, asked.parameters, *(replace(one, waived=()) for one in events)
+
+
 def check_same(known: Entry, charge: Charge) -> None:
     """Refuse another request; what the owner has declared since makes none."""
-    (costs, asked) = (
-        [replace(event, waived=()) for event in events] for events in (known.events, charge.exact)
-    )
-    if (known.fingerprint, known.parameters, costs) != (
-        charge.fingerprint,
-        charge.parameters,
-        asked,
-    ) or (charge.during is None and known.message_type != charge.message_type):
+    if _request(known, known.events) != _request(charge, charge.exact) or (
+        charge.during is None and known.message_type != charge.message_type
+    ):
         raise RefusalError(
             REFUSED_REPEAT, f"message {charge.message_id} was charged for another request"
         )

@@ -24,6 +24,9 @@ from typing import Any
 from flower_ldp.accounting.amounts import Book
 from flower_ldp.accounting.ledger.charges import Mark
 
+Row = tuple[Any, ...]
+"""Fields of a row."""
+
 Key = tuple[str, str]
 """Key of a total: run ("" for all), account or sums over parts."""
 
@@ -84,7 +87,7 @@ def put(
     db.execute(f"{verb} INTO {table} VALUES ({places})", row)
 
 
-def checked(table: str, row: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+def checked(table: str, row: Row, name: str) -> Row:
     """Return the fields of a row, which its last one is the digest of."""
     if digest(table, *row[:-1]) != row[-1]:
         raise DamageError(f"{name} is not what was written")
@@ -139,7 +142,7 @@ def write_total(db: sqlite3.Connection, key: Key, successor: str | None, book: B
 _TOTAL = "SELECT run_id, data_id, successor, book, digest FROM total"
 
 
-def _read_row(row: tuple[Any, ...]) -> tuple[Key, Key | None, Book]:
+def _read_row(row: Row) -> tuple[Key, Key | None, Book]:
     key = (row[0], row[1])
     _, _, successor, book = checked("total", row, f"the total of {key}")
     return key, None if successor is None else tuple(json.loads(successor)), Book.parse(book)
@@ -214,7 +217,7 @@ def point_of_course(db: sqlite3.Connection, data_id: str, at: int, entry: int) -
     return None if row is None else _point(row)
 
 
-def _point(row: tuple[Any, ...]) -> Book:
+def _point(row: Row) -> Book:
     return Book.parse(checked("course", row, f"the course at entry {row[2]}")[3])
 
 

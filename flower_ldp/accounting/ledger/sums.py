@@ -322,17 +322,13 @@ def spending(book: Book) -> Iterator[UnitSpending]:
 
 @dataclass
 class Releases:
-    """What was released of one data set: of all of it, and by layout and part."""
+    """What was released of one data set, by layout and part; without a layout of all of it."""
 
-    whole: Counter[ExactEvent] = field(default_factory=Counter)
     parts: dict[str, dict[str, Counter[ExactEvent]]] = field(default_factory=dict)
 
     def add(self, place: Place, events: tuple[ExactEvent, ...]) -> None:
         """Count the events of an entry."""
-        counts = self.whole
-        if place.layout:
-            layout = self.parts.setdefault(place.layout, {})
-            counts = layout.setdefault(place.name, Counter())
+        counts = self.parts.setdefault(place.layout, {}).setdefault(place.name, Counter())
         for event in events:
             counts[event] += event.count
 
@@ -342,8 +338,9 @@ class Releases:
         A client has data in every part. A record is in one part of each layout, and of each
         kind of release it is in at most as many as the part with the most.
         """
-        found = +self.whole
-        for layout in self.parts.values():
+        found: Counter[ExactEvent] = Counter()
+        # All of the data first, in whatever order it was charged.
+        for _, layout in sorted(self.parts.items(), key=lambda one: bool(one[0])):
             most: Counter[ExactEvent] = Counter()
             for counts in layout.values():
                 most = most + counts if unit is Unit.CLIENT else most | counts

@@ -74,9 +74,8 @@ class Clock:
         if self.jumped:
             raise LedgerError(
                 f"the clock shows {day(self.shown)}, more than {MOST_JUMP // DAY} days past the "
-                f"latest entry of the ledger ({day(self.latest)}): a charge would empty every "
-                "window. Set it right; if it is, the owner says so: flower-ldp ledger clock FILE "
-                "--accept (docs/ledger.md)"
+                f"ledger's latest entry ({day(self.latest)}): a charge would empty every window. "
+                "Set it right; if it is, say so: flower-ldp ledger clock FILE --accept"
             )
         return self.of_a_question()
 
