@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
-
-__all__ = ["give_name", "make_whole", "replacing", "sync_folder"]
 
 # Nothing that is there already is opened, neither a file nor what a link leads to.
 _FLAGS = (
@@ -22,8 +20,9 @@ _FLAGS = (
 )
 
 
-@contextmanager
-def replacing(path: Path, *, mode: int = 0o666, keep: Path | None = None) -> Iterator[BinaryIO]:
+def replacing(
+    path: Path, *, mode: int = 0o666, keep: Path | None = None
+) -> AbstractContextManager[BinaryIO]:
     """Write a file that takes the place of another when the block ends without an error.
 
     Parameters
@@ -45,10 +44,7 @@ def replacing(path: Path, *, mode: int = 0o666, keep: Path | None = None) -> Ite
     OSError
         If it cannot be written. The old file is then as it was, but perhaps under ``keep``.
     """
-    with _beside(path, mode) as (new, stream):
-        yield stream
-        _finish(stream)
-        give_name(new, path, keep=keep)
+    return _beside(path, mode, lambda new: give_name(new, path, keep=keep))
 
 
 def give_name(new: Path, path: Path, *, keep: Path | None = None) -> None:
@@ -91,11 +87,13 @@ def make_whole(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     OSError
         If it cannot be made.
     """
-    with _beside(path, mode) as (new, stream):
-        stream.write(content)
-        _finish(stream)
+
+    def link(new: Path) -> None:
         with suppress(FileExistsError):  # a link is refused if the name is there
             os.link(new, path)
+
+    with _beside(path, mode, link) as stream:
+        stream.write(content)
     sync_folder(path.parent)
 
 
@@ -110,20 +108,20 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _finish(stream: BinaryIO) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
-    stream.close()
-
-
 @contextmanager
-def _beside(path: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
-    """Make a file beside ``path`` under a name that nobody else has; remove the name at the end."""
+def _beside(path: Path, mode: int, publish: Callable[[Path], None]) -> Iterator[BinaryIO]:
+    """Make a file beside ``path`` under a name that nobody else has; publish it once it is on disk.
+
+    The name is removed at the end.
+    """
     new = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
     handle = os.open(new, _FLAGS, mode)
     try:
         with open(handle, "wb") as stream:
-            yield new, stream
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        publish(new)
     finally:
         with suppress(FileNotFoundError):  # it has its own name by now
             os.unlink(new)

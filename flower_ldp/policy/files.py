@@ -70,7 +70,7 @@ def load_own_policy(path: str | Path) -> tuple[Policy, tuple[str, ...]]:
     ------
     ConfigError
         As :func:`load_policy`; also if anyone but root and this user could change the policy
-        (:mod:`flower_ldp.policy.files`), whatever mode it states.
+        (as the module says), whatever mode it states.
     """
     path = Path(path)
     text, found = _read(path)
@@ -132,12 +132,9 @@ def policy_path(
     node_config: Mapping[str, object], environ: Mapping[str, str] | None = None
 ) -> Path | None:
     """Return where the policy is that the operator names; see :func:`find_policy`."""
-    origins: list[tuple[str, object]] = []
-    if NODE_CONFIG_KEY in node_config:
-        origins.append((NODE_CONFIG_KEY, node_config[NODE_CONFIG_KEY]))
     variables = os.environ if environ is None else environ
-    if ENVIRONMENT_VARIABLE in variables:
-        origins.append((ENVIRONMENT_VARIABLE, variables[ENVIRONMENT_VARIABLE]))
+    sources = ((NODE_CONFIG_KEY, node_config), (ENVIRONMENT_VARIABLE, variables))
+    origins: list[tuple[str, object]] = [(key, held[key]) for key, held in sources if key in held]
     if environ is None and _at_start is not None:
         origins.append((_STARTED, _at_start))
     named: dict[str, Path] = {}
