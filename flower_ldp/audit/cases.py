@@ -8,7 +8,6 @@ audit another sampler of the same mechanism, ``dataclasses.replace`` the ``draw`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -28,7 +27,7 @@ from flower_ldp.audit.auditing import (
 )
 from flower_ldp.mechanisms.base import Contrast, UpdateMechanism
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, compose
 
 # Pairs of updates that the check for repeated noise chooses from.
 _PAIRS = 16
@@ -143,13 +142,9 @@ def audit_case(
     return (*results, repeated)
 
 
-def claim(events: Iterable[PrivacyEvent]) -> tuple[float, float]:
-    """Return the epsilon and delta that one release claims: the sums over its events."""
-    events = list(events)
-    return (
-        math.fsum(event.epsilon * event.count for event in events),
-        math.fsum(event.delta * event.count for event in events),
-    )
+def claim(events: Iterable[PrivacyEvent]) -> PrivacySpent:
+    """Return what one release claims: the sum over its events, which are about one unit."""
+    return next(iter(compose(events).values()))
 
 
 def of_updates(mechanism: UpdateMechanism, dimension: int, draws: int = 20_000) -> Case:
@@ -165,23 +160,22 @@ def of_updates(mechanism: UpdateMechanism, dimension: int, draws: int = 20_000) 
         Under each input.
     """
     contrasts = mechanism.audit_pairs(dimension)
-    epsilon, delta = claim(mechanism.events())
+    claimed = claim(mechanism.events())
+    first, second = contrasts[0].pair
     # Rotated, so that no constant seed hides behind one pair.
-    rotated = [
-        [np.roll(one, i * dimension // _PAIRS) for one in contrasts[0].pair] for i in range(_PAIRS)
-    ]
+    shifts = [i * dimension // _PAIRS for i in range(_PAIRS)]
 
     def draw(update: Any, rng: RandomSource) -> Any:
         return mechanism.randomize(update, rng, dimension)
 
     return Case(
         titled(mechanism.name, mechanism, d=dimension),
-        epsilon,
+        claimed.epsilon,
         draw,
         contrasts,
-        [(first, second) for first, second in rotated],
+        [(np.roll(first, shift), np.roll(second, shift)) for shift in shifts],
         draws,
-        delta=delta,
+        delta=claimed.delta,
         key=lambda report: mechanism.encode(report, dimension),
     )
 
@@ -190,6 +184,6 @@ def titled(name: str, mechanism: Any, **more: int) -> str:
     """Return a name with the claim, and the other numbers that were chosen for a mechanism."""
     given = [(one.name, getattr(mechanism, one.name), one.default) for one in fields(mechanism)]
     chosen = {key: value for key, value, default in given if value is not default}
-    numbers = {"epsilon": claim(mechanism.events())[0], **chosen, **more}
+    numbers = {"epsilon": claim(mechanism.events()).epsilon, **chosen, **more}
     told = [f"{key} {one:g}" for key, one in numbers.items() if isinstance(one, (int, float))]
     return f"{name} ({', '.join(told)})"

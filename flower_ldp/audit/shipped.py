@@ -113,19 +113,14 @@ def of_values(
     """
     more = (PRIOR,) if getattr(mechanism, "needs_prior", False) else ()
 
-    def log_prob(report: Any, value: Any) -> float:
-        # Of one row, a batch has numbers.
-        shaped = np.atleast_1d(report) if hasattr(mechanism, "rows") else report
-        return float(mechanism.log_prob(shaped, value, *more))
-
     def contrast(check: str, pair: Pair) -> Contrast:
         if isinstance(mechanism, IntegerNoise):
             return Contrast(check, pair, _noise_ratio(mechanism, pair), "log-ratio / epsilon")
-        return Contrast.exact(check, pair, log_prob)
+        return Contrast.exact(check, pair, lambda one, value: mechanism.log_prob(one, value, *more))
 
     return Case(
         titled(name, mechanism),
-        claim(mechanism.events())[0],
+        claim(mechanism.events()).epsilon,
         lambda value, rng: mechanism.randomize(value, rng, *more),
         tuple(map(contrast, checks, pairs)),
         pairs,
@@ -154,7 +149,9 @@ def _many(mechanism: Any, *more: Any) -> Draw | None:
         )
     if hasattr(mechanism, "rows"):  # of its clients' rows as many as are wanted
         batch = lru_cache(maxsize=2)(lambda count: replace(mechanism, rows=count))
-        return lambda row, count, rng: batch(count).randomize(np.repeat(row, count, axis=0), rng)
+        return lambda row, count, rng: (
+            batch(count).randomize(np.repeat(row, count, axis=0), rng).reshape(count, -1)
+        )
     if hasattr(mechanism, "width"):  # of records
         return lambda record, count, rng: mechanism.randomize(np.tile(record, (count, 1)), rng)
     return None

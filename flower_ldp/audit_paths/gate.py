@@ -89,7 +89,7 @@ def gate(
     return Case(
         f"gate (ClientApp, LdpMod, ledger, wire; signds {selection.epsilon:g} + magrr "
         f"{magnitude.epsilon:g})",
-        claim(proposal.events())[0],
+        claim(proposal.events()).epsilon,
         served.answer,
         tuple(Contrast(name, pairs[name], score, "log-ratio, or an error") for name in checks),
         [pairs[name] for name in checks],

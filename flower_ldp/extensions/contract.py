@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import ReleaseError, WireError, quoted
 from flower_ldp.mechanisms import name_complaint
 from flower_ldp.mechanisms.base import Parameter, UpdateMechanism, typed
@@ -270,8 +271,7 @@ class ExtensionReport(UpdateMechanism):
         complaint = name_complaint(self.name)
         if complaint is not None:
             raise ValueError(complaint)
-        if self.length < 1:
-            raise ValueError(f"a report must have a byte at least, got {self.length}")
+        check_in("[1, inf)", "length", self.length)
         if len(self.options) > _MOST_OPTIONS or not all(map(math.isfinite, self.options.values())):
             raise ValueError(f"options must be finite, and {_MOST_OPTIONS} at most")
         self.events()  # their domain

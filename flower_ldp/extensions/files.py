@@ -140,7 +140,7 @@ def _files(information: Path) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     left = _MOST_BYTES
     for one in sorted(set(listed) - added):
-        if f"/{_COMPILED}/" in f"/{one}" and one.endswith(".pyc"):
+        if _is_compiled(one):
             continue
         if one.endswith(_BINARY):
             raise ConfigError(f"{own}: {quoted(one)} is not Python's source")
@@ -179,16 +179,18 @@ def _read(site: Path, path: str, most: int = _MOST_BYTES) -> bytes:
     return content
 
 
+def _is_compiled(path: str) -> bool:
+    return path.split("/")[-2:-1] == [_COMPILED] and path.endswith(".pyc")
+
+
 def _present(site: Path, listed: Sequence[str]) -> Iterator[str]:
     """Yield what lies in the folders of the listed files, apart from what Python compiled."""
-    for top in sorted({one.partition("/")[0] for one in listed if "/" in one}):
-        for folder, folders, names in os.walk(site / top):
-            here = Path(folder).relative_to(site).as_posix()
-            if os.path.basename(folder) == _COMPILED:
-                names = [name for name in names if not name.endswith(".pyc")]
-            # A link to a folder is not walked into, and is none of the listed files.
-            links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-            yield from (f"{here}/{name}" for name in (*names, *links))
+    for top in {one.partition("/")[0] for one in listed if "/" in one}:
+        # A link to a folder is not walked into, and is none of the listed files.
+        for one in (site / top).rglob("*"):
+            path = one.relative_to(site).as_posix()
+            if (one.is_symlink() or not one.is_dir()) and not _is_compiled(path):
+                yield path
 
 
 def _metadata(files: Mapping[str, bytes], own: str) -> tuple[str, str]:
