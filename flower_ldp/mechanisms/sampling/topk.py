@@ -318,52 +318,35 @@ def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[Bound
     last, and only if it is asked for.
     """
     for way in (_by_bracket, _by_copy) if len(values) > _COPY_LENGTH else (_by_copy,):
-        found = way(values, size, sign)
-        if found is not None:
-            threshold, better, equal = found
-            wanted = size - better
+        threshold = way(values, size, sign)
+        if threshold is not None:
+            wanted = size - count_where(values, beats(sign), threshold)
+            equal = count_where(values, np.equal, threshold)
             yield threshold, _tie_cut(values, threshold, wanted) if wanted < equal else len(values)
 
 
-def _by_copy(values: FloatVector, size: int, sign: int) -> tuple[Bound, int, int]:
-    """Return tau, the number of better entries and of equal ones, from a copy of u."""
+def _by_copy(values: FloatVector, size: int, sign: int) -> Bound:
+    """Return tau by a selection on a copy of u."""
     for offset, block, mask in blocks(values):
         check_finite(block, mask, offset)
-    copy = values.copy()
-    cut = len(values) - size if sign > 0 else size
-    place = cut if sign > 0 else cut - 1
-    copy.partition(place)
-    threshold: Bound = copy[place]
-    low, high = (count_where(part, np.equal, threshold) for part in (copy[:cut], copy[cut:]))
-    # The chosen part holds exactly K entries, tau the worst of them.
-    return threshold, size - (high if sign > 0 else low), low + high
+    return _select(values.copy(), size - 1, sign)
 
 
-def _by_bracket(values: FloatVector, size: int, sign: int) -> tuple[Bound, int, int] | None:
-    """Return what `_by_copy` returns, by a bracket; None where the bracket fails."""
+def _by_bracket(values: FloatVector, size: int, sign: int) -> Bound | None:
+    """Return tau by one pass, or None if too much lies in the bracket; wrong if tau lies outside.
+
+    If tau is beyond an end, that end is returned, and the count of its members refutes it.
+    """
     worse_end, better_end = _bracket(values, size, sign)
-    limit = len(values) // _BRACKET_SHARE
-    scanned = _scan(values, sign, worse_end, better_end, limit)
+    scanned = _scan(values, sign, worse_end, better_end, len(values) // _BRACKET_SHARE)
     if scanned is None:
         return None
     beyond, between = scanned
-    if size > beyond and worse_end == better_end:
-        # One value, whose equals `beyond` holds: tau is worse than all that was looked at.
-        return None
     if size <= beyond:
-        # tau is the better end itself or lies beyond it.
-        better = count_where(values, beats(sign), better_end)
-        return (better_end, better, beyond - better) if better < size else None
+        return better_end
     if size > beyond + len(between):
-        better = beyond + len(between)
-        equal = count_where(values, np.equal, worse_end)
-        return (worse_end, better, equal) if size <= better + equal else None
-    wanted = size - beyond
-    rank = len(between) - wanted if sign > 0 else wanted - 1
-    between.partition(rank)
-    threshold = between[rank]
-    better = beyond + int(np.count_nonzero(beats(sign)(between, threshold)))
-    return threshold, better, int(np.count_nonzero(between == threshold))
+        return worse_end
+    return _select(between, size - beyond - 1, sign)
 
 
 def _bracket(values: FloatVector, size: int, sign: int) -> tuple[Bound, Bound]:
@@ -402,7 +385,6 @@ def _scan(
     Every entry is checked to be finite. None if more than ``limit`` would be collected.
     """
     strict, at_least = beats(sign), beats_or_ties(sign)
-    one_point = worse_end == better_end
     beyond, collected = 0, 0
     pieces = [np.empty(0, dtype=values.dtype)]
     second = np.empty(0, dtype=np.bool_)
@@ -410,13 +392,11 @@ def _scan(
         check_finite(block, mask, offset)
         at_least(block, better_end, out=mask)
         beyond += int(np.count_nonzero(mask))
-        if one_point:
-            continue
         if len(second) < len(block):
             second = np.empty(len(block), dtype=np.bool_)
         inner = second[: len(block)]
         strict(block, worse_end, out=inner)
-        np.logical_xor(inner, mask, out=inner)
+        np.greater(inner, mask, out=inner)  # none of one that the ends share
         piece = block.compress(inner)
         collected += len(piece)
         if collected > limit:
