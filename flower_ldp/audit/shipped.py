@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from flower_ldp.audit.auditing import DIFFERING, Draw
 from flower_ldp.audit.cases import Case, claim, of_updates, titled
 from flower_ldp.mechanisms import (
+    UPDATE_MECHANISMS,
     BinaryResponse,
     BoundedMean,
     CodebookEmbedding,
@@ -37,7 +38,7 @@ from flower_ldp.mechanisms import (
     SubsetSelection,
     UnaryEncoding,
 )
-from flower_ldp.mechanisms.base import Contrast
+from flower_ldp.mechanisms.base import Contrast, UpdateMechanism
 from flower_ldp.mechanisms.laplace import IntegerNoise
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import Report, SignDSRound
@@ -392,10 +393,16 @@ _VALUES = {
 }
 
 
-#: Every mechanism that the command line can audit, by name.
+def _of_epsilon(mechanism: Callable[..., UpdateMechanism], settings: Settings) -> Case:
+    return of_updates(mechanism(settings.epsilon), _FEW_ENTRIES)
+
+
+#: Every mechanism that the command line can audit, by name. One for updates that needs no more than
+#: an epsilon is found where it is listed.
 BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
     {
         **{name: partial(row.case, name) for name, row in _VALUES.items()},
+        **{kind.name.replace("_", "-"): partial(_of_epsilon, kind) for kind in UPDATE_MECHANISMS},
         "account": _account,
         "gaussian": lambda s: of_updates(Gaussian(s.epsilon, s.delta), _FEW_ENTRIES),
         "signds": lambda s: of_updates(SignDSRound(_selection(s)), s.dimension),
