@@ -259,11 +259,8 @@ class ProtectedEvalStrategy(PatientStrategy):
         """Log the evaluation and its cost, then the wrapped strategy's summary."""
         _log.info("\t├──> Protected evaluation: %s", self.mechanism)
         _log.info("\t│\t├──Metrics: %s", ", ".join(self.metrics) or "none")
-        _log.info(
-            "\t│\t└──Cost of an evaluation: %s, every %d rounds",
-            compose(self._events())[Unit.CLIENT],
-            self.every,
-        )
+        cost = compose(self._events())[Unit.CLIENT]
+        _log.info("\t│\t└──Cost of an evaluation: %s, every %d rounds", cost, self.every)
         self.strategy.summary()
 
     def configure_train(

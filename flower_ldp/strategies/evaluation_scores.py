@@ -199,9 +199,7 @@ def silhouette_of_counts(rows: Rows, labels: Labels, counts: ArrayLike) -> float
     float
         NaN if fewer than two labels have a count.
     """
-    weights = np.asarray(counts, dtype=np.float64)
-    used = weights > 0
-    return _silhouette(np.asarray(rows)[used], np.asarray(labels)[used], weights[used], itself=1.0)
+    return _silhouette(*_counted(rows, labels, counts), itself=1.0)
 
 
 def calinski_harabasz_of_counts(rows: Rows, labels: Labels, counts: ArrayLike) -> float:
@@ -209,16 +207,20 @@ def calinski_harabasz_of_counts(rows: Rows, labels: Labels, counts: ArrayLike) -
 
     Parameters are those of :func:`silhouette_of_counts`, and so is what is not defined.
     """
-    weights = np.asarray(counts, dtype=np.float64)
-    used = weights > 0
-    within, between, clusters = _dispersion(
-        np.asarray(rows)[used], np.asarray(labels)[used], weights[used]
-    )
-    total = float(weights.sum())
+    counted = _counted(rows, labels, counts)
+    within, between, clusters = _dispersion(*counted)
+    total = float(counted[2].sum())
     if not 2 <= clusters < total:
         return float("nan")
     # scikit-learn's convention where no cluster has any width
     return between / within * (total - clusters) / (clusters - 1) if within else 1.0
+
+
+def _counted(rows: Rows, labels: Labels, counts: ArrayLike) -> tuple[Rows, Labels, Rows]:
+    """Return what has a count, and the counts."""
+    weights = np.asarray(counts, dtype=np.float64)
+    used = weights > 0
+    return np.asarray(rows)[used], np.asarray(labels)[used], weights[used]
 
 
 def _silhouette(rows: Rows, labels: Labels, weights: Rows, *, itself: float) -> float:

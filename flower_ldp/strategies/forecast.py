@@ -297,9 +297,8 @@ def tell_of_part(layout: ModelLayout, outlook: Outlook) -> None:
     within, remedies = layout.part.subspace, outlook.remedies
     if within is not None:
         _log.info(
-            "these cosines are within the %d public dimensions: of what updates have outside them "
-            "nothing is learned",
-            within.dimension,
+            f"these cosines are within the {within.dimension} public dimensions: of what updates "
+            "have outside them nothing is learned"
         )
     elif remedies is not None and remedies.weights is not None:
         _log.warning("%s", fewer_weights(layout, remedies.weights))

@@ -65,6 +65,8 @@ from flower_ldp.wire.proposal import HEALTH, PROPOSAL_KEY, Field, UpdateProposal
 
 #: An update, a sum of them, or a step.
 Vector: TypeAlias = NDArray[Any]
+#: What was spent, per unit.
+Sums: TypeAlias = Mapping[Unit, PrivacySpent]
 #: What a record of metrics is made from.
 Metrics: TypeAlias = dict[str, int | float]
 
@@ -350,11 +352,11 @@ class SpendingReport:
         Node ids of clients that sent raw replies. No epsilon covers those.
     """
 
-    units: Mapping[Unit, PrivacySpent]
-    direct: Mapping[Unit, PrivacySpent]
+    units: Sums
+    direct: Sums
     beyond: Mapping[Unit, Unbounded]
-    smaller: Mapping[Unit, PrivacySpent]
-    clients: Mapping[int, Mapping[Unit, PrivacySpent]]
+    smaller: Sums
+    clients: Mapping[int, Sums]
     shuffle: ShuffleBound | None
     raw: tuple[int, ...] = ()
 
@@ -453,21 +455,20 @@ class Proposals(RoundCallback[Round]):
         """Remember how many clients answered the last round, for the conditional line."""
         self._last = tuple(events), reports
 
-    def worst(self) -> dict[Unit, PrivacySpent]:
+    def worst(self) -> Sums:
         """Return the largest pure sums over clients, per unit: of epsilons and of deltas."""
         return _largest(map(compose, self._histories()))
 
     def report(self, *, delta: float) -> SpendingReport:
         """Return the report; see :meth:`SignDSStrategy.privacy_spent`."""
         units, histories = self.worst(), self._histories()
+        clients = {node: compose(_repeated(one.items())) for node, one in self._asked.items()}
         return SpendingReport(
             units=units,
             direct=_largest(map(compose_directly, histories)),
             beyond={unit: _most(histories, unit) for unit in Unit},
             smaller=self._smaller(units, delta),
-            clients={
-                node: compose(_repeated(asked.items())) for node, asked in self._asked.items()
-            },
+            clients=clients,
             shuffle=self._shuffle(delta),
             raw=tuple(sorted(self._raw)),
         )
@@ -477,19 +478,16 @@ class Proposals(RoundCallback[Round]):
         different = {frozenset(events.items()) for events in self._asked.values()}
         return [_repeated(history) for history in different]
 
-    def _smaller(
-        self, units: Mapping[Unit, PrivacySpent], delta: float
-    ) -> dict[Unit, PrivacySpent]:
+    def _smaller(self, units: Sums, delta: float) -> Sums:
         most: Counter[PrivacyEvent] = Counter()
         for asked in self._asked.values():
             most |= asked
         try:
             bounds = totals(_repeated(most.items()), delta=delta)
         except ModuleNotFoundError:  # dp-accounting is an extra: the sums hold without it
-            return dict(units)
-        return {
-            unit: Totals(spent, bounds[unit].approximate).smaller for unit, spent in units.items()
-        }
+            return units
+        approximate = {unit: bounds[unit].approximate for unit in units}
+        return {unit: Totals(spent, approximate[unit]).smaller for unit, spent in units.items()}
 
     def _shuffle(self, delta: float) -> ShuffleBound | None:
         if self._last is None or self._last[1] < 1:
@@ -502,7 +500,7 @@ class Proposals(RoundCallback[Round]):
         return shuffled(spent.epsilon, clients=reports, delta=delta)
 
 
-def _largest(sums: Iterable[Mapping[Unit, PrivacySpent]]) -> dict[Unit, PrivacySpent]:
+def _largest(sums: Iterable[Sums]) -> Sums:
     """Return, per unit, the largest epsilon and the largest delta."""
     found: dict[Unit, PrivacySpent] = {}
     for one in sums:
