@@ -319,3 +319,11 @@ def test_a_callback_that_refuses_a_round_uses_nobody_up(
 def test_an_argument_that_no_strategy_has_is_an_error(wrong: str) -> None:
     with pytest.raises(TypeError, match=f"StepsStrategy has no argument {wrong}"):
         StepsStrategy(Steps(2.0), **{wrong: 1.0})  # type: ignore[arg-type]
+
+
+def test_a_mechanism_needs_no_strategy_of_its_own() -> None:
+    strategy = TrainingStrategy(Steps(2.0))
+    assert strategy.proposal(None).mechanism == Steps(2.0)
+    assert strategy.step_rule() == "the mean"
+    with pytest.raises(TypeError, match="an UpdateMechanism"):
+        TrainingStrategy(2.0)
