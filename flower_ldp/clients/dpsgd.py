@@ -47,14 +47,8 @@ from flower_ldp.mechanisms.sampling.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
+from flower_ldp.wire import training_plan as wire
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.training_plan import (
-    decode_model,
-    encode_model,
-    model_digest,
-    read_plan,
-    read_proximal,
-)
 
 _log = logging.getLogger("flower_ldp")
 
@@ -182,7 +176,7 @@ class DPSGDRelease(Release):
             if odd:
                 raise WireError("fields", f"the record {name!r} repeats {sorted(odd)}")
             fields.update(record)
-        return OpenDPSGD(sent, self, read_plan(fields), read_proximal(fields))
+        return OpenDPSGD(sent, self, wire.read_plan(fields), wire.read_proximal(fields))
 
 
 @dataclass(frozen=True)
@@ -213,7 +207,7 @@ class OpenDPSGD(OpenCharged[Handover]):
     @property
     def parameters(self) -> str:
         """What tells this round from another, as canonical JSON: the model that it begins from."""
-        model = model_digest(self.sent)
+        model = wire.model_digest(self.sent)
         return canonical({"mechanism": "dpsgd", "model": model, "proximal-mu": self.proximal})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
@@ -277,7 +271,7 @@ class OpenDPSGD(OpenCharged[Handover]):
 
     def content(self, report: bytes) -> RecordDict:
         """Return the reply that Flower's strategies read."""
-        arrays, weight = decode_model(report, self.sent)
+        arrays, weight = wire.decode_model(report, self.sent)
         record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
         metrics = MetricRecord({self.release.weight_key: weight})
         return RecordDict({self.release.arrays_key: record, self.release.metrics_key: metrics})
@@ -295,7 +289,7 @@ class OpenDPSGD(OpenCharged[Handover]):
         ReleaseError
             If no round was charged.
         """
-        arrays, weight = decode_model(report, self.sent)
+        arrays, weight = wire.decode_model(report, self.sent)
         if weight != self._charged.granted.examples:
             raise WireError("domain", f"a weight of {weight}")
         for name, array in self.sent.items():
@@ -303,7 +297,7 @@ class OpenDPSGD(OpenCharged[Handover]):
                 raise WireError("domain", f"{quoted(name)} is not trained, and is not as it came")
 
     def _packed(self, arrays: Arrays) -> bytes:
-        return encode_model(arrays, self.sent, self._charged.granted.examples)
+        return wire.encode_model(arrays, self.sent, self._charged.granted.examples)
 
     def _moved(self, rng: RandomSource) -> dict[str, NDArray[Any]]:
         granted = self._charged.granted
@@ -387,7 +381,7 @@ class OpenAccuracy(OpenCharged[CountHandover]):
     @property
     def parameters(self) -> str:
         """The price, and the model that is evaluated, as canonical JSON."""
-        epsilon, model = float(self.release.epsilon), model_digest(self.sent)
+        epsilon, model = float(self.release.epsilon), wire.model_digest(self.sent)
         return canonical({"mechanism": "example_mean", "epsilon": epsilon, "model": model})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:

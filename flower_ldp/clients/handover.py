@@ -146,9 +146,8 @@ def current(kind: type[HandedT]) -> HandedT:
     found = _current.get()
     if not isinstance(found, kind):
         raise ReleaseError(
-            "nothing was charged here for this: guard the app by "
-            "LdpMod(train=DPSGDRelease(), evaluate=AccuracyRelease(epsilon=...)), and call this "
-            "in the thread of its handler"
+            "nothing was charged here for this: guard the app by LdpMod(train=DPSGDRelease(), "
+            "evaluate=AccuracyRelease(epsilon=...)), and call this in the thread of its handler"
         )
     return found
 

@@ -72,11 +72,6 @@ class Shelf:
     name: str
     digest: bytes
 
-    @property
-    def message(self) -> str:
-        """The ledger's name for the message that they stand for."""
-        return f"labels:{self.name}"
-
     def charge(self, stages: LabelStages, stage: int, n: int) -> Receipt:
         """Charge a stage, or find it charged; the first stage of several charges for all."""
         terms, account = stages.terms(n), self.owner.account
@@ -105,7 +100,7 @@ class Shelf:
     def home(self, whole: str, reserved: str, *, staged: bool) -> str:
         """Return the account of the first charge under the name, or where it is to be."""
         places = (reserved, whole) if staged else (whole, reserved)
-        used = (p for p in places if self.ledger.has_charge(p, NO_RUN, self.message))
+        used = (p for p in places if self.ledger.has_charge(p, NO_RUN, f"labels:{self.name}"))
         return next(used, places[0])
 
     def _about(
@@ -113,8 +108,8 @@ class Shelf:
     ) -> Charge:
         text, waived = canonical(terms), self.owner.policy.waived(charging.NAMED_TYPE)
         digest, run = hashlib.sha256(text.encode()).digest(), self.owner.run
-        kind = charging.NAMED_TYPE
-        return Charge(account, NO_RUN, self.message, kind, digest, events, text, waived, run)
+        name, kind = f"labels:{self.name}", charging.NAMED_TYPE
+        return Charge(account, NO_RUN, name, kind, digest, events, text, waived, run)
 
     def _paid(self, charge: Charge) -> Receipt:
         policy = self.owner.policy
@@ -130,10 +125,8 @@ class Shelf:
         """Return kept reports and their prior; raise ReleaseError if the true labels changed."""
         reports, prior, digest = unpack(receipt.report or b"")
         if not hmac.compare_digest(digest, self.digest):
-            raise ReleaseError(
-                f"the labels are not those that were randomized as {self.name!r}, or the ledger's "
-                "key file is another: give another set another name, which costs anew"
-            )
+            told = f"the labels are not those that were randomized as {self.name!r}"
+            raise ReleaseError(f"{told}, or the ledger's key file is another: use another name")
         return reports, prior
 
 
@@ -293,13 +286,8 @@ def _check_prior(
         refuse_prior(mechanism.name, prior)
     with np.errstate(over="ignore"):  # what becomes infinite is refused below
         known = None if prior is None else np.asarray(prior, dtype=np.float32)
-    try:
-        check_storable(most_bytes(n, mechanism.report_end, known))
-    except ValueError as error:
-        raise ValueError(
-            f"{n} labels, and a prior for each if there is one, are too many to be stored: "
-            f"divide the set into more stages, which cost no more ({error})"
-        ) from error
+    advice = "divide the set into more stages, which cost no more"
+    check_storable(most_bytes(n, mechanism.report_end, known), advice)
     if mechanism.needs_prior:
         read_prior(mechanism.name, known, mechanism.categories, (n,))
     return known
@@ -388,7 +376,5 @@ def private_dataset(
 
 def _check_reports(mechanism: LabelMechanism) -> None:
     if not reports_are_labels(mechanism):
-        raise ValueError(
-            f"mechanism {mechanism.name} reports sets, which take no label's place: use "
-            "private_labels and the likelihood of what it returns"
-        )
+        told = "reports sets of labels: use private_labels and the likelihood of what it returns"
+        raise ValueError(f"mechanism {mechanism.name} {told}")

@@ -134,9 +134,8 @@ class LdpMod:
         given = {MessageType.TRAIN: train, MessageType.EVALUATE: evaluate, MessageType.QUERY: query}
         self._releases = _checked({**given, **(actions or {})})
         if not isinstance(rehearsal, Rehearsal | None):
-            raise TypeError(
-                f"rehearsal must be a Rehearsal, as Rehearsal(train=...), got {rehearsal!r:.100}"
-            )
+            told = f"as Rehearsal(train=...), got {rehearsal!r:.100}"
+            raise TypeError(f"rehearsal must be a Rehearsal, {told}")
         self._rehearsal = Rehearsal() if rehearsal is None else rehearsal
         self._acknowledged = frozenset(acknowledged)
         both = self._acknowledged & self._releases.keys()
@@ -221,7 +220,9 @@ def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], M
         # A fresh key for each reply: simulation resets a mod's attributes at every call.
         payload = opened.privatize(content, RandomSource.from_os())
         if unread and handling.is_simulation:
-            raise release.unreadable(opened, content, unread)
+            names = ", ".join(dict.fromkeys(unread))
+            told = opened.complaint(content) or f"the app's reply cannot be read by {names}"
+            raise ReleaseError(told)
     if unread:
         handling.failed()
     return payload
@@ -240,10 +241,10 @@ def _checked(given: Mapping[str, Release | None]) -> dict[str, Release]:
             told = f"got the class {one.__name__}: write {kind}={one.__name__}()"
             raise TypeError(f"{kind} must be a release, {told}")
         if one is not None and not callable(getattr(one, "open", None)):
-            raise TypeError(
-                f"{kind} must be a release, as SignDSRelease() or ProtectedEvalRelease(), got "
-                f"{one!r:.100}; mechanisms and their epsilons are the server's to propose"
+            told = (
+                "as SignDSRelease() or ProtectedEvalRelease(); epsilons are the server's to propose"
             )
+            raise TypeError(f"{kind} must be a release, {told}: got {one!r:.100}")
     return {kind: one for kind, one in given.items() if one is not None}
 
 

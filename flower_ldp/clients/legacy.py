@@ -23,8 +23,6 @@ from flwr.clientapp.typing import ClientAppCallable
 from flower_ldp.errors import ReleaseError
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 
-_STATUS_OK = 0
-
 
 def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Translate a train message for an old-style app, and its answer back.
@@ -67,7 +65,7 @@ def _scalars(content: RecordDict) -> ConfigRecord:
 def _trained(content: RecordDict, names: list[str]) -> ArrayRecord:
     """Return the answer's arrays under the names of the model that was sent."""
     status = content.config_records.get("fitres.status")
-    if status is None or status.get("code") != _STATUS_OK:
+    if status is None or status.get("code") != 0:
         raise ReleaseError(f"the app reports no success: {dict(status or {})}")
     arrays = content.array_records.get("fitres.parameters")
     if arrays is None or len(arrays) != len(names):

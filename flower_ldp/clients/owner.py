@@ -127,10 +127,8 @@ class OwnerAdmission:
             name = os.path.abspath(path)
             first = self._paths.setdefault(context.node_id, name)
             if first != name:
-                raise _refusal(
-                    f"the node was started with the policy {first}, and now {name} is named: "
-                    "nothing may change that but the operator, by starting it anew"
-                )
+                told = f"the node was started with the policy {first}, and now {name} is named"
+                raise _refusal(f"{told}: only its operator changes that, by starting it anew")
         return charging.policy_of(context)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -161,23 +161,6 @@ class KeptRelease(OpenRelease):
         return replace(whole, part=self.part, memo=self.memo, basis=self.basis)
 
 
-def unreadable(opened: OpenRelease, reply: RecordDict, mechanisms: Sequence[str]) -> ReleaseError:
-    """Return the error for a reply of which not all could be read.
-
-    Parameters
-    ----------
-    opened : OpenRelease
-        What read it.
-    reply : RecordDict
-        The app's.
-    mechanisms : sequence of str
-        Those that answered by the neutral law.
-    """
-    names = ", ".join(dict.fromkeys(mechanisms))
-    complaint = opened.complaint(reply)
-    return ReleaseError(complaint or f"the app's reply holds what cannot be read by {names}")
-
-
 class Release(ABC):
     """How replies to one type of message are privatized."""
 
@@ -217,14 +200,10 @@ def _instead(kind: str) -> str:
     if kind == "train":
         return "name one, as LdpMod(train=SignDSRelease())"
     if kind == "evaluate":
-        return (
-            "evaluate on the server (evaluate_fn), or in private, by "
-            "LdpMod(evaluate=ProtectedEvalRelease()) and ProtectedEvalStrategy (docs/evaluation.md)"
-        )
+        return "evaluate on the server, or name LdpMod(evaluate=ProtectedEvalRelease())"
     return (
-        "an app of this package's answers to 'train' and 'evaluate'. One that sends embeddings "
-        "(vertical, split learning) is made by split_client_app (docs/embedding.md); for other "
-        "messages there is nothing here (docs/combines.md)"
+        "an app of this package's answers to 'train' and 'evaluate'. Embeddings are sent by one of "
+        "split_client_app (docs/embedding.md); there is nothing else (docs/combines.md)"
     )
 
 
@@ -242,13 +221,15 @@ def proposed(content: RecordDict) -> ConfigRecord:
     return record
 
 
-def check_storable(report_bytes: int) -> None:
+def check_storable(report_bytes: int, advice: str = "") -> None:
     """Refuse a report that is too long for the ledger, which keeps it: ask before the charge.
 
     Parameters
     ----------
     report_bytes : int
         Its length, or what no report of the kind can be longer than: a public number.
+    advice : str
+        What to do then.
 
     Raises
     ------
@@ -256,9 +237,10 @@ def check_storable(report_bytes: int) -> None:
         If a ledger does not take it.
     """
     if report_bytes > MOST_REPORT:
-        raise ValueError(
+        told = (
             f"a report of up to {report_bytes} bytes cannot be kept: a ledger takes {MOST_REPORT}"
         )
+        raise ValueError(told + (f". {advice}" if advice else ""))
 
 
 #: Code of every error that this package sends; the reason tells them apart.

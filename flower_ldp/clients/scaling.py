@@ -203,10 +203,8 @@ def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None)
     if examples is None:
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
     if (groups is None) == (policy.example == "patient"):
-        raise ValueError(
-            f"an example is a {policy.example} by the owner's policy: groups= is given where it "
-            "is a patient and only there"
-        )
+        told = f"an example is a {policy.example} by the owner's policy"
+        raise ValueError(f"{told}: groups= is given where it is a patient and only there")
     return examples
 
 

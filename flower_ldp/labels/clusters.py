@@ -158,16 +158,12 @@ def centred(
         Of the same shapes; no entry is above 1.
     """
     sets = (points, *others)
-    unit = max(_largest(one) for one in sets) or 1.0
+    unit = max(float(np.abs(one).max(initial=0.0)) for one in sets) or 1.0
     moved = [one / unit for one in sets]  # first of all, so that no difference overflows
     middle = np.median(moved[0], axis=0)
     for one in moved:
         one -= middle
-    spread = max(_largest(one) for one in moved) or 1.0
+    spread = max(float(np.abs(one).max(initial=0.0)) for one in moved) or 1.0
     for one in moved:
         one /= spread
     return tuple(moved)
-
-
-def _largest(points: NDArray[np.float64]) -> float:
-    return max(float(points.max(initial=0.0)), -float(points.min(initial=0.0)))

@@ -160,7 +160,8 @@ class TorchTop(Top):
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.step()
-        return value, [_gradient(rows) for rows in inputs]
+        found = [torch.zeros_like(rows) if rows.grad is None else rows.grad for rows in inputs]
+        return value, [gradient.numpy() for gradient in found]
 
     def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
         """Return the class with the largest score, for each label of each record."""
@@ -211,9 +212,3 @@ class ForwardCorrected:
         """Return the mean loss."""
         likelihood = torch.full_like(scores, self._other).scatter_(1, labels[:, None], self._keep)
         return forward_loss(scores, likelihood)
-
-
-def _gradient(rows: Tensor) -> Rows:
-    if rows.grad is None:
-        return np.zeros(tuple(rows.shape), dtype=np.float32)
-    return np.asarray(rows.grad.numpy())

@@ -239,10 +239,8 @@ class TorchParty(Party):
     def _load(self, path: Path) -> None:
         state = _read(path)
         if state["kind"] != self.claim.kind:
-            raise ValueError(
-                f"{path} holds a bottom of claim {state['kind']!r}, not {self.claim.kind!r}: "
-                "how it came to be cannot be declared anew; use another folder"
-            )
+            told = f"{path} holds a bottom of claim {state['kind']!r}, not {self.claim.kind!r}"
+            raise ValueError(f"{told}, which cannot be declared anew: use another folder")
         try:
             self.bottom.load_state_dict(state["bottom"])
             if self._optimizer is not None:
