@@ -131,16 +131,11 @@ class TopSet:
     def _sum(self, scale: float) -> float:
         """Return the sum of the members times ``scale``, not finite where it overflows."""
         sums = []
-        wide = np.empty(0, dtype=np.float64)
         with np.errstate(all="ignore"):
             for _, block, mask in self._masks():
-                if len(wide) < len(block):
-                    wide = np.empty(len(block), dtype=np.float64)
                 # A product with the mask costs the same however many members there are.
-                np.multiply(block, mask, out=wide[: len(block)])
-                if scale != 1.0:
-                    wide[: len(block)] *= scale
-                sums.append(float(wide[: len(block)].sum()))
+                wide = np.multiply(block, mask, dtype=np.float64)
+                sums.append(float((wide if scale == 1.0 else wide * scale).sum()))
         try:
             return math.fsum(sums) if all(map(math.isfinite, sums)) else math.inf
         except OverflowError:
@@ -387,15 +382,11 @@ def _scan(
     strict, at_least = beats(sign), beats_or_ties(sign)
     beyond, collected = 0, 0
     pieces = [np.empty(0, dtype=values.dtype)]
-    second = np.empty(0, dtype=np.bool_)
     for offset, block, mask in blocks(values):
         check_finite(block, mask, offset)
         at_least(block, better_end, out=mask)
         beyond += int(np.count_nonzero(mask))
-        if len(second) < len(block):
-            second = np.empty(len(block), dtype=np.bool_)
-        inner = second[: len(block)]
-        strict(block, worse_end, out=inner)
+        inner = strict(block, worse_end)
         np.greater(inner, mask, out=inner)  # none of one that the ends share
         piece = block.compress(inner)
         collected += len(piece)
