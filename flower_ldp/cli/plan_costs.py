@@ -31,12 +31,10 @@ FINER_UNITS = Fact(
 
 def bytes_up(size: int, rounds: int, weights: int | None = None) -> list[Fact]:
     """Return what a client sends, beside what so many weights are as they are."""
-    dense = None if weights is None else 4 * weights
-    return [
-        Fact("bytes_up.per_round", size, "bytes up a client and round"),
-        *([Fact("bytes_up.dense_float32_per_round", dense, "   as dense float32")] * bool(dense)),
-        Fact("bytes_up.total", size * rounds, "bytes up a client in all"),
-    ]
+    facts = [Fact("bytes_up.per_round", size, "bytes up a client and round")]
+    if weights is not None:
+        facts.append(Fact("bytes_up.dense_float32_per_round", 4 * weights, "   as dense float32"))
+    return [*facts, Fact("bytes_up.total", size * rounds, "bytes up a client in all")]
 
 
 def warn_of_delta(delta: float, clients: int | None, report: Report) -> None:
@@ -129,17 +127,14 @@ def composed(
         report.warn(str(error))
     if by_loss is not None:
         gain = "" if by_loss.epsilon < pure.epsilon else "no less: "
-        told = (
-            f"{gain}{number(by_loss.epsilon)}, delta {delta:g} (if the rounds and epsilons are "
-            "fixed beforehand)"
-        )
+        at = f"{gain}{number(by_loss.epsilon)}, delta {delta:g}"
+        told = f"{at} (if the rounds and epsilons are fixed beforehand)"
+    bound = by_loss and by_loss.epsilon
     return [
         *price(one, "round", "epsilon a round", f" ({' + '.join(map(named, events))})"),
         *price(pure, "total_pure", "in all", f", after {rounds:,} rounds", meant="total"),
         FINER_UNITS,
-        Fact(
-            "epsilon.total_pld", by_loss and by_loss.epsilon, "   by loss distributions", "", told
-        ),
+        Fact("epsilon.total_pld", bound, "   by loss distributions", text=told),
         *keyed("epsilon", total_smaller=smaller.epsilon, total_smaller_delta=smaller.delta),
     ]
 

@@ -67,9 +67,9 @@ class GaussianRun:
         true = gaussian_delta(self.epsilon, 1.0 / textbook)
         theirs = 2.0 * self.clip_norm * textbook
         told = "more than asked for" if true > self.delta else "less than asked for: needless noise"
-        size = (
-            () if self.params is None else costs.bytes_up(1 + self.params, self.rounds, self.params)
-        )
+        size: list[Fact] = []
+        if self.params is not None:
+            size = costs.bytes_up(1 + self.params, self.rounds, self.params)
         report.facts.update(mechanism="gaussian", parameters=asdict(self))
         report.tell(
             *mechanism.describe(),

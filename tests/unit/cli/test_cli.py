@@ -10,6 +10,7 @@ import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import click
 import pytest
 import typer
 
@@ -67,6 +68,14 @@ def test_each_help_has_an_example_and_the_exit_codes(words: tuple[str, ...]) -> 
     assert re.search(rf"\n  Examples?:\n    flower-ldp {' '.join(words[:1])}", done.out)
     assert "Exit codes: 0 all is well; 1 what was asked about is wrong" in done.out
     assert "\\[" not in done.out
+
+
+def test_each_option_is_described() -> None:
+    found = [typer.main.get_command(main.app)]
+    for command in found:
+        found += commands_of(command).values()
+        for one in command.params:
+            assert not isinstance(one, click.Option) or one.help, (command.name, one.name)
 
 
 @pytest.mark.parametrize("words", [w for w in commands() if len(w) == 2], ids=" ".join)
