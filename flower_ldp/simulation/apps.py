@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 import click
 from flwr.cli.flower_config import parse_superlink_connection, read_flower_config
-from flwr.cli.typing import SuperLinkConnection, SuperLinkSimulationOptions
+from flwr.cli.typing import SuperLinkConnection
 from flwr.clientapp import ClientApp
 from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
 from flwr.serverapp import ServerApp
@@ -307,7 +307,7 @@ def find_federation(
             raise ConfigError(f"federation-config: {error}") from error
         return federation
     if found is not None and found.options is not None:
-        return _federation(dict(_flat(found.options)), f"connection {found.name!r}")
+        return _federation(dict(_flat(asdict(found.options))), f"connection {found.name!r}")
     return _federation({}, "")
 
 
@@ -321,19 +321,13 @@ def _federation(settings: Mapping[str, Any], source: str) -> Federation:
     return Federation(nodes, source, bool(settings.get("verbose", False)), unused)
 
 
-def _flat(options: SuperLinkSimulationOptions) -> Iterator[tuple[str, Any]]:
+def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
     """Yield what a connection's options set, by the names that the command line has for it."""
-    yield "num-supernodes", options.num_supernodes
-    if options.verbose is not None:
-        yield "verbose", options.verbose
-    if options.backend is not None:
-        backend = asdict(options.backend)
-        for group in ("client_resources", "init_args"):
-            for name, value in (backend[group] or {}).items():
-                if value is not None:
-                    yield f"{group}_{name}".replace("_", "-"), value
-        if options.backend.name != DEFAULT_SIMULATION_CONFIG.backend:
-            yield "backend", options.backend.name
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _flat(value, "" if name == "backend" else f"{name}-")
+        elif value is not None and (name, value) != ("name", DEFAULT_SIMULATION_CONFIG.backend):
+            yield "backend" if name == "name" else f"{group}{name}".replace("_", "-"), value
 
 
 def _connection(folder: Path, name: str | None) -> SuperLinkConnection | None:

@@ -206,12 +206,10 @@ class Unreliable(Link):
 
     def __init__(self, answering: Answering, nodes: Sequence[int], faults: Faults) -> None:
         super().__init__(nodes)
-        self._answering = answering
-        self._faults = faults
+        self._answering, self._faults = answering, faults
         self._lock = threading.Lock()
         self._now = 0.0
-        self._turn = -1
-        self._looks = 0
+        self._turn, self._looks = -1, 0
         self._away: frozenset[int] = frozenset()
         self._numbers: Counter[int] = Counter()
         self._open: dict[str, _Sent] = {}
@@ -246,7 +244,9 @@ class Unreliable(Link):
     def unreachable(self, waiting: Mapping[str, Metadata]) -> Collection[str]:
         """Return the messages whose nodes are away, and forget them: a SuperLink does so too."""
         with self._lock:
-            found = [n for n in waiting if n in self._open and self._is_away(self._open[n])]
+            found = [
+                n for n in waiting if n in self._open and self._open[n].partition in self._away
+            ]
             for name in found:
                 del self._open[name]
                 self._held.pop(name, None)
@@ -264,7 +264,7 @@ class Unreliable(Link):
             sent = _Sent(partition, self._numbers[partition], expires)
             self._numbers[partition] += 1
             self._open[where.message_id] = sent
-            if self._is_away(sent):
+            if partition in self._away:
                 self._held[where.message_id] = message
             else:
                 self._deliver(message, sent)
@@ -299,11 +299,9 @@ class Unreliable(Link):
     def _begin_turn(self) -> None:
         self._turn += 1
         self._away = self._faults.away_in(self._turn, len(self._nodes))
-        for name in [name for name in self._held if not self._is_away(self._open[name])]:
-            self._deliver(self._held.pop(name), self._open[name])
-
-    def _is_away(self, sent: _Sent) -> bool:
-        return sent.partition in self._away
+        for name in list(self._held):
+            if self._open[name].partition not in self._away:
+                self._deliver(self._held.pop(name), self._open[name])
 
     def _deliver(self, message: Message, sent: _Sent) -> None:
         """Have a node take a message; it works on one after another."""

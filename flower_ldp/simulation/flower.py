@@ -54,6 +54,7 @@ APP_FAILED = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
 APP_DIED = ErrorCode.CLIENT_APP_CRASHED
 #: What a SuperLink says of a message whose time to live is over, whether it has a reply or not.
 TOO_LATE = ErrorCode.MESSAGE_UNAVAILABLE
+OVER = "the message's time to live has passed"
 NODE_GONE = ErrorCode.NODE_UNAVAILABLE
 #: How many models are kept as they are sent; a strategy sends one, or a few.
 _MODELS = 4

@@ -39,7 +39,6 @@ Answering: TypeAlias = "Inline | Pool | Unreliable"
 SLICE_SECONDS = 0.5
 
 _AtLast = Literal["stop", "give up", "wait"]
-_OVER = "the message's time to live has passed"
 
 
 class Inline:
@@ -162,10 +161,8 @@ class InProcessGrid(Grid):
         watcher: Watcher | None = None,
     ) -> None:
         self._outcomes = Counter() if outcomes is None else outcomes
-        self._nodes = nodes
-        self._answering = answering
+        self._answering, self._link, self._nodes = answering, link, nodes
         self._run = Run.create_empty(run_id)
-        self._link = link
         self._sealer = flower.Sealer() if seal else None
         self._pull_seconds = pull_seconds
         self._watcher = Watcher() if watcher is None else watcher
@@ -309,7 +306,7 @@ class InProcessGrid(Grid):
             self._changed.wait(min(left, SLICE_SECONDS))
         elif at_last == "give up":
             for name in missing:
-                self._give_up(name, flower.TOO_LATE, _OVER)
+                self._give_up(name, flower.TOO_LATE, flower.OVER)
         else:
             return False
         return True
@@ -343,7 +340,7 @@ class InProcessGrid(Grid):
         """Give up messages whose time to live has passed; forget the ends of answered ones."""
         now = self._link.now()
         while self._ends and (self._ends[0][0] <= now or self._ends[0][1] not in self._open):
-            self._give_up(heapq.heappop(self._ends)[1], flower.TOO_LATE, _OVER)
+            self._give_up(heapq.heappop(self._ends)[1], flower.TOO_LATE, flower.OVER)
 
     def _give_up(self, name: str, code: int, reason: str) -> None:
         where = self._open.get(name)

@@ -208,11 +208,9 @@ class Nodes:
         where = message.metadata
         node = where.dst_node_id
         if node not in self._plan.ids:
-            reason = f"there is no node {node}"
-            return send(flower.error_reply(where, flower.NODE_GONE, reason))
+            return send(flower.error_reply(where, flower.NODE_GONE, f"there is no node {node}"))
         if self._plan.expire and where.created_at + where.ttl <= time.time():
-            reason = "the message's time to live has passed"
-            return send(flower.error_reply(where, flower.TOO_LATE, reason))
+            return send(flower.error_reply(where, flower.TOO_LATE, flower.OVER))
         kind = node, where.message_type
         first = self._plan.strict and kind not in self._seen
         self._seen.add(kind)

@@ -146,12 +146,9 @@ class Pace(Watcher):
 
 
 def _round_of(message: Message) -> int | None:
-    if message.has_content():
-        for record in message.content.config_records.values():
-            number = record.get(ROUND_KEY)
-            if isinstance(number, int) and number > 0:
-                return number
-    return None
+    records = message.content.config_records.values() if message.has_content() else ()
+    numbers = (record.get(ROUND_KEY) for record in records)
+    return next((one for one in numbers if isinstance(one, int) and one > 0), None)
 
 
 #: Between two looks at the clock of the display: a message may take less than a millisecond.

@@ -253,11 +253,11 @@ class Spawning:
 
 def _name_of(app: ClientApp) -> str:
     """Return where a fresh process finds an app, as ``module:name``."""
-    for module in list(sys.modules.values()):
-        if isinstance(module, ModuleType):
-            for name, value in list(vars(module).items()):
-                if value is app:
-                    return f"{module.__name__}:{name}"
+    modules = [one for one in sys.modules.values() if isinstance(one, ModuleType)]
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if value is app:
+                return f"{module.__name__}:{name}"
     raise ValueError(
         "a worker that is spawned loads the client app anew, so the app has to be at the top "
         "level of a module; this one is not"

@@ -287,12 +287,8 @@ class ClippedSum:
 
 def length(gradient: torch.Tensor) -> float:
     """Return the Euclidean length of a vector, in double precision."""
-    return math.hypot(
-        *(
-            float(torch.linalg.vector_norm(part, dtype=torch.float64))
-            for part in gradient.split(_CHUNK)
-        )
-    )
+    parts = gradient.split(_CHUNK)
+    return math.hypot(*(float(torch.linalg.vector_norm(p, dtype=torch.float64)) for p in parts))
 
 
 class StepSum:

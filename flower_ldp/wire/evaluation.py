@@ -65,10 +65,7 @@ _METRICS: dict[str, type[Any]] = {
     "metric-uppers": float,
     "metric-grid-bits": int,
 }
-_MOST_METRICS = 64
 _MOST_NAME = 200
-#: Of all rows together: a client holds them several times over, as doubles.
-_MOST_ENTRIES = 1 << 26
 
 _HEADER_BYTES = 2
 _METRIC_BYTES = 8
@@ -146,13 +143,10 @@ class EvalProposal(AsksHealth):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_in("[1, 2^20]", "rows", self.mechanism.rows, int)
-        if self.mechanism.rows * self.mechanism.classes > _MOST_ENTRIES:
-            raise ValueError(
-                f"rows times classes must be at most 2^26, got {self.mechanism.rows} rows of "
-                f"{self.mechanism.classes}"
-            )
-        if len(self.metrics) > _MOST_METRICS:
-            raise ValueError(f"at most {_MOST_METRICS} metrics, got {len(self.metrics)}")
+        # Of all rows together: a client holds them several times over, as doubles.
+        entries = self.mechanism.rows * self.mechanism.classes
+        check_in("[1, 2^26]", "rows times classes", entries, int)
+        check_in("[0, 64]", "the number of metrics", len(self.metrics), int)
         for name in self.metrics:
             if not (0 < len(name) <= _MOST_NAME and name.isprintable()):
                 raise ValueError(f"a metric's name must be printable text, got {quoted(name)}")
@@ -287,10 +281,8 @@ def decode_eval_report(
     end = expected - _METRIC_BYTES * len(proposal.metrics)
     rows = _unpack(data[_HEADER_BYTES:end], entry_bytes(mechanism))
     metrics = _unpack(data[end:], _METRIC_BYTES)
-    for values, (least, most) in (
-        (rows, _limits(mechanism)),
-        (metrics, _metric_limits(proposal)),
-    ):
+    limits = (rows, _limits(mechanism)), (metrics, _metric_limits(proposal))
+    for values, (least, most) in limits:
         if ((values < least) | (values > most)).any():
             raise WireError("range", "no such code, or more than 64 noise scales off")
     return rows.reshape(_shape(mechanism)), metrics
