@@ -277,8 +277,7 @@ def plan_for(
         If ``dimension`` is outside [2, 2^24], ``favoured`` is above n, or blocks are more than
         the entries, leave some of them empty, or take more than 2^24 rows.
     """
-    if dimension < 2:
-        raise ValueError(f"dimension must be at least 2, got {dimension}")
+    check_in("[2, inf)", "dimension", dimension)
     check_in(f"[1, {dimension}]", "blocks", blocks)
     size = -(-dimension // blocks)
     taken = -(-dimension // size)

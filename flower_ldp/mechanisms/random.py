@@ -25,6 +25,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
+
 #: Arrays of truth values, of doubles and of whole numbers.
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -143,10 +145,8 @@ class RandomSource:
         -------
         ndarray of int64, shape (size,)
         """
-        if not 1 <= high <= 2**63:
-            raise ValueError(f"high must be in [1, 2**63], got {high}")
-        if size < 0:
-            raise ValueError(f"size must be at least 0, got {size}")
+        check_in("[1, 2^63]", "high", high)
+        check_in("[0, inf)", "size", size)
         if high == 1:
             return np.zeros(size, dtype=np.int64)
         shift, found = np.uint64(64 - (high - 1).bit_length()), np.empty(0, dtype=np.uint64)

@@ -47,5 +47,5 @@ def test_a_sampler_with_twice_the_epsilon_is_refuted() -> None:
 
 
 def test_updates_of_one_entry_are_no_case() -> None:
-    with pytest.raises(ValueError, match="dimension must be at least 2"):
+    with pytest.raises(ValueError, match=r"dimension must be in \[2, inf\)"):
         BUILDERS["codeword"](Settings(dimension=1))

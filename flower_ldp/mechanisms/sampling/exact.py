@@ -39,6 +39,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.random import Bools, Ints, RandomSource
 from flower_ldp.privacy import as_fraction
 
@@ -73,8 +74,7 @@ def exp_lower(epsilon: float, bits: int = EXP_BITS) -> int:
     bits : int
         Bits behind the binary point.
     """
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon must be at least 0, got {epsilon}")
+    check_in("[0, inf)", "epsilon", epsilon)
     digits = int((epsilon / math.log(2) + bits) * math.log10(2)) + 12
     context = decimal.Context(prec=digits, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
     # Decimal.exp is correctly rounded, so its predecessor is below the true value.
@@ -92,10 +92,6 @@ def exp_scaled_at_least(epsilon: float, a: int, b: int) -> bool:
     """
     if epsilon == 0 or a == 0:
         return a >= b
-    if a > 0 >= b:
-        return True
-    if a < 0 <= b:
-        return False
     bits = EXP_BITS
     while True:
         low = exp_lower(epsilon, bits)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 
 
@@ -88,8 +89,7 @@ def order_for(dimension: int) -> int:
     ValueError
         If ``dimension`` is outside [1, 2^24].
     """
-    if not 1 <= dimension <= MAX_ORDER:
-        raise ValueError(f"dimension must be in [1, {MAX_ORDER}], got {dimension}")
+    check_in(f"[1, {MAX_ORDER}]", "dimension", dimension)
     return 1 << (dimension - 1).bit_length()
 
 

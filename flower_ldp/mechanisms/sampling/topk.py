@@ -48,6 +48,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.bounds import check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.random import Bools, Ints, RandomSource
 from flower_ldp.mechanisms.sampling.exact import first_distinct, uniform_subset
@@ -170,8 +171,7 @@ class TopSet:
         counts = (operator.index(inside), operator.index(outside))
         sides = (self.size, len(self.values) - self.size)
         for name, count, side in zip(("inside", "outside"), counts, sides, strict=True):
-            if not 0 <= count <= side:
-                raise ValueError(f"{name} must be in [0, {side}], got {count}")
+            check_in(f"[0, {side}]", name, count)
         few = [count * _TRIAL_COST <= side for count, side in zip(counts, sides, strict=True)]
         by_trial = (counts[0] * few[0], counts[1] * few[1])
         drawn = list(first_distinct(rng, len(self.values), by_trial, sides, self.contains))
@@ -256,8 +256,7 @@ def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
     if values.ndim != 1:
         raise ValueError(f"values must have one dimension, got shape {values.shape}")
     size = operator.index(size)
-    if not 1 <= size <= len(values):
-        raise ValueError(f"size must be in [1, {len(values)}], got {size}")
+    check_in(f"[1, {len(values)}]", "size", size)
     if sign not in (-1, 1):
         raise ValueError(f"sign must be -1 or +1, got {quoted(sign)}")
     # A plain view: subclasses redefine comparisons (masked arrays) or cost time.

@@ -261,7 +261,7 @@ def test_below_domain(n: int) -> None:
 
 @pytest.mark.parametrize("high", [0, -1, 2**63 + 1])
 def test_integers_domain(high: int) -> None:
-    with pytest.raises(ValueError, match=rf"high must be in \[1, 2\*\*63\], got {high}"):
+    with pytest.raises(ValueError, match=rf"high must be in \[1, 2\^63\], got {high}"):
         RandomSource.seeded(0).integers(high, 1)
 
 
