@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from flower_ldp.bounds import check_in, must_be
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.replies import Complaints, ReplyFilter, stop_if_in_vain
-from flower_ldp.strategies.rounds import Metrics, reply_metrics
+from flower_ldp.strategies.replies import Complaints, Metrics, ReplyFilter, stop_if_in_vain
 
 _log = logging.getLogger("flwr")
 #: Bytes that an array's form takes beside its entries.
@@ -161,7 +160,7 @@ class DPSGDStrategy(PatientStrategy):
 
         good = list(judge.read(replies, weighed))
         stop_if_in_vain(judge, server_round)
-        return good, reply_metrics(judge)
+        return good, judge.metrics()
 
     def _trained(self, content: RecordDict) -> RecordDict:
         """Return the model that a reply holds; raise WireError if it is not like the one sent."""

@@ -37,16 +37,14 @@ from flower_ldp.strategies.evaluation_scores import (
     score_trust,
     warn_if_near_uniform,
 )
-from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.replies import Metrics, ReplyFilter
 from flower_ldp.strategies.rounds import (
     Health,
     HealthMonitor,
-    Metrics,
     Proposals,
     Round,
     SpendingReport,
     StopRule,
-    reply_metrics,
 )
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
@@ -326,7 +324,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         judge = ReplyFilter(asked.nodes, self._stop_rule.complaints)
         decode = self._health.decoder(lambda report: decode_eval_report(report, asked.proposal))
         reports = list(judge.decode(replies, decode))
-        values: Metrics = {**reply_metrics(judge), **self._health.metrics(asked)}
+        values: Metrics = {**judge.metrics(), **self._health.metrics(asked)}
         if reports:
             values |= self._scored(asked.rows, np.concatenate([rows for rows, _ in reports]))
             values |= self._means(np.array([metrics for _, metrics in reports]))

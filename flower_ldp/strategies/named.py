@@ -26,8 +26,8 @@ from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import Report, SignDSRound
 from flower_ldp.strategies.optimizers import AgreedLength, ServerOptimizer
-from flower_ldp.strategies.replies import ReplyFilter
-from flower_ldp.strategies.rounds import Metrics, RoundCallback, TrainingRound, Vector
+from flower_ldp.strategies.replies import Metrics, ReplyFilter
+from flower_ldp.strategies.rounds import RoundCallback, TrainingRound, Vector
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 
 Scaling = Literal["published", "unbiased"]

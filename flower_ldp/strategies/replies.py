@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Result
@@ -43,6 +43,8 @@ _KNOWN_REASONS = frozenset(code for code, one in MEANINGS.items() if not one.par
 #: How much of what a client sent is quoted in a log line.
 _MOST_QUOTED = 300
 ReportT = TypeVar("ReportT")
+#: What a record of metrics is made from.
+Metrics: TypeAlias = dict[str, int | float]
 
 
 class Complaints:
@@ -149,6 +151,11 @@ class ReplyFilter:
             self.accepted += 1
             self.complaints.learned = True
             yield report
+
+    def metrics(self) -> Metrics:
+        """Return ``accepted``, ``rejected`` and ``rejected-<reason>``."""
+        rejected = {f"{_REJECTED}{one}": count for one, count in sorted(self.rejected.items())}
+        return {"accepted": self.accepted, "rejected": self.rejected.total(), **rejected}
 
     def _check(self, reply: Message) -> None:
         """Raise WireError unless a node that was asked has sent content, for the first time."""

@@ -58,7 +58,13 @@ from flower_ldp.privacy import (
     meaning,
     unbounded,
 )
-from flower_ldp.strategies.replies import Complaints, ReplyFilter, RunStopped, stop_if_in_vain
+from flower_ldp.strategies.replies import (
+    Complaints,
+    Metrics,
+    ReplyFilter,
+    RunStopped,
+    stop_if_in_vain,
+)
 from flower_ldp.strategies.sampling import ClientPool, Turn
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import HEALTH, PROPOSAL_KEY, Field, UpdateProposal, split_health
@@ -67,8 +73,11 @@ from flower_ldp.wire.proposal import HEALTH, PROPOSAL_KEY, Field, UpdateProposal
 Vector: TypeAlias = NDArray[Any]
 #: What was spent, per unit.
 Sums: TypeAlias = Mapping[Unit, PrivacySpent]
-#: What a record of metrics is made from.
-Metrics: TypeAlias = dict[str, int | float]
+ReportT = TypeVar("ReportT")
+#: Of more health bits the law is that of normal noise.
+_MOST_EXACT = 2_000
+#: Ones and reports of nobody.
+_NONE = (0, 0)
 
 
 @dataclass
@@ -160,20 +169,6 @@ class StopRule(RoundCallback[Round]):
     def after_replies(self, current: Round, replies: ReplyFilter) -> None:
         """Stop the run as :func:`~flower_ldp.strategies.replies.stop_if_in_vain` says."""
         stop_if_in_vain(replies, current.server_round)
-
-
-def reply_metrics(replies: ReplyFilter) -> Metrics:
-    """Return ``accepted``, ``rejected`` and ``rejected-<reason>``."""
-    values: Metrics = {"accepted": replies.accepted, "rejected": replies.rejected.total()}
-    for reason, count in sorted(replies.rejected.items()):
-        values[f"rejected-{reason}"] = count
-    return values
-
-
-ReportT = TypeVar("ReportT")
-_MOST_EXACT = 2_000
-#: Ones and reports of nobody.
-_NONE = (0, 0)
 
 
 @dataclass(frozen=True)

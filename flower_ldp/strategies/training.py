@@ -35,18 +35,16 @@ from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.deadlines import PatientStrategy
 from flower_ldp.strategies.forecast import Forecast, tell_of_statistics
 from flower_ldp.strategies.optimizers import ServerOptimizer
-from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.replies import Metrics, ReplyFilter
 from flower_ldp.strategies.rounds import (
     Health,
     HealthMonitor,
-    Metrics,
     Proposals,
     RoundCallback,
     SpendingReport,
     StopRule,
     TrainingRound,
     Vector,
-    reply_metrics,
 )
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
 from flower_ldp.wire.layout import (
@@ -333,7 +331,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
             _log.warning(f"no usable report in round {server_round}: the model stays as it is")
         for callback in self.callbacks:
             callback.after_replies(current, judge)
-        moved, values = None, reply_metrics(judge)
+        moved, values = None, judge.metrics()
         if judge.accepted:
             moved = self._moved(current, total, judge.accepted)
             for callback in self.callbacks:
