@@ -19,7 +19,7 @@ from flower_ldp.audit_paths.labels import LabelSet
 from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.release import single_model
-from flower_ldp.clients.update import OpenUpdate
+from flower_ldp.clients.reports import OpenUpdate
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import RandomSource
 

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from flwr.app import MessageType
 
 from flower_ldp.clients.dpsgd import AccuracyRelease, DPSGDRelease
-from flower_ldp.clients.evaluation import LaplaceEvalRelease, ProtectedEvalRelease
 from flower_ldp.clients.labels import PrivateDataset, PrivateLabels, private_dataset, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
@@ -16,16 +15,18 @@ from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission, Handling, Permit, ReleaseRequest
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
-from flower_ldp.clients.scaling import private_means, private_quantiles
-from flower_ldp.clients.split_app import split_client_app
-from flower_ldp.clients.split_embedding import EmbeddingRelease, Party
-from flower_ldp.clients.update import (
+from flower_ldp.clients.reports import (
     CodewordRelease,
     ExtensionRelease,
     GaussianRelease,
+    LaplaceEvalRelease,
+    ProtectedEvalRelease,
     SignDSRelease,
     UpdateRelease,
 )
+from flower_ldp.clients.scaling import private_means, private_quantiles
+from flower_ldp.clients.split_app import split_client_app
+from flower_ldp.clients.split_embedding import EmbeddingRelease, Party
 from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 
 __all__ = [

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 from flwr.app import Context
 
@@ -115,13 +114,9 @@ def charge_of(
     whole = f"{account}#{request.part}" if request.part else account
     message = request.run_id, request.message_id, request.message_type
     text, events, waived = request.parameters, request.events, policy.waived(request.message_type)
-    digest, example = hashlib.sha256(text.encode()).digest(), example_of(policy, request)
+    example = policy.example if request.per_example else "row"
+    digest = hashlib.sha256(text.encode()).digest()
     return Charge(whole, *message, digest, events, text, waived, rounds=rounds, example=example)
-
-
-def example_of(policy: Policy, request: ReleaseRequest) -> Literal["row", "patient"]:
-    """Return what one example is to a release."""
-    return policy.example if request.per_example else "row"
 
 
 def check_name(name: str) -> None:

@@ -98,8 +98,7 @@ def cut_middle(text: str) -> str:
     if len(text) <= MOST_CAUSE:
         return text
     half = MOST_CAUSE // 2
-    left_out = len(text) - 2 * half
-    return f"{text[:half]}\n... {left_out} characters are left out ...\n{text[-half:]}"
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters are left out ...\n{text[-half:]}"
 
 
 @lru_cache(maxsize=1_000)

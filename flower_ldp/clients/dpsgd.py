@@ -53,9 +53,7 @@ from flower_ldp.wire.layout import ModelLayout
 _log = logging.getLogger("flower_ldp")
 
 
-_UNDONE = (
-    "the app gave no {}: call {}(context, ...) for each {} message, and reply with what it returns"
-)
+_UNDONE = "the app gave no {}: it must reply to each {} message with what {}(context, ...) returns"
 
 
 def _check_keys(release: object, one: str, other: str) -> None:
@@ -193,7 +191,7 @@ class OpenDPSGD(OpenCharged[Handover]):
         Weight of FedProx's proximal term.
     """
 
-    undone = _UNDONE.format("private training", "private_training", "train")
+    undone = _UNDONE.format("private training", "train", "private_training")
 
     release: DPSGDRelease
     proposed: TrainingPlan | None
@@ -369,7 +367,7 @@ class OpenAccuracy(OpenCharged[CountHandover]):
         Price and form of the reply.
     """
 
-    undone = _UNDONE.format("count", "private_accuracy", "evaluate")
+    undone = _UNDONE.format("count", "evaluate", "private_accuracy")
 
     release: AccuracyRelease
 

@@ -136,7 +136,7 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
     """Judge and charge a request about data of the owner's."""
     basis = request.basis
     rested = basis.events if basis else ()
-    example = charging.example_of(policy, request)
+    example = policy.example if request.per_example else "row"
     policy.check(request.message_type, request.events, basis=rested, example=example)
     if request.per_example and charging.examples_of(policy, request) is None:
         raise _refusal("the policy does not say how many examples there are")
@@ -144,8 +144,8 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
     charge = charging.charge_of(policy, request, account)
     rests = None
     if basis is not None:
-        rests = charging.basis_of(charge, account, basis)
-        rests = charging.kept(rests, f"basis {basis.parameters}")
+        whole = charging.basis_of(charge, account, basis)
+        rests = charging.kept(whole, f"basis {basis.parameters}")
 
     def before(ledger: Ledger) -> None:
         if request.per_example:
@@ -154,16 +154,14 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
     receipt, ledger = charging.charged(policy, charge, rests, before, request.memo)
     where = "simulation: " if policy.is_simulation else ""
     done = where + ("charged to" if receipt.report is None else "given again, at no charge to")
-    say(
-        _log, logging.INFO, "%s %s: %s", done, charge.data_id, ", ".join(map(_line, request.events))
-    )
+    price = ", ".join(map(_line, request.events))
+    say(_log, logging.INFO, "%s %s: %s", done, charge.data_id, price)
     return charging.permit_of(policy, receipt, request, context, ledger)
 
 
 def _line(event: PrivacyEvent) -> str:
     times = "" if event.count == 1 else f"{event.count:,} x "
-    spent = PrivacySpent(event.unit, event.epsilon, event.delta)
-    return f"{event.mechanism} {times}{spent}"
+    return f"{event.mechanism} {times}{PrivacySpent(event.unit, event.epsilon, event.delta)}"
 
 
 def _prepare(

@@ -131,15 +131,19 @@ def _failure(
         stage = Context(context.run_id, 0, {MARK: True}, RecordDict(), dict(context.run_config))
         content, judge = opened.rehearsed(lambda: content_of(handler(given, stage)))
         with np.errstate(all="ignore"):
-            complaint = judge.complaint(content)
-        return None if complaint is None else _public(complaint)
+            text = judge.complaint(content)
     except KeyboardInterrupt:
         raise
     except NoAnswerError as error:
-        return _public(str(error))
+        text = str(error)
     except BaseException as error:
         _log.warning("the app failed its rehearsal on public sample data: %s", cause_of(error))
-        return _public(f"{type(error).__name__}: {_said(error)}")
+        text = f"{type(error).__name__}: {_said(error)}"
+    if text is None:
+        return None
+    # In one line that is not too long.
+    plain = "".join(c if c.isprintable() else " " for c in text[: _MOST_TEXT + 1])
+    return plain if len(plain) <= _MOST_TEXT else f"{plain[:_MOST_TEXT]}..."
 
 
 def _said(error: BaseException) -> str:
@@ -147,9 +151,3 @@ def _said(error: BaseException) -> str:
         return str(error)
     except BaseException:  # an app may raise what fails when it is asked what it says
         return "without a text"
-
-
-def _public(text: str) -> str:
-    """Return a text in one line that is not too long."""
-    plain = "".join(c if c.isprintable() else " " for c in text[: _MOST_TEXT + 1])
-    return plain if len(plain) <= _MOST_TEXT else f"{plain[:_MOST_TEXT]}..."

@@ -400,10 +400,8 @@ def rows_complaint(
         return f"array {quoted(name)}: expected {expected}, found {found.dtype} {found.shape}"
     if not unread:
         return None
-    return (
-        f"array {quoted(name)}, shape {found.shape}: {unread:,} of {len(found):,} {fault}, "
-        f"with {odd_entries(found)}"
-    )
+    place = f"array {quoted(name)}, shape {found.shape}"
+    return f"{place}: {unread:,} of {len(found):,} {fault}, with {odd_entries(found)}"
 
 
 def odd_entries(values: NDArray[Any]) -> str:

@@ -259,5 +259,4 @@ def _packed(numbers: NDArray[np.int64]) -> bytes:
 def _unpacked(stored: bytes) -> NDArray[np.int64]:
     if not stored.startswith(np.lib.format.MAGIC_PREFIX):
         raise RefusalError(REFUSED_REPEAT, "drawing under this name failed as a whole")
-    found: NDArray[np.int64] = np.load(io.BytesIO(stored), allow_pickle=False).astype(np.int64)
-    return found
+    return np.asarray(np.load(io.BytesIO(stored), allow_pickle=False), dtype=np.int64)

@@ -253,9 +253,7 @@ class OpenEmbedding(KeptRelease):
     def basis(self) -> Basis | None:
         """The bottom's private training, which all records have paid for once."""
         training = self.claim.training()
-        if not (training and self.events):
-            return None
-        return Basis(training, canonical(self._bottom))
+        return Basis(training, canonical(self._bottom)) if training and self.events else None
 
     @property
     def _bottom(self) -> dict[str, str | float]:

@@ -118,8 +118,7 @@ def priors_from_counts(
         raise ValueError(f"transition must be a matrix ({k}, {k}) whose rows add up to 1")
     check_in("[1, inf)", "steps", steps, int)
     check_in("[0, inf)", "smoothing", smoothing)
-    uniform = np.full(k, 1.0 / k)
-    overall = _climb(found.sum(axis=0, keepdims=True), law, uniform, steps, 0.0)[0]
+    overall = _climb(found.sum(axis=0, keepdims=True), law, np.full(k, 1.0 / k), steps, 0.0)[0]
     return _climb(found, law, overall, steps, smoothing)
 
 
@@ -127,7 +126,6 @@ def _climb(
     counts: NDArray[np.int64], law: Floats, overall: Floats, steps: int, smoothing: float
 ) -> Floats:
     """Return the last of ``steps`` estimates of expectation-maximization."""
-    empty = counts.sum(axis=1) == 0
     priors = np.full(counts.shape, 1.0 / counts.shape[1])
     for _ in range(steps):
         explained = priors @ law
@@ -135,7 +133,7 @@ def _climb(
         weights = priors * (ratio @ law.T) + smoothing * overall
         total = weights.sum(axis=1, keepdims=True)
         priors = np.divide(weights, total, out=np.tile(overall, (len(counts), 1)), where=total > 0)
-    priors[empty] = overall
+    priors[counts.sum(axis=1) == 0] = overall
     return priors
 
 

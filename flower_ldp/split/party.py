@@ -87,12 +87,10 @@ class TorchParty(Party):
         check_in("[1, inf)", "save_every", save_every, int)
         self.name, self.tables, self.claim = name, tables, claim
         self.bottom = bottom.eval()
-        self._features = features
+        self._features, self._train = features, train
         self._loaded: dict[str, NDArray[Any]] = {}
         self._path, self._previous = Path(folder) / _FILE, Path(folder) / _PREVIOUS
-        learns = claim.kind == "conditional"
-        self._optimizer = optimizer(bottom.parameters()) if learns else None
-        self._train = train
+        self._optimizer = optimizer(bottom.parameters()) if claim.kind == "conditional" else None
         self._save_every, self._unsaved = save_every, 0
         self.step = self._saved = self._prepared = self._failed = self._way = ""
         if self._path.exists() or self._previous.exists():

@@ -23,7 +23,7 @@ from flwr.proto import message_pb2, runtime_pb2
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from flower_ldp.clients.update import trained_model
+from flower_ldp.clients.reports import trained_model
 from flower_ldp.errors import WireError
 from flower_ldp.strategies.deadlines import send_and_receive
 from flower_ldp.wire.layout import ModelLayout

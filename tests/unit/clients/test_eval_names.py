@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from flower_ldp import clients, strategies
-from flower_ldp.clients import evaluation as client_side
+from flower_ldp.clients import reports as client_side
 from flower_ldp.strategies import evaluation as server_side
 
 

@@ -23,7 +23,7 @@ from flwr.app import (
 
 from flower_ldp.audit_paths.owner import AsDeployed
 from flower_ldp.clients import LaplaceEvalRelease, LdpMod, ReleaseRequest
-from flower_ldp.clients.evaluation import OpenEvaluation
+from flower_ldp.clients.reports import OpenEvaluation
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, RandomSource
 from flower_ldp.refusals import NO_PROPOSAL, REFUSED_PROPOSAL
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report

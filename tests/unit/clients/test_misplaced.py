@@ -10,7 +10,7 @@ import pytest
 from flwr.app import RecordDict
 
 from flower_ldp.clients.diagnostics import cause_of, hint_of
-from flower_ldp.clients.update import OpenUpdate
+from flower_ldp.clients.reports import OpenUpdate
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms import Gaussian
 from flower_ldp.wire.layout import ModelLayout
