@@ -107,9 +107,8 @@ def _end(text: str) -> float:
 
 
 def _shown(value: object) -> str:
-    """Return a number as it prints, and anything else in quotes or cut."""
-    plain = isinstance(value, Real) and not isinstance(value, (bool, int))
-    return str(value) if plain else quoted(value)
+    """Return a float as it prints, and anything else by its type, so that np.int64(3) is seen."""
+    return str(value) if isinstance(value, float) else quoted(value)
 
 
 def least(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:
