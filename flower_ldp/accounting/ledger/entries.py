@@ -43,30 +43,15 @@ def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
     """Write an entry with its events and all that follows from it; return the new head."""
     number = head.entries + 1
     events = [_stored(event) for event in charge.exact]
-    row = (
-        number,
-        at,
-        charge.data_id,
-        str(charge.run_id),
-        charge.message_id,
-        charge.message_type,
-        charge.fingerprint,
-        charge.parameters,
-    )
+    message = (charge.data_id, str(charge.run_id), charge.message_id, charge.message_type)
+    row = (number, at, *message, charge.fingerprint, charge.parameters)
     chain = _chain(head.chain, row, events, charge.releases)
     db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, chain))
-    db.executemany(
-        "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(number, position, *event[:5]) for position, event in enumerate(events)],
-    )
-    db.executemany(
-        "INSERT INTO waiver VALUES (?, ?, ?)",
-        [
-            (number, position, unit)
-            for position, event in enumerate(charge.exact)
-            for unit in event.waived
-        ],
-    )
+    for position, event in enumerate(events):
+        db.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (number, position, *event[:5]))
+    for position, exact in enumerate(charge.exact):
+        waived = [(number, position, unit) for unit in exact.waived]
+        db.executemany("INSERT INTO waiver VALUES (?, ?, ?)", waived)
     if charge.releases != 1:
         db.execute("INSERT INTO releases VALUES (?, ?)", (number, charge.releases))
     head = Head(head.ledger, number, at, chain)

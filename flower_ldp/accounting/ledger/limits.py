@@ -211,28 +211,15 @@ def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:
     # ";" comes after ":": all names that begin so lie between.
     of_patients = bool(dict(rows.totals_between(db, ("", start), ("", f"{start[:-1]};"))))
     if charge.example == "row" and of_patients:
-        raise RefusalError(
-            REFUSED_POLICY,
-            f"{place.account} is an account of patients: a release that is private per row says "
-            "too little about one of many rows",
-        )
+        fault = "is an account of patients: private per row says too little about one of many rows"
+        raise RefusalError(REFUSED_POLICY, f"{place.account} {fault}")
     if charge.example == "row" or of_patients:
         return []
     book = Snapshot(db).spent("", Place.of(place.account))
     direct = book.pair(f"{Unit.EXAMPLE.value} {DIRECT}") != (0, 0)
     if direct or book.number(Unit.EXAMPLE, CONDITIONAL):
-        raise RefusalError(
-            REFUSED_POLICY,
-            f"{place.account} has charges per row already, which bound nothing per patient",
-        )
-    mark = Charge(
-        data_id=f"{start[:-1]}{_MARK}",
-        run_id=NO_RUN,
-        message_id="an example is a patient",
-        message_type=charge.message_type,
-        fingerprint=b"patient",
-        events=(),
-        releases=0,
-        rounds=0,
-    )
-    return [mark]
+        fault = "has charges per row already, which bound nothing per patient"
+        raise RefusalError(REFUSED_POLICY, f"{place.account} {fault}")
+    name, message = f"{start[:-1]}{_MARK}", "an example is a patient"
+    kind = charge.message_type
+    return [Charge(name, NO_RUN, message, kind, b"patient", (), releases=0, rounds=0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from operator import itemgetter
 
 from flower_ldp.accounting.amounts import Book, Place
@@ -26,31 +27,32 @@ def verify(db: sqlite3.Connection) -> tuple[Head, int, int]:
         raise DamageError(f"SQLite's own check says: {'; '.join(map(str, verdict))}")
     head = rows.read_head(db)
     sums: dict[str, dict[str, Book]] = {}
-    latest, points, events, waivers, several = 0, 0, 0, 0, 0
+    # How many rows each table has to have by the entries.
+    expected = Counter({"clock": 1, "releases": 0, "event": 0, "waiver": 0, "course": 0})
+    latest = 0
     for entry in entries.read(db, head, 1, head.entries):
         if entry.at < latest:
             raise DamageError(f"the time of entry {entry.number} is before that of the last")
         latest = entry.at
-        events += len(entry.events)
-        waivers += sum(len(event.waived) for event in entry.events)
-        several += entry.releases != 1
+        expected["releases"] += entry.releases != 1
+        expected["event"] += len(entry.events)
+        expected["waiver"] += sum(len(event.waived) for event in entry.events)
         for name, book in _add(sums, entry).items():
-            points += 1
+            expected["course"] += 1
             found = rows.point_of_course(db, name, entry.at, entry.number)
             if found != book:
-                raise DamageError(
-                    f"the course at entry {entry.number} says {found}, not {book.text()}"
-                )
+                raise DamageError(f"the course at entry {entry.number} is {found}, not {book}")
     if latest != head.latest:
         raise DamageError("the head's time is not that of the last entry")
-    _check_count(db, "releases", several)
     flat = {(run, name): book for run, named in sums.items() for name, book in named.items()}
-    _check_totals(db, {**flat, **every_count(db)})
+    totals = {**flat, **every_count(db)}
+    _check_totals(db, totals)
     times.read(db, head, 0)
-    _check_count(db, "clock", 1)
-    _check_count(db, "course", points)
-    _check_count(db, "event", events)
-    _check_count(db, "waiver", waivers)
+    expected["total"] = len(totals) + 1
+    for table, number in expected.items():
+        there = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        if there != number:
+            raise DamageError(f"{table} has {there} rows, its entries make {number}")
     return head, _check_reports(db), len(flat)
 
 
@@ -75,13 +77,6 @@ def _check_totals(db: sqlite3.Connection, sums: dict[Key, Book]) -> None:
         before = key
     if rows.successor_of(db, before) is not None:
         raise DamageError(f"the totals do not end with {before}")
-    _check_count(db, "total", len(sums) + 1)
-
-
-def _check_count(db: sqlite3.Connection, table: str, expected: int) -> None:
-    found = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-    if found != expected:
-        raise DamageError(f"{table} has {found} rows, its entries make {expected}")
 
 
 def _check_reports(db: sqlite3.Connection) -> int:
