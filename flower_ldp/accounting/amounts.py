@@ -38,6 +38,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from flower_ldp.bounds import check_in
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacySpent, Unit, as_fraction
 
 EPSILON_UNITS = 10**12
@@ -58,13 +59,8 @@ Pair = tuple[int, int]
 
 def _exact(name: str, value: float) -> Fraction:
     """Return the decimal that a number means; refuse what is no amount."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}")
-    if value < 0:
-        raise ValueError(f"{name} must be at least 0, got {value}")
-    return Fraction(value) if isinstance(value, int) else as_fraction(value)
+    check_in("[0, inf)", name, value)
+    return as_fraction(value) if isinstance(value, float) else Fraction(value)
 
 
 def _units(epsilon: float, delta: float) -> tuple[Fraction, Fraction]:

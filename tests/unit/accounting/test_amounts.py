@@ -82,7 +82,7 @@ def test_what_is_no_delta_is_refused(value: float) -> None:
 
 @pytest.mark.parametrize("value", [True, "1", None])
 def test_what_is_no_number_is_refused(value: float) -> None:
-    with pytest.raises(TypeError, match="epsilon must be a number"):
+    with pytest.raises(ValueError, match="epsilon must be in"):
         Amount.cost(value)
 
 
