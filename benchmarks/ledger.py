@@ -27,6 +27,7 @@ from _environment import write_report
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.accounting.ledger import entries as ledger_entries
 from flower_ldp.accounting.ledger import rows as ledger_rows
+from flower_ldp.accounting.ledger.session import WRITE
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 GOAL = 5.0
@@ -58,9 +59,8 @@ def charge(number: int, *, run: int | None = None) -> Charge:
 
 def grow(ledger: Ledger, count: int) -> None:
     """Write entries with reports in one transaction: the same rows, without the waiting."""
-    session = ledger._session
     at = time.time_ns() // 1_000 - count * 1_000_000
-    with session.transaction("BEGIN IMMEDIATE") as (db, head):
+    with ledger._transaction(WRITE) as (db, head):
         for number in range(count):
             one = charge(number)
             at += 1_000_000
@@ -120,7 +120,7 @@ def measure(path: Path, repeats: int) -> dict[str, Figures]:
     with Ledger.open(path) as ledger:
         result["charge_and_seal"] = timed(repeats, release(ledger, 2**63))
         result["totals"] = timed(repeats, lambda _: ledger.totals("ward-7"))
-        database: sqlite3.Connection = ledger._session.db
+        database: sqlite3.Connection = ledger._db
         database.execute("PRAGMA synchronous = OFF")
         without = timed(repeats, release(ledger, 2**63 + 1))
         result["charge_and_seal_without_disk"] = without
@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
         for entries in (0, options.entries):
             path = folder / f"{entries}.sqlite"
             with Ledger.open(path, create=True) as ledger:
-                ledger._session.db.execute("PRAGMA synchronous = OFF")
+                ledger._db.execute("PRAGMA synchronous = OFF")
                 start = time.perf_counter()
                 grow(ledger, entries)
                 grown = time.perf_counter() - start
