@@ -64,9 +64,8 @@ def policy_of(context: Context) -> Policy:
     if policy is None:
         raise RefusalError(
             REFUSED_POLICY,
-            "no policy is named: by --policy FILE of 'flower-ldp simulate', by a node's "
-            "--node-config 'ldp-policy=\"FILE\"', or by FLOWER_LDP_POLICY=FILE before the process "
-            "starts ('flwr run': docs/policy.md says which process)",
+            "no policy is named: by 'flower-ldp simulate --policy FILE', a node's --node-config "
+            "'ldp-policy=\"FILE\"', or FLOWER_LDP_POLICY=FILE before the process (docs/policy.md)",
         )
     return policy
 

@@ -201,10 +201,8 @@ def _instead(kind: str) -> str:
         return "name one, as LdpMod(train=SignDSRelease())"
     if kind == "evaluate":
         return "evaluate on the server, or name LdpMod(evaluate=ProtectedEvalRelease())"
-    return (
-        "an app of this package's answers to 'train' and 'evaluate'. Embeddings are sent by one of "
-        "split_client_app (docs/embedding.md); there is nothing else (docs/combines.md)"
-    )
+    known = "an app answers 'train' and 'evaluate' messages (docs/combines.md)"
+    return f"{known}; one of split_client_app (docs/embedding.md) sends embeddings"
 
 
 def proposed(content: RecordDict) -> ConfigRecord:
