@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
-from flwr.app import ArrayRecord, Error, Message, Metadata, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, Metadata, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -250,8 +250,9 @@ class PatientStrategy(Strategy):
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
         timeout: float = WAIT_SECONDS,
-        *options: Any,
-        **named_options: Any,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Run the rounds: Flower's ``Strategy.start``, except that waiting ends, and vain runs do.
 
@@ -266,9 +267,10 @@ class PatientStrategy(Strategy):
             How many rounds.
         timeout : float
             Seconds that a round waits for replies. What comes later is dropped.
-        *options, **named_options
-            ``train_config``, ``evaluate_config`` and ``evaluate_fn``, as Flower's ``start`` takes
-            them.
+        train_config, evaluate_config : ConfigRecord, optional
+            Sent to clients.
+        evaluate_fn : callable, optional
+            From a round's number and the model to metrics, before the first round and after each.
 
         Returns
         -------
@@ -287,8 +289,9 @@ class PatientStrategy(Strategy):
         asked = cast(_PatientGrid, patient).asked
         asked.clear()
         self.expect(num_rounds, initial_arrays)
+        configs = train_config, evaluate_config
         run = partial(Strategy.start, self, patient, initial_arrays, num_rounds, timeout)
-        result: Result = run(*options, **named_options)
+        result: Result = run(*configs, evaluate_fn)
         check_result(result, asked)
         return result
 
