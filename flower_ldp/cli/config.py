@@ -40,8 +40,9 @@ app = group(*_EXAMPLES)
 
 
 def _parameters(section: Section, key: str = "parameters") -> list[Fact]:
-    """Return the fields of a section, as they are in the file or by default."""
+    """Return the fields of a section, as in the file or by default; those of all kinds last."""
     fields = section.model_dump()
+    fields.update({name: fields.pop(name) for name in UpdateSection.model_fields if name in fields})
     return [Fact(key, fields), *(note(name, shown(value)) for name, value in fields.items())]
 
 
@@ -75,13 +76,19 @@ def _reports(section: UpdateSection) -> list[Fact]:
         return section.mechanism().describe()
     found = []
     if isinstance(section, SignDSConfig):
-        found.append(Fact("step", "fixed" if section.magnitude() is None else "learned", "step"))
+        few = f"{100 * section.sign_min_participation:.6g} % of the clients are asked"
+        learned = ("learned", f", but sign_global_lr where less than {few}")
+        step, more = ("fixed", "") if section.magnitude() is None else learned
+        found.append(Fact("step", step, "step", more))
     if isinstance(section, SignDSConfig | CodewordConfig):
         optimizer = section.server_optimizer()
         found.append(Fact("server_optimizer", optimizer and optimizer.describe(), "optimizer"))
-        for size in _SIZES if section.subspace is None else (section.subspace.dimension,):
+        part = section.subspace
+        for size in _SIZES if part is None else (part.dimension,):
+            of = f"{size:,} {'weights' if part is None else 'dimensions'}"
             with suppress(ValueError):  # no such reports of a model that is so small
-                found += section.mechanism().plan(size, quiet=True).describe(f"reports.{size}")
+                plan = section.mechanism().plan(size, quiet=True)
+                found += [note("a report of", of), *plan.describe(f"reports.{size}")]
     return found
 
 
@@ -124,6 +131,10 @@ def label_dp(file: Path, report: Report) -> None:
     first, keep = stages.mechanisms[0], stages.mechanisms[0].keep_probability
     single = reports_are_labels(first)
     how = " + ".join(type(mechanism).__name__ for mechanism in stages.mechanisms)
+    if chosen.stage_shares is not None:
+        parts = " + ".join(map(str, stages.shares))
+        how = f"{how}, on {parts} of every {sum(stages.shares)} examples"
+    priors = "none" if chosen.local_prior is None else "found from the randomized labels"
     with_prior = any(mechanism.needs_prior for mechanism in stages.mechanisms)
     kept = "chance that a label stays true" if single else "chance that a set holds the label"
     more = " without a prior, more with a good one" if with_prior else ""
@@ -133,6 +144,7 @@ def label_dp(file: Path, report: Report) -> None:
         Fact("mechanism", chosen.response),
         *_parameters(chosen),
         note("randomized by", how),
+        note("priors", "public, from the app" if first.needs_prior else priors),
         Fact("response.keep_probability", keep, kept, more),
         *([Fact("response.flip_rate", 1.0 - keep)] if single else []),
         *price(spent, "once", "epsilon", ", once: training adds nothing", meant="label"),

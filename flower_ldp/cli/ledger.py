@@ -278,11 +278,12 @@ def clock(report: Report, file: File, accept: bool = False) -> None:
             ledger.accept_clock()
     with look_into(file) as ledger:
         found = ledger.clock()
+    runs = ", as its owner set it: so are dates of entries; windows have their full length"
     report.facts["accepted"] = accept
     report.tell(
         Fact("clock", _text(found.shown), "clock"),
         Fact("latest_entry", _text(found.latest) if found.latest else None, "latest entry"),
-        Fact("ahead_seconds", found.ahead / 1e6, "seconds ahead", ", as its owner has set it"),
+        Fact("ahead_seconds", found.ahead / 1e6, "seconds ahead", runs if found.ahead else ""),
         Fact("jumped", found.jumped),
     )
     if found.jumped:

@@ -71,7 +71,20 @@ def test_label_dp() -> None:
     keep = KaryResponse(1.0, 10).keep_probability
     assert found["response"]["keep_probability"] == keep
     words = flower_ldp("config", "check", CONFIGS / "label_dp.yaml").out
-    assert "KaryResponse + RRWithPrior" in words
+    assert "KaryResponse + RRWithPrior, on 3 + 2 of every 5 examples" in words
+    assert re.search("priors +found from the randomized labels", words)
+
+
+def test_updates() -> None:
+    words = flower_ldp("config", "check", CONFIGS / "signds.yaml").out
+    assert "learned, but sign_global_lr where less than 5 % of the clients are asked" in words
+    names = re.findall(r"^(\w+|a report of) {2,}(\S+ weights)?", words, flags=re.MULTILINE)
+    assert [what for name, what in names if name == "a report of"] == [
+        "2,000 weights",
+        "60,000 weights",
+    ]
+    fields = [name for name, _ in names]
+    assert fields.index("sign_k") < fields.index("trainable") < fields.index("step")
 
 
 def test_sets_of_labels(tmp_path: Path) -> None:
