@@ -152,7 +152,8 @@ def _least_noise(epsilon: float, delta: float, sample_rate: float, steps: int) -
     high = min(max(2.0 * sample_rate * math.sqrt(steps) / epsilon, 0.5), _MOST_NOISE)
     while not enough(high):
         if high == _MOST_NOISE:
-            raise ValueError(f"no noise multiplier up to {_MOST_NOISE:g} gives epsilon {epsilon:g}")
+            most = f"no noise multiplier up to {_MOST_NOISE:g} is enough"
+            raise ValueError(f"epsilon {epsilon:g} cannot be kept: {most}")
         high = min(1.5 * high, _MOST_NOISE)
     low = max(high / 1.5, _LEAST_NOISE)
     while low > _LEAST_NOISE and enough(low):

@@ -7,8 +7,8 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Annotated, TypeAlias
 
-from flower_ldp.bounds import Bounded
-from flower_ldp.cli.output import File, Report, command, group, wrong
+from flower_ldp.bounds import Bounded, check_in
+from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.cli.plan_costs import Count, Rounds, price
 from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
 from flower_ldp.facts import Fact, keyed, note, number
@@ -151,9 +151,8 @@ class LocalDp:
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
-        if self.sensitivity != 0 and not 1e-30 <= self.sensitivity <= 1e30:
-            got = f"got {self.sensitivity}"
-            raise wrong("--sensitivity", f"must be 0 or in [1e-30, 1e30], {got}")
+        if self.sensitivity != 0:
+            check_in("[1e-30, 1e30]", "sensitivity", self.sensitivity)
         noise = local_dp_mod(self.clipping_norm, self.sensitivity, self.epsilon, self.delta)
         made = "sensitivity x sqrt(2 ln(1.25 / delta)) / epsilon"
         least = 2.0 * self.clipping_norm
@@ -214,18 +213,18 @@ class Central:
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
         sampled, delta = self.sampled_clients, self.delta
-        if self.clients is not None and not sampled <= self.clients < 2**32:
-            raise wrong("--clients", f"must be in [{sampled}, 4294967295], got {self.clients}")
-        least = 1 / sampled
-        if self.largest_share is not None and not least <= self.largest_share <= 1:
-            raise wrong("--largest-share", f"must be in [{least:.6g}, 1], got {self.largest_share}")
+        clients = sampled if self.clients is None else self.clients
+        check_in(f"[{sampled}, 4294967295]", "clients", clients, int)
         # What the largest client weighs, over what it would if all weighed the same.
-        weight = 1.0 if self.largest_share is None else self.largest_share * sampled
+        weight = 1.0
+        if self.largest_share is not None:
+            check_in(f"[{1 / sampled}, 1]", "largest_share", self.largest_share)
+            weight = self.largest_share * sampled
         one = central_wrapper(self.noise_multiplier, weight, replace=True)
         zeros = central_wrapper(self.noise_multiplier, weight, replace=False)
         total, total_zeros = (noise.epsilon(delta, self.rounds) for noise in (one, zeros))
         theirs = flowers_epsilon(
-            self.noise_multiplier / weight, self.rounds, delta, sampled, self.clients or sampled
+            self.noise_multiplier / weight, self.rounds, delta, sampled, clients
         )
         if theirs is None:
             report.warn("Flower's own accountant is not installed: pip install 'flwr[dp]'")

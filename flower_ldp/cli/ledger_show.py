@@ -17,7 +17,7 @@ from flower_ldp.accounting.ledger.charges import NO_RUN, Kind, check_run
 from flower_ldp.accounting.ledger.file import undo
 from flower_ldp.accounting.ledger.sums import UnitSpending, releases_by_account
 from flower_ldp.bounds import Bounded
-from flower_ldp.cli.output import File, Report, usage, working
+from flower_ldp.cli.output import File, Report, working
 from flower_ldp.cli.policy import accounts_of, left_of, over
 from flower_ldp.errors import LedgerError
 from flower_ldp.policy import Policy, load_policy
@@ -79,8 +79,7 @@ def show(
         Entries to show, the newest.
     """
     if run is not None:
-        with usage("--run"):
-            check_run(run)
+        check_run(run)
     rules = None if policy is None else load_policy(policy)
     with look_into(file) as ledger:
         _totals(ledger, report)

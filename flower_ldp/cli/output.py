@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from pathlib import Path
@@ -35,6 +35,8 @@ EXIT_CODES = (
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout (docs/cli.md has its keys).")
 ]
+#: Parameters of functions whose options are called otherwise.
+_CALLED = {"weights": "params", "dimension": "params", "run_id": "run", "sample_rate": "rate"}
 #: A file that a command is about.
 File: TypeAlias = Annotated[Path, typer.Argument()]
 #: A row of a table in JSON; a column of the table: a key, or what stands above with key or text.
@@ -88,12 +90,14 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering]
 
     A function gets the :class:`Report` as ``report``. A class is one of options, whose method
     ``answer`` gets it. The help of an option is what the docstring says of the parameter, and the
-    interval that it is declared with (:class:`~flower_ldp.bounds.Bounded`), which is checked.
+    interval that it is declared with (:class:`~flower_ldp.bounds.Bounded`), which is checked. A
+    ValueError that names an option, as of a mechanism's constructor, is wrong usage of it.
     """
 
     def register(answering: Answering) -> Answering:
         about, told = _described(answering)
         hints = get_type_hints(answering, include_extras=True)
+        limits = {name: found for name, hint in hints.items() if (found := _interval(hint))}
         options = [
             one.replace(annotation=_option(one.name, hints[one.name], told.get(one.name, "")))
             for one in inspect.signature(answering).parameters.values()
@@ -104,7 +108,10 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering]
         )
 
         def run(as_json: bool, **given: Any) -> None:
-            with reporting(as_json) as report:
+            with reporting(as_json) as report, usage(known=given):
+                for name, bounded in limits.items():
+                    if given[name] is not None:
+                        bounded.check(name, given[name])
                 if "file" in given:
                     report.facts["file"] = str(given["file"])
                 if isinstance(answering, type):
@@ -127,18 +134,19 @@ def _described(answering: object) -> tuple[str, dict[str, str]]:
     return about, {name: " ".join(text.split()) for name, _, text in names}
 
 
+def _interval(hint: Any) -> Bounded | None:
+    marks = getattr(hint, "__metadata__", ())
+    return next((mark for mark in marks if isinstance(mark, Bounded)), None)
+
+
 def _option(name: str, hint: Any, told: str) -> Any:
     """Return a parameter's type for typer, as that of an option if it is declared as no other."""
-    marks = getattr(hint, "__metadata__", ())
-    kind = get_args(hint)[0] if marks else hint
+    kind, *marks = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
     info = typer.Option(*([f"--{name}"] if kind is bool else []))
-    for mark in marks:
-        if isinstance(mark, Bounded):
-            info.click_type = _Within(mark, int if kind in (int, int | None) else float)
-            told = f"{told} In {mark.interval}."
-        else:
-            info = copy(mark)
-    info.help = told
+    bounded = _interval(hint)
+    if bounded is None and marks:
+        info = copy(marks[0])
+    info.help = told if bounded is None else f"{told} In {bounded.interval}."
     # A file that cannot be read is for the command to judge, as one that is not there: click would
     # call it wrong usage.
     info.readable = False
@@ -151,36 +159,23 @@ def wrong(option: str, what: str) -> typer.BadParameter:
 
 
 @contextmanager
-def usage(option: str = "", **renamed: str) -> Iterator[None]:
+def usage(option: str = "", known: Collection[str] = ()) -> Iterator[None]:
     """Turn a ValueError into wrong usage of an option.
 
-    Without an option of the one that the error's text begins with, or of what that is called here.
+    Without an option it is that of the parameter which the error's text begins with, if known.
     """
     try:
         yield
+    except LdpError:
+        raise
     except ValueError as error:
-        name, _, rest = str(error).partition(" ")
-        if option:
-            raise wrong(option, str(error)) from error
-        raise wrong("--" + renamed.get(name, name).replace("_", "-"), rest) from error
-
-
-class _Within(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases alone
-    """A number in an interval."""
-
-    def __init__(self, bounded: Bounded, kind: type[int] | type[float]) -> None:
-        self._bounded, self._kind = bounded, kind
-        self._type = click.INT if kind is int else click.FLOAT
-        self.name = self._type.name
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number; wrong usage if it is outside."""
-        found = self._type.convert(value, param, ctx)
-        try:
-            self._bounded.check("it", found, self._kind)
-        except ValueError as error:
-            self.fail(str(error).removeprefix("it "), param, ctx)
-        return found
+        text = str(error)
+        first, _, rest = text.partition(" ")
+        name = _CALLED.get(first, first)
+        if not option and name not in known:
+            raise
+        named = option or "--" + name.replace("_", "-")
+        raise wrong(named, rest if rest.startswith("must") else text) from error
 
 
 class Report:

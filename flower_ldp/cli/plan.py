@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
 from flower_ldp.advice import advise
 from flower_ldp.bounds import Bounded
-from flower_ldp.cli.output import Report, command, group, usage, wrong
+from flower_ldp.cli.output import Report, command, group
 from flower_ldp.cli.plan_costs import price
 from flower_ldp.cli.plan_noise import GaussianRun, LaplaceNoise, RandomizedLabels
 from flower_ldp.cli.plan_updates import CodewordRun, SignDSRun
@@ -68,15 +68,8 @@ class AdviceAsked:
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
         kinds = {None: None, Mechanism.signds: SignDS, Mechanism.codeword: Codeword}
-        with usage(weights="params"):
-            advice = advise(
-                clients=self.clients,
-                weights=self.params,
-                total_epsilon=self.total_epsilon,
-                answers_per_client=self.answers_per_client,
-                rounds=self.rounds,
-                mechanism=kinds[self.mechanism],
-            )
+        asked: dict[str, Any] = {**vars(self), "mechanism": kinds[self.mechanism]}
+        advice = advise(weights=asked.pop("params"), **asked)
         total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)
         report.tell(
             Fact("parameters", asdict(self)),
@@ -142,16 +135,12 @@ class PrivateTraining:
 
     def _plan(self) -> TrainingPlan:
         """Return the plan, with noise rounded up to four digits, which is checked once more."""
-        try:
-            least = noise_multiplier(
-                self.epsilon, self.delta, sample_rate=self.rate, steps=self.rounds * self.steps
-            )
-            noise, cost = rounded_up(least, 4), (self.epsilon, self.delta)
-            plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
-            check_noise(plan)
-        except ValueError as error:
-            named = str(error).split()[0]
-            raise wrong(f"--{named if named in asdict(self) else 'epsilon'}", str(error)) from error
+        least = noise_multiplier(
+            self.epsilon, self.delta, sample_rate=self.rate, steps=self.rounds * self.steps
+        )
+        noise, cost = rounded_up(least, 4), (self.epsilon, self.delta)
+        plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
+        check_noise(plan)
         return plan
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 from flower_ldp.accounting.composition import composed_epsilon
-from flower_ldp.bounds import Bounded
+from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, usage, wrong
 from flower_ldp.facts import Fact, keyed, note
@@ -60,8 +60,7 @@ class GaussianRun:
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
-        with usage():
-            mechanism = Gaussian(self.epsilon, self.delta, self.clip_norm)
+        mechanism = Gaussian(self.epsilon, self.delta, self.clip_norm)
         costs.warn_of_delta(self.delta, self.clients, report)
         textbook = classical_deviation(self.epsilon, self.delta)
         true = gaussian_delta(self.epsilon, 1.0 / textbook)
@@ -223,14 +222,11 @@ class RandomizedLabels:
         """Return the response that keeps a label so often."""
         if (self.epsilon is None) == (self.keep_probability is None):
             raise wrong("--epsilon", "give one of --epsilon and --keep-probability")
-        option, epsilon, keep = "--epsilon", self.epsilon, self.keep_probability
+        epsilon, keep = self.epsilon, self.keep_probability
         if keep is not None:
-            option, least = "--keep-probability", 1 / self.classes
-            if not least < keep < 1:
-                raise wrong(option, f"must be in (1 / classes, 1) = ({least:g}, 1), got {keep}")
+            check_in(f"({1 / self.classes}, 1)", "keep_probability", keep)
             epsilon = math.log(keep * (self.classes - 1)) - math.log1p(-keep)
-        with usage(option):
-            return KaryResponse(epsilon or 0.0, self.classes, unit=Unit.LABEL)
+        return KaryResponse(epsilon or 0.0, self.classes, unit=Unit.LABEL)
 
     def _all(self, flip: float, epsilon: float) -> list[Fact]:
         """Say what becomes of all labels, if it was said how many there are."""

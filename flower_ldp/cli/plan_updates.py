@@ -107,10 +107,9 @@ class SignDSRun:
         epsilon = self._affordable(total, bits, report) if self.epsilon is None else self.epsilon
         if epsilon is None:
             return
-        with usage():
-            mechanism = SignDS(epsilon, self.k, self.threshold_ratio, self.dim_out)
+        mechanism = SignDS(epsilon, self.k, self.threshold_ratio, self.dim_out)
         if self.params is not None:
-            with usage("--dim-out"), report.warnings_of(SmallTopSetWarning):
+            with report.warnings_of(SmallTopSetWarning):
                 plan = mechanism.plan(self.params)
             size = plan.report_bytes + health_length(self.health_epsilon)
             sizes = [*plan.describe("selection"), *costs.bytes_up(size, self.rounds, self.params)]
@@ -251,9 +250,8 @@ class CodewordRun:
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
-        with usage():
-            mechanism = Codeword(self.epsilon, self.favoured, self.rotations, blocks=self.blocks)
-            plan = mechanism.plan(self.params)
+        mechanism = Codeword(self.epsilon, self.favoured, self.rotations, blocks=self.blocks)
+        plan = mechanism.plan(self.params)
         cosine = None if self.clients is None else plan.cosine_of_sum(self.clients)
         of_round = "" if cosine is None else f"{cosine:.3f} from {self.clients:,} reports"
         report.facts.update(mechanism="codeword", parameters=asdict(self))

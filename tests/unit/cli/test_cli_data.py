@@ -57,7 +57,7 @@ def test_patients_and_their_rows_are_counted(ward: Path) -> None:
 def test_more_rows_than_a_training_takes_are_refused(ward: Path) -> None:
     done = check(ward, "--max-rows", 1001)
     assert done.code == 2
-    assert "must be an integer in [1, 1000]" in done.err
+    assert "must be in [1, 1000]" in done.err
 
 
 def test_a_row_without_a_group_is_a_problem_and_its_line_is_named(tmp_path: Path) -> None:
