@@ -207,9 +207,8 @@ def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
         is installed.
     """
     if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} is no name of an app: a letter, then letters, digits and hyphens, 32 at most"
-        )
+        letters = "a letter, then letters, digits and hyphens, 32 at most"
+        raise ConfigError(f"{name!r} is no name of an app: {letters}")
     package = name.replace("-", "_").lower()
     if kind is Kind.MECHANISM and (complaint := name_complaint(package)):
         raise ConfigError(complaint)

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from flower_ldp.audit import BUILDERS, AuditResult, Case, Settings, audit_case
 from flower_ldp.audit_paths import PATHS, NoSuchClaimError
 from flower_ldp.bounds import Bounded
-from flower_ldp.cli.output import Report, command, single, wrong
+from flower_ldp.cli.output import Report, command, is_extra, single, wrong
 
 #: What every answer says, since a green line is easily read as a proof.
 CAVEAT = (
@@ -90,13 +90,7 @@ def audit(
     with warnings.catch_warnings():
         # A top set too small to be useful is no less private.
         warnings.filterwarnings("ignore", category=UserWarning, module="flower_ldp")
-        try:
-            found = _run(_cases(builders, mechanism, settings, report), draws, confidence)
-        except ModuleNotFoundError as error:
-            if not _is_extra(error):
-                raise
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(2) from error
+        found = _run(_cases(builders, mechanism, settings, report), draws, confidence)
     report.facts["confidence"] = confidence
     report.table(
         "checks",
@@ -117,10 +111,6 @@ def audit(
         report.problem(f"{name}: the claim is refuted")
 
 
-def _is_extra(error: Exception) -> bool:
-    return "pip install" in str(error)
-
-
 def _cases(builders: Builders, mechanism: str, settings: Settings, report: Report) -> list[Case]:
     """Build what was asked for; of all, what the epsilon and the installed packages allow."""
     cases = []
@@ -128,7 +118,8 @@ def _cases(builders: Builders, mechanism: str, settings: Settings, report: Repor
         try:
             cases.append(builders[name](settings))
         except (ModuleNotFoundError, ValueError) as error:  # each name has its own
-            if mechanism == ALL and (isinstance(error, NoSuchClaimError) or _is_extra(error)):
+            no_claim = isinstance(error, NoSuchClaimError)
+            if mechanism == ALL and (no_claim or is_extra(error)):
                 report.warn(f"{name} is left out: {error}")
             elif isinstance(error, ValueError):
                 raise typer.BadParameter(str(error)) from error

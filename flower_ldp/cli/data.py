@@ -105,11 +105,9 @@ def check(
     if not total:
         report.problem("the table has no rows")
     if table.without:
-        more = ", ..." if len(table.without) > _SHOWN else ""
-        report.problem(
-            f"{len(table.without):,} rows have no group and count as zero: lines {shown(first)}"
-            f"{more}"
-        )
+        lines = shown(first) + (", ..." if len(table.without) > _SHOWN else "")
+        number = f"{len(table.without):,} rows"
+        report.problem(f"{number} have no group and count as zero: lines {lines}")
     if table.twice:
         report.warn(f"{table.twice:,} rows are there twice, by what tells rows apart")
     if policy is not None:
@@ -186,15 +184,11 @@ def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> boo
     changed = bool(cut or joined)
     report.tell(*keyed("groups", compared=compared, cut=cut, joined=joined, changed=changed))
     if before and not known:
-        report.problem(
-            f"no row was there the last time, so nothing is compared: correct it, or {_AFRESH}"
-        )
+        report.problem(f"no row was there the last time to compare: correct it, or {_AFRESH}")
         return False
     if cut:
-        report.problem(
-            f"{cut:,} patients of the last time are several now: each would be protected as one of "
-            "several, and pay for none of the others"
-        )
+        several = "each is protected as several, and pays as one"
+        report.problem(f"{cut:,} patients of the last time are several now: {several}")
     if joined:
         report.problem(f"{joined:,} patients have rows that were of several the last time")
     if not changed:

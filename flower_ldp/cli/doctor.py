@@ -186,10 +186,8 @@ def _owner(policy: Path | None, report: Report) -> None:
         return
     path = policy_path({}) if policy is None else policy
     if path is None:
-        report.line(
-            f"Policy: none is named (by {ENVIRONMENT_VARIABLE}, or ldp-policy in a node's "
-            "configuration): nothing leaves a client but a refusal."
-        )
+        report.line(f"Policy: none is named, by {ENVIRONMENT_VARIABLE} or a node's ldp-policy.")
+        report.line("Nothing leaves a client but a refusal.")
         return
     held, doubts = load_own_policy(path)
     for doubt in doubts:

@@ -157,10 +157,8 @@ class LocalDp:
         made = "sensitivity x sqrt(2 ln(1.25 / delta)) / epsilon"
         least = 2.0 * self.clipping_norm
         if 0 < self.sensitivity < least:
-            report.warn(
-                f"the sensitivity is {self.sensitivity:g}, and a clip of {self.clipping_norm:g} "
-                f"has one of {number(least)}"
-            )
+            clip = f"a clip of {self.clipping_norm:g} has one of {number(least)}"
+            report.warn(f"the sensitivity is {self.sensitivity:g}, and {clip}")
         report.line("Flower's LocalDpMod: clipped, and normal noise added at the client")
         report.tell(
             Fact("software", "LocalDpMod"),
@@ -235,9 +233,7 @@ class Central:
         left = f"{_bound(total_zeros)} {every}: the mean divides as before"
         shift = f"mu = {_bound(one.shift)} if one is replaced, times the root of {self.rounds:,}"
         worth = meaning(PrivacySpent(Unit.CLIENT, total, delta))
-        report.line(
-            "Flower's central wrappers: clipped, averaged, and normal noise added by the server"
-        )
+        report.line("Flower's central wrappers: clipped, averaged, normal noise of the server's")
         report.tell(
             Fact("software", "central wrappers"),
             Fact("parameters", asdict(self)),
@@ -294,9 +290,7 @@ def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
             Fact("not_covered", _MINDSPORE_RAW, "not covered"),
         )
     else:
-        report.problem(
-            f"{kind} is this package's own, and no setting of MindSpore's: see config check"
-        )
+        report.problem(f"{kind} is this package's own, not MindSpore's: see config check")
     if chosen.privacy_eval_type == "LAPLACE":
         _evaluation(chosen.laplace_eval, rounds, report)
 
@@ -304,10 +298,8 @@ def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
 def _signds(signds: SignDSConfig, rounds: int, report: Report) -> None:
     epsilon = signds.sign_eps
     one, total = (PrivacySpent(Unit.CLIENT, epsilon * times) for times in (1, rounds))
-    report.warn(
-        "the magnitude bit (MagRR) leaves in the same report, and the file does not name its "
-        f"epsilon: if it is {epsilon:g} too, a round costs twice as much"
-    )
+    unnamed = "the file does not name its epsilon: at the same one a round costs twice as much"
+    report.warn(f"the magnitude bit (MagRR) leaves in the same report, and {unnamed}")
     report.tell(
         Fact("parameters", {"sign_eps": epsilon}),
         Fact("epsilon.stated", epsilon),

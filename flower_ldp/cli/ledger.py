@@ -243,10 +243,8 @@ def forget(report: Report, policy: File) -> None:
     with Ledger.open(file, durable=False) as ledger:
         for account in ledger.accounts():
             if not account.startswith(f"{rules.data_id}/"):
-                raise LedgerError(
-                    f"{file} has the account {quoted(account)}, which is no simulated client's "
-                    f"of {quoted(rules.data_id)}: nothing was removed"
-                )
+                other = f"{quoted(account)} is no simulated client's of {quoted(rules.data_id)}"
+                raise LedgerError(f"{file}: the account {other}: nothing was removed")
     labels = (".labels-key", ".labels-key.lock")
     ends = ("-journal", MARK_KEY_SUFFIX, KEY_SUFFIX, FOLDER_SUFFIX, *labels)
     beside = [file.with_name(file.name + end) for end in ends]
@@ -287,15 +285,12 @@ def clock(report: Report, file: File, accept: bool = False) -> None:
         Fact("jumped", found.jumped),
     )
     if found.jumped:
-        report.problem(
-            f"the clock is more than {MOST_JUMP // DAY} days past the latest entry: charges are "
-            f"refused. {_SET_RIGHT}"
-        )
+        past = f"the clock is more than {MOST_JUMP // DAY} days past the latest entry"
+        report.problem(f"{past}: charges are refused. {_SET_RIGHT}")
     elif found.latest > found.time:
-        report.problem(
-            f"the ledger's time is {(found.latest - found.time) / DAY:,.1f} days ahead of the "
-            f"clock: nothing leaves a window until the clock has caught up. {_SET_RIGHT}"
-        )
+        ahead = f"{(found.latest - found.time) / DAY:,.1f} days ahead of the clock"
+        until = "nothing leaves a window until the clock has caught up"
+        report.problem(f"the ledger's time is {ahead}: {until}. {_SET_RIGHT}")
 
 
 def _text(microseconds: int) -> str:

@@ -101,9 +101,7 @@ def _totals(ledger: Ledger, report: Report) -> None:
     report.line(f"Ledger {mark.ledger}, {mark.entries:,} entries")
     if not found:
         report.line("Nothing was spent.")
-    rows = [
-        {"data_id": data_id, "parts": accounts[data_id], **_fact(row)} for data_id, row in found
-    ]
+    rows = [{"data_id": name, "parts": accounts[name], **_fact(row)} for name, row in found]
     report.table(
         "totals",
         "Spent over all runs, pure: in all, and the part of it that was about the very unit",
@@ -126,10 +124,8 @@ def _totals(ledger: Ledger, report: Report) -> None:
             end = ": the total does not bound them" if row.promised else ""
             report.line(f"{of}: {row.beyond}{end}.")
         if row.waived:
-            report.line(
-                f"{of}: {row.waived:,} released as post-processing of what was paid, which the "
-                "owner declares."
-            )
+            free = f"{row.waived:,} released as post-processing of what was paid"
+            report.line(f"{of}: {free}, which the owner declares.")
     promised = [(data_id, row) for data_id, row in found if row.promised]
     if promised:
         data_id, row = max(promised, key=lambda one: one[1].in_all.epsilon)

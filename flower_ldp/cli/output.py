@@ -310,6 +310,11 @@ class Report:
             raise typer.Exit(1)
 
 
+def is_extra(error: Exception) -> bool:
+    """Return whether an error says which extra is to be installed."""
+    return "pip install" in str(error)
+
+
 @contextmanager
 def reporting(as_json: bool) -> Iterator[Report]:
     """Give the body a report; turn what users do wrong with files into one line."""
@@ -320,6 +325,10 @@ def reporting(as_json: bool) -> Iterator[Report]:
         raise  # nobody reads on: click ends the process quietly
     except LdpError as error:
         report.problem(str(error))
+    except ModuleNotFoundError as error:
+        if not is_extra(error):
+            raise
+        raise click.UsageError(str(error)) from error
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         report.problem(f"{where}{error.strerror or error}")

@@ -115,9 +115,7 @@ class PrivateTraining:
         """Answer all that was asked."""
         plan = self._plan()
         if self.delta * self.examples >= 1:
-            report.warn(
-                f"delta {self.delta:g} is not below 1 / examples: a policy refuses the plan"
-            )
+            report.warn(f"delta {self.delta:g} is not below 1 / examples: policies refuse it")
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
         numbers = f"rounds: {plan.rounds}, steps: {plan.steps}, rate: {_yaml(plan.rate)}"
         section = f"{{{numbers}, noise: {_yaml(plan.noise)}, clip: {_yaml(plan.clip)}}}"

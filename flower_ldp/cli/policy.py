@@ -89,18 +89,14 @@ def _messages(policy: Policy, report: Report) -> None:
                 counts.append({**about, "examples": allowance.examples})
         for unit, epsilon in total.items():
             if 0.0 < epsilon < policy.least_epsilon:
-                report.warn(
-                    f"no {message} release per {unit} is allowed: its largest cost {epsilon:g} is "
-                    f"below least_epsilon {policy.least_epsilon:g}"
-                )
+                below = f"{epsilon:g} is below least_epsilon {policy.least_epsilon:g}"
+                report.warn(f"no {message} release per {unit} is allowed: its largest cost {below}")
     report.table("allowed", "The most that one release may cost", allowed)
     report.table("plans", "Plans of private training", plans)
     report.table("counts", "Examples of which a release tells", counts)
     for name, entry in policy.extensions.items():
-        report.warn(
-            f"{name} is an extension, from {entry.distribution} {entry.version}: its guarantee is "
-            "a claim of its author's"
-        )
+        source = f"{entry.distribution} {entry.version}"
+        report.warn(f"{name} is an extension, from {source}: its guarantee is its author's claim")
     for message, allowances in policy.messages.items():
         if not allowances:
             report.line(f"{message}: no mechanism may answer.")
@@ -128,11 +124,9 @@ def _budgets(policy: Policy, report: Report) -> None:
     ]
     report.table("budgets", "The most that all releases may cost together", rows)
     for row in rows:
+        limited = f"the budget per {row['unit']} and {row['scope']}"
         for name in (name for name, fits in row["full_releases"].items() if not fits):
-            report.warn(
-                f"one {name} release at its largest cost exceeds the budget per {row['unit']} and "
-                f"{row['scope']}"
-            )
+            report.warn(f"one {name} release at its largest cost exceeds {limited}")
     for name, budget in policy.budgets.items():
         spent = PrivacySpent(Unit(name), budget.life.epsilon, budget.life.delta)
         report.tell(Fact(f"meaning.{name}", meaning(spent), f"the budget per {name} for life"))
@@ -159,9 +153,9 @@ def _full_releases(policy: Policy, limit: Limit, spent: Amount) -> dict[str, int
             if not any(limit.unit in Unit(unit).within for unit in allowance.post_processing)
         ]
         if costs:
-            epsilon, delta = sum(c.epsilon for c in costs), sum(c.delta for c in costs)
-            fits = left.epsilon // epsilon
-            found[message] = min(fits, left.delta // delta) if delta else fits
+            cost = sum(costs, Amount())
+            fits = left.epsilon // cost.epsilon
+            found[message] = min(fits, left.delta // cost.delta) if cost.delta else fits
     return found
 
 
@@ -206,21 +200,17 @@ def _reached(policy: Policy, limit: Limit, spent: Amount, report: Report) -> Non
     still = _full_releases(policy, limit, spent)
     for message, number in _full_releases(policy, limit, Amount()).items():
         if number and not still[message]:
-            report.warn(
-                f"{policy.data_id}: {spent} of {limit} was spent: a further {message} release at "
-                "its largest cost is refused, unless it was paid for"
-            )
+            further = f"a further {message} release at its largest cost is refused"
+            left = f"{policy.data_id}: {spent} of {limit} was spent"
+            report.warn(f"{left}: {further}, unless it was paid for")
 
 
 def over(data_id: str, limit: Limit, spent: Amount) -> str | None:
     """Say that more was spent than a limit allows, with the figures; None if it was not."""
-    allowed = limit.allowed
-    if spent.epsilon <= allowed.epsilon and spent.delta <= allowed.delta:
+    if spent.fits(limit.allowed):
         return None
-    return (
-        f"{data_id}: {spent} was spent in all, over the limit of {limit}: what counts towards "
-        "it is refused"
-    )
+    refused = "what counts towards it is refused"
+    return f"{data_id}: {spent} was spent in all, over the limit of {limit}: {refused}"
 
 
 def left_of(allowed: Amount, spent: Amount) -> Amount:

@@ -184,9 +184,7 @@ def _surroundings(federation: Federation, policy: Path | None, report: Report) -
             log.setLevel(logging.DEBUG)
         if policy is not None:
             if not load_policy(policy).is_simulation:
-                report.warn(
-                    f"{policy}: its mode is deployment: all nodes are one owner, with one budget"
-                )
+                report.warn(f"{policy}: mode deployment: all nodes are one owner with one budget")
             undone.enter_context(no_environment())
             undone.callback(os.environ.pop, ENVIRONMENT_VARIABLE, None)
             os.environ[ENVIRONMENT_VARIABLE] = str(policy.resolve())

@@ -487,7 +487,7 @@ def test_without_torch_the_command_says_what_to_install(monkeypatch: pytest.Monk
     without_torch(monkeypatch)
     done = run("dpsgd-release")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "error: an audit of dpsgd-release needs torch" in done.stderr
+    assert "Error: an audit of dpsgd-release needs torch" in done.stderr
     assert "pip install 'flower-ldp[dpsgd]'" in done.stderr
 
 

@@ -81,8 +81,8 @@ def test_a_deployments_ledger_is_never_forgotten(file: Path) -> None:
     policy = file.with_name("policy.yaml")
     for text, complaint in (
         (SIMULATED.replace("simulation", "deployment"), "its mode is deployment"),
-        (SIMULATED, "'ward-7', which is no simulated client's"),
-        (SIMULATED.replace("ward-7", "ward"), "'ward-7', which is no simulated client's"),
+        (SIMULATED, "'ward-7' is no simulated client's"),
+        (SIMULATED.replace("ward-7", "ward"), "'ward-7' is no simulated client's"),
         (f"{SIMULATED}anchor: {{file: policy.yaml}}\n", "names an anchor"),
         (SIMULATED.replace("ward-7", "ward-7/0"), "must have no '#' and no '/'"),
     ):
