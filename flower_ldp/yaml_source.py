@@ -93,6 +93,26 @@ def declared(kind: type[Any], field: str) -> BeforeValidator:
     return interval(bounded.interval, int if int in kinds else float)
 
 
+def must_suit(use: str, kind: type[Any], values: Mapping[str, object], *at: str) -> None:
+    """Raise the error of a value that a dataclass does not take.
+
+    Parameters
+    ----------
+    use : str
+        What makes it necessary, as a file names it.
+    kind : type
+        Declares intervals of its fields.
+    values : mapping of str to object
+        Names of fields in the file, in the order of the dataclass's, and what is given.
+    *at : str
+        As in :func:`misfit`.
+    """
+    intervals = [bounded for _, bounded, _ in bounded_fields(kind)]  # type: ignore[arg-type]
+    for (name, value), bounded in zip(values.items(), intervals, strict=True):
+        if not bounded.holds(value):
+            raise misfit(f"must be in {bounded.interval} for {use}", *at, name)
+
+
 def misfit(text: str, *at: str) -> PydanticCustomError:
     """Return the error of a field that says what it must be.
 

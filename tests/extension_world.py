@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flower_ldp.cli.apps import Kind, texts
-from flower_ldp.extensions.files import read_distribution
+from flower_ldp.extensions.loading import read_distribution
 
 NAME, DISTRIBUTION, VERSION = "one_bit", "one-bit", "0.1.0"
 INFORMATION = f"one_bit-{VERSION}.dist-info"

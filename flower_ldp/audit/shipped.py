@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.audit.auditing import DIFFERING, Draw
-from flower_ldp.audit.cases import Case, claim, of_updates, titled
+from flower_ldp.audit.auditing import DIFFERING, Case, Draw, claim, of_updates, titled
 from flower_ldp.mechanisms import (
     UPDATE_MECHANISMS,
     BinaryResponse,

@@ -15,14 +15,14 @@ from types import MappingProxyType
 
 from flower_ldp.audit import Case, Settings
 from flower_ldp.audit.shipped import round_of
-from flower_ldp.audit_paths.gate import CLAIMED, gate
-from flower_ldp.audit_paths.labels import labels
+from flower_ldp.audit_paths.paths import CLAIMED, gate, labels
+from flower_ldp.bounds import Bounded
 
 __all__ = ["CLAIMED", "PATHS", "NoSuchClaimError", "gate", "labels"]
 
 _TORCH = ("torch", "dp_accounting")
 #: Epsilons for which DP-SGD's noise is accounted for.
-DPSGD_EPSILONS = (0.01, 30.0)
+DPSGD_EPSILONS = Bounded("[0.01, 30]")
 
 
 class NoSuchClaimError(ValueError):
@@ -39,11 +39,9 @@ def _dpsgd_release(settings: Settings) -> Case:
             "an audit of dpsgd-release needs torch: pip install 'flower-ldp[dpsgd]'",
             name=error.name,
         ) from error
-    low, high = DPSGD_EPSILONS
-    if not low <= settings.epsilon <= high:
-        raise NoSuchClaimError(
-            f"dpsgd-release has no epsilon outside [{low:g}, {high:g}], got {settings.epsilon:g}"
-        )
+    if not DPSGD_EPSILONS.holds(settings.epsilon):
+        told = f"outside {DPSGD_EPSILONS.interval}, got {settings.epsilon:g}"
+        raise NoSuchClaimError(f"dpsgd-release has no epsilon {told}")
     return dpsgd_release(settings.epsilon)
 
 

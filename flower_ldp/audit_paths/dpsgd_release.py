@@ -35,13 +35,7 @@ from torch.nn import functional
 
 from flower_ldp.accounting.dpsgd import noise_multiplier
 from flower_ldp.audit import Case, Contrast
-from flower_ldp.audit_paths.owner import (
-    AsDeployed,
-    AuditOwner,
-    Outcome,
-    error_of,
-    score_of_else,
-)
+from flower_ldp.audit_paths.paths import AsDeployed, AuditOwner, Outcome, error_of, scores
 from flower_ldp.clients import DPSGDRelease, LdpMod
 from flower_ldp.clients.release import single_model
 from flower_ldp.mechanisms import TrainingPlan
@@ -106,12 +100,13 @@ class Ward:
         return row
 
 
-def _with_canary(patients: int, *canary: Row) -> Ward:
-    """Return the ward in which each of these is a row of the first patient."""
+def _with_canary(patients: int, canary: Row | None = None) -> Ward:
+    """Return the ward in which the first patient has no rows, or this one several times."""
+    own = [] if canary is None else [canary] * ROWS
     others = [patient for patient in range(1, patients) for _ in range(ROWS)]
-    rows = [*canary, *[(torch.tensor([CLIP]),) for _ in others]]
+    rows = [*own, *[(torch.tensor([CLIP]),) for _ in others]]
     one = np.ones((1, 1), dtype=np.float32)
-    return Ward(rows, [*[0 for _ in canary], *others], 0 * one, one)
+    return Ward(rows, [*[0 for _ in own], *others], 0 * one, one)
 
 
 def _of_last_bits(rate: float) -> tuple[Ward, Ward] | None:
@@ -162,25 +157,19 @@ def dpsgd_release(
         becomes of others, or steps more often than was charged is what this audit is there to
         refute.
     """
-    pointing = (torch.tensor([_CANARY * CLIP]),)
-    planted = _with_canary(patients, *[pointing] * ROWS)
-    other = _with_canary(patients, *[(-pointing[0],)] * ROWS)
-    not_finite = (torch.tensor([float("nan")]),)
-    longer = (torch.full((2,), _CANARY * CLIP),)
-    served = _Site(patients, cache(partial(_plan, epsilon, delta)), trainer)
+    far = torch.tensor([_CANARY * CLIP])
+    planted, other = (_with_canary(patients, (one,)) for one in (far, -far))
+    others: dict[str, Row | None] = {
+        "canary planted or left out": None,
+        "canary whose rows raise": OSError("no such scan"),
+        "canary that is not finite": (torch.tensor([float("nan")]),),
+        "canary of another shape": (torch.full((2,), _CANARY * CLIP),),
+    }
+    in_rounds = replace(planted, rounds=ROUNDS), replace(other, rounds=ROUNDS)
     pairs = {
         "canary one way or the other": (planted, other),
-        f"the same, in {ROUNDS} rounds": (
-            replace(planted, rounds=ROUNDS),
-            replace(other, rounds=ROUNDS),
-        ),
-        "canary planted or left out": (planted, _with_canary(patients)),
-        "canary whose rows raise": (
-            planted,
-            _with_canary(patients, *[OSError("no such scan")] * ROWS),
-        ),
-        "canary that is not finite": (planted, _with_canary(patients, *[not_finite] * ROWS)),
-        "canary of another shape": (planted, _with_canary(patients, *[longer] * ROWS)),
+        f"the same, in {ROUNDS} rounds": in_rounds,
+        **{check: (planted, _with_canary(patients, row)) for check, row in others.items()},
     }
     if patients == PATIENTS:
         of_last_bits = {
@@ -188,12 +177,13 @@ def dpsgd_release(
             f"the same, at a rate of {_RATE:g}": _of_last_bits(_RATE),
         }
         pairs |= {check: pair for check, pair in of_last_bits.items() if pair is not None}
-    label = "move of the model"
+    score, label = scores(float, float), "move of the model"
+    served = _Site(patients, cache(partial(_plan, epsilon, delta)), trainer)
     return Case(
         f"dpsgd-release (ClientApp, LdpMod, ledger, wire; epsilon {epsilon:g}, delta {delta:g})",
         epsilon,
         served.answer,
-        tuple(Contrast(check, pair, _scores, label) for check, pair in pairs.items()),
+        tuple(Contrast(check, pair, score, label) for check, pair in pairs.items()),
         [(planted, other), (other, planted)],
         draws=200,
         delta=delta,
@@ -252,13 +242,6 @@ class _Site:
             max_rows=ROWS,
         )
         return Message(trained, reply_to=message)
-
-
-def _scores(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
-    """Return how far the model went down, and numbers far above that for all else."""
-    return np.array(
-        [one[1] if isinstance(one[1], float) else score_of_else(one) for one in outcomes]
-    )
 
 
 # Rows that round one way or another by their place in a batch.

@@ -23,7 +23,7 @@ import typer
 from flower_ldp.apps import bundle_of, differences, read_bundle, this_environment
 from flower_ldp.cli.output import Report, command, group, single
 from flower_ldp.errors import ConfigError
-from flower_ldp.extensions.files import normal, read_distribution
+from flower_ldp.extensions.loading import normal, read_distribution
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import name_complaint
 

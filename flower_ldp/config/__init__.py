@@ -28,12 +28,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flower_ldp.config.encrypt import (
+    ConfiguredRun,
     EncryptConfig,
     LaplaceEvalConfig,
     MetricConfig,
     PwEncryptConfig,
     TrainConfig,
     UnsupervisedConfig,
+    from_config,
     load_config,
     parse_config,
 )
@@ -49,7 +51,6 @@ from flower_ldp.config.labels import (
     parse_label_config,
     parse_split_config,
 )
-from flower_ldp.config.run import ConfiguredRun, from_config
 from flower_ldp.config.updates import (
     CodewordConfig,
     DPEncryptConfig,

@@ -1,15 +1,18 @@
-"""The ``encrypt`` section with protected evaluation, and the file that holds it."""
+"""The ``encrypt`` section with protected evaluation, the file that holds it, and a run from it."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Unpack
 
+from flwr.clientapp.typing import Mod
+from flwr.serverapp.strategy import FedAvg, Strategy
 from pydantic import AliasChoices, Field, model_validator
 
-from flower_ldp.bounds import bounded_fields
+from flower_ldp.clients import LdpMod, ProtectedEvalRelease, Rehearsal, UpdateRelease
 from flower_ldp.config.updates import (
     KINDS,
     CodewordConfig,
@@ -20,12 +23,9 @@ from flower_ldp.config.updates import (
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, Laplace, LaplacePlan, NoProtectionWarning
-from flower_ldp.strategies import Health
-from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit
-
-#: Fields of ``dp_encrypt``, in the order of the mechanism's. Its intervals are narrower than the
-#: published section's, which may stand unused beside ``signds``.
-_DP_FIELDS = ("dp_eps", "dp_delta", "dp_norm_clip")
+from flower_ldp.strategies import ClientPool, Health, ProtectedEvalStrategy
+from flower_ldp.strategies.training import TrainingOptions
+from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit, must_suit
 
 
 class MetricConfig(Section):
@@ -132,6 +132,11 @@ class EncryptConfig(Section):
         used = self.encrypt_train_type == "SIGNDS" or "signds" in self.model_fields_set
         return self.signds if used else None
 
+    def planned_rounds(self) -> int | None:
+        """Return the rounds that the server optimizer plans, if it plans any."""
+        section = self.training()
+        return None if section is None else section.planned_rounds()
+
     @model_validator(mode="after")
     def _warn_of_no_protection(self) -> EncryptConfig:
         asked = self.laplace_eval
@@ -146,15 +151,13 @@ class EncryptConfig(Section):
 
     @model_validator(mode="after")
     def _what_is_used_is_within_its_intervals(self) -> EncryptConfig:
-        if self.encrypt_train_type == "CODEWORD" and self.codeword is None:
-            raise misfit("is missing", "codeword")
-        if self.encrypt_train_type == "DP_ENCRYPT":
-            if self.dp_encrypt is None:
-                raise misfit("is missing", "dp_encrypt")
-            for field, (_, bounded, _) in zip(_DP_FIELDS, bounded_fields(Gaussian), strict=True):
-                if not bounded.holds(getattr(self.dp_encrypt, field)):
-                    wanted = f"must be a number in {bounded.interval} for DP_ENCRYPT"
-                    raise misfit(wanted, "dp_encrypt", field)
+        kind = self.encrypt_train_type
+        if kind != "NOT_ENCRYPT" and self.training() is None:
+            raise misfit("is missing", kind.lower())
+        if kind == "DP_ENCRYPT" and self.dp_encrypt is not None:
+            # The published section may stand unused beside ``signds``, with wider intervals.
+            section = self.dp_encrypt.model_dump(include={"dp_eps", "dp_delta", "dp_norm_clip"})
+            must_suit(kind, Gaussian, section, "dp_encrypt")
         return self
 
 
@@ -173,8 +176,7 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _rounds_agree(self) -> TrainConfig:
-        section = self.encrypt.training()
-        planned = None if section is None else section.planned_rounds()
+        planned = self.encrypt.planned_rounds()
         if None not in (planned, self.fl_iteration_num) and planned != self.fl_iteration_num:
             wanted = f"must be the optimizer's rounds, {planned}, or be left out"
             raise misfit(wanted, "fl_iteration_num")
@@ -208,3 +210,121 @@ def load_config(path: str | Path) -> TrainConfig:
 def parse_config(text: str, *, source: str = "<text>") -> TrainConfig:
     """Parse a YAML configuration; see :func:`load_config`."""
     return _FORMAT.parse(text, source=source)
+
+
+@dataclass(frozen=True)
+class ConfiguredRun:
+    """What a file of training and evaluation means to Flower; :func:`from_config` makes it.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        The values of the file.
+    """
+
+    config: TrainConfig
+
+    @property
+    def rounds(self) -> int | None:
+        """Number of rounds, as ``fl_iteration_num`` or a plan of steps has it; else None."""
+        return self.config.fl_iteration_num or self.config.encrypt.planned_rounds()
+
+    def training(self, **options: Unpack[TrainingOptions]) -> Strategy:
+        """Return the strategy that trains, with fresh state; FedAvg for ``NOT_ENCRYPT``.
+
+        Parameters
+        ----------
+        **options
+            As in :class:`~flower_ldp.strategies.training.TrainingStrategy`, but what the file
+            has: ``health``, ``trainable``, ``subspace``. For ``NOT_ENCRYPT`` as in FedAvg.
+
+        Raises
+        ------
+        TypeError
+            If an option stands in the file too.
+        """
+        encrypt = self.config.encrypt
+        section = encrypt.training()
+        if encrypt.encrypt_train_type == "NOT_ENCRYPT" or section is None:
+            plain: Any = options
+            return FedAvg(**plain)
+        here: Any = {
+            "health": encrypt.health(),
+            "trainable": section.trainable,
+            "subspace": section.public_subspace(),
+        }
+        twice = [name for name, value in here.items() if value is not None and name in options]
+        if twice:
+            raise TypeError(f"{twice[0]} is given by the configuration file: leave it out here")
+        return section.strategy(**{**here, **options})
+
+    def strategy(
+        self, *, classes: int | None = None, **options: Unpack[TrainingOptions]
+    ) -> Strategy:
+        """Return training and, for ``privacy_eval_type: LAPLACE``, protected evaluation.
+
+        Parameters
+        ----------
+        classes : int, optional
+            Probabilities in a row that clients predict; for ``LAPLACE`` only.
+        **options
+            As in :meth:`training`. A :class:`~flower_ldp.strategies.ClientPool` counts the answers
+            to both.
+
+        Raises
+        ------
+        TypeError
+            If an option stands in the file too, or ``classes`` is missing or too much.
+        """
+        encrypt, training = self.config.encrypt, self.training(**options)
+        if (encrypt.privacy_eval_type == "LAPLACE") != (classes is not None):
+            raise TypeError(
+                "classes= is for privacy_eval_type LAPLACE, and only there; the file says "
+                f"{encrypt.privacy_eval_type}, got classes={classes}"
+            )
+        if classes is None:
+            return training
+        answers = options.get("answers_per_client")
+        return ProtectedEvalStrategy(
+            training,
+            encrypt.laplace_eval.mechanism(classes),
+            score=self.config.unsupervised.eval_type,
+            metrics=encrypt.laplace_eval.metric_mechanisms(),
+            cluster_client_num=self.config.unsupervised.cluster_client_num,
+            health=encrypt.health(),
+            answers_per_client=answers if isinstance(answers, ClientPool) else None,
+        )
+
+    def client_mods(self, rehearsal: Rehearsal | None = None) -> list[Mod]:
+        """Return the mods of the ClientApp: the gate, or none where the file protects nothing.
+
+        The gate refuses what the file leaves unprotected beside what it protects.
+
+        Parameters
+        ----------
+        rehearsal : Rehearsal, optional
+            The app's work on public sample data.
+        """
+        encrypt = self.config.encrypt
+        section = None if encrypt.encrypt_train_type == "NOT_ENCRYPT" else encrypt.training()
+        evaluates = encrypt.privacy_eval_type == "LAPLACE"
+        if section is None and not evaluates:
+            return []
+        return [
+            LdpMod(
+                train=None if section is None else UpdateRelease(trainable=section.trainable),
+                evaluate=ProtectedEvalRelease() if evaluates else None,
+                rehearsal=rehearsal,
+            )
+        ]
+
+
+def from_config(path: str | Path) -> ConfiguredRun:
+    """Read a YAML file of training and evaluation; raises as :func:`load_config` does.
+
+    Examples
+    --------
+    >>> run = from_config("configs/signds.yaml")  # doctest: +SKIP
+    >>> strategy, mods = run.strategy(fraction_train=0.5), run.client_mods()  # doctest: +SKIP
+    """
+    return ConfiguredRun(load_config(path))

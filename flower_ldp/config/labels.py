@@ -12,15 +12,16 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, model_validator
 
 from flower_ldp.labels.stages import LabelStages
-from flower_ldp.mechanisms.embeddings import MAX_BITS, MAX_CODES, CodebookEmbedding, UnaryEncoding
+from flower_ldp.mechanisms.embeddings import MAX_BITS, CodebookEmbedding, UnaryEncoding
 from flower_ldp.mechanisms.labels import (
     LABEL_METHODS,
     label_mechanisms,
     reports_are_labels,
 )
 from flower_ldp.mechanisms.randomized_response import KaryResponse, LabelMechanism
+from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import Unit
-from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit
+from flower_ldp.yaml_source import Section, YamlFormat, declared, interval, misfit, must_suit
 
 
 class LocalPriorConfig(Section):
@@ -173,19 +174,11 @@ class EmbeddingDPConfig(Section):
 
     @model_validator(mode="after")
     def _codebook_has_codes(self) -> EmbeddingDPConfig:
-        if self.randomizer != "codebook_embedding":
-            return self
-        wrong = {
-            "eps": ("must be in (0, 100] for codebook_embedding", not self.eps > 0),
-            "width": (
-                f"must be in [2, {MAX_CODES}] for codebook_embedding",
-                not 2 <= self.width <= MAX_CODES,
-            ),
-            "one_hot": ("is for unary_encoding only", self.one_hot),
-        }
-        for name, (wanted, is_wrong) in wrong.items():
-            if is_wrong:
-                raise misfit(wanted, name)
+        if self.randomizer == "codebook_embedding":
+            given = {"eps": self.eps, "width": self.width}
+            must_suit(self.randomizer, CodebookEmbedding, given)
+            if self.one_hot:
+                raise misfit("is for unary_encoding only", "one_hot")
         return self
 
     def mechanism(self) -> UnaryEncoding | CodebookEmbedding:
@@ -242,8 +235,8 @@ class DPSGDConfig(Section):
         Length to which an example's gradient is clipped.
     """
 
-    epsilon: Annotated[float, interval("[0.01, 30]")]
-    delta: Annotated[float, interval("[1e-10, 0.5]")]
+    epsilon: Annotated[float, declared(TrainingPlan, "epsilon")]
+    delta: Annotated[float, declared(TrainingPlan, "delta")]
     epochs: Annotated[int, interval("[1, inf)", int)] = 3
     batch_size: Annotated[int, interval("[1, inf)", int)] = 250
     max_grad_norm: Annotated[float, interval("(0, inf)")] = 1.0

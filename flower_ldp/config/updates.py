@@ -50,17 +50,6 @@ from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 from flower_ldp.wire.layout import patterns_of
 from flower_ldp.yaml_source import Section, declared, interval, misfit
 
-_OPTIMIZERS: Mapping[str, type[Any]] = MappingProxyType(
-    {
-        "momentum": Momentum,
-        "fixed_length": FixedLength,
-        "agreed_length": AgreedLength,
-        "adam": Adam,
-        "yogi": Yogi,
-        "adagrad": Adagrad,
-    }
-)
-
 
 class OptimizerSection(Section):
     """A server optimizer, by its ``kind``."""
@@ -92,7 +81,14 @@ def _section(kind: str, optimizer: type[Any]) -> type[OptimizerSection]:
 
 #: The section of each optimizer, by its kind.
 KINDS: Mapping[str, type[OptimizerSection]] = MappingProxyType(
-    {kind: _section(kind, optimizer) for kind, optimizer in _OPTIMIZERS.items()}
+    {
+        "momentum": _section("momentum", Momentum),
+        "fixed_length": _section("fixed_length", FixedLength),
+        "agreed_length": _section("agreed_length", AgreedLength),
+        "adam": _section("adam", Adam),
+        "yogi": _section("yogi", Yogi),
+        "adagrad": _section("adagrad", Adagrad),
+    }
 )
 if TYPE_CHECKING:
     OptimizerConfig: TypeAlias = OptimizerSection

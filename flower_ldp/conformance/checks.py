@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -116,6 +115,10 @@ class Tried:
         every = itertools.product(values, repeat=self.dimension)
         return [np.array(one, dtype=np.float32) for one in every]
 
+    def every(self) -> list[Any]:
+        """Return all updates that are tried, valid or not."""
+        return [*self.updates(), *self.broken()]
+
     def broken(self) -> list[Any]:
         """Return what is no valid update: None first, for which the neutral law is defined."""
         size = self.dimension
@@ -138,17 +141,33 @@ class Tried:
         ]
 
 
+#: Every test, by its name: at all settings of a case.
+CHECKS: dict[str, Callable[[Case], None]] = {}
+
+
+def _check(of: Callable[[Tried], None]) -> Callable[[Tried], None]:
+    @wraps(of)
+    def everywhere(case: Case) -> None:
+        for tried in case.settings():
+            of(tried)
+
+    CHECKS[of.__name__] = everywhere
+    return of
+
+
+@_check
 def law_sums_to_one(tried: Tried) -> None:
     """Add up the probabilities of all reports to one update: they must make 1."""
-    for update in (*tried.updates(), *tried.broken()):
+    for update in tried.every():
         total = math.fsum(map(math.exp, tried.law(update)))
         if abs(total - 1) > _ROUNDING:
-            raise tried.error(f"the law of {_shown(update)} sums to {total}")
+            raise tried.error(f"the law of {quoted(update)} sums to {total}")
 
 
+@_check
 def epsilon_is_kept(tried: Tried) -> None:
     """Compare all updates, valid or not: no report tells two apart by more than is stated."""
-    every = [*tried.updates(), *tried.broken()]
+    every = tried.every()
     laws = np.array([tried.law(update) for update in every])
     if tried.case.delta == 0:
         _check_ratio(tried, every, laws)
@@ -165,7 +184,7 @@ def _check_ratio(tried: Tried, every: Sequence[Any], laws: Any) -> None:
         if ratio > tried.epsilon + _ROUNDING:
             raise tried.error(
                 f"the report {quoted(tried.reports[at])} has a log-ratio of "
-                f"{ratio:.6g} between {_shown(every[high])} and {_shown(every[low])}"
+                f"{ratio:.6g} between {quoted(every[high])} and {quoted(every[low])}"
             )
 
 
@@ -176,14 +195,16 @@ def _check_excess(tried: Tried, every: Sequence[Any], masses: Any) -> None:
         at = int(excess.argmax())
         if excess[at] > tried.case.delta + _ROUNDING:
             raise tried.error(
-                f"delta is {excess[at]:.6g} between {_shown(first)} and "
-                f"{_shown(every[at])}, {tried.case.delta:g} is stated"
+                f"delta is {excess[at]:.6g} between {quoted(first)} and "
+                f"{quoted(every[at])}, {tried.case.delta:g} is stated"
             )
 
 
+@_check
 def sampler_follows_the_law(tried: Tried) -> None:
     """Draw reports: they must have the law that log_prob states."""
-    some, case = _some(tried), tried.case
+    case, valid = tried.case, tried.updates()
+    some = [valid[0], valid[-1], None]
     settings = len(case.epsilons) * len(case.dimensions)
     level = FAILURE / (settings * len(some) * len(tried.reports))
     for update in some:
@@ -193,16 +214,11 @@ def sampler_follows_the_law(tried: Tried) -> None:
             seen = drawn.pop(report, 0)
             if _chance(seen, case.draws, math.exp(min(log, 0.0))) < level:
                 raise tried.error(
-                    f"{_shown(update)} gives {quoted(report)} {seen} times of "
+                    f"{quoted(update)} gives {quoted(report)} {seen} times of "
                     f"{case.draws}, its probability is {math.exp(log):.6g}"
                 )
         if drawn:
             raise tried.error(f"reports() does not name {quoted(next(iter(drawn)))}")
-
-
-def _some(tried: Tried) -> list[Any]:
-    valid = tried.updates()
-    return [valid[0], valid[-1], None]
 
 
 def _chance(seen: int, draws: int, probability: float) -> float:
@@ -216,21 +232,27 @@ def _chance(seen: int, draws: int, probability: float) -> float:
     return min(1.0, 2 * math.exp(-draws * max(far, 0.0)))
 
 
+@_check
 def everything_is_answered(tried: Tried) -> None:
     """Ask about each update, valid or not: the answer must be one of reports()."""
     known, rng = set(tried.reports), RandomSource.seeded(_SEED)
-    for update in (*tried.updates(), *tried.broken()):
+    for update in tried.every():
+        given = update
+        if isinstance(update, np.ndarray):  # as the gate gives it: it cannot be written to
+            given = update.copy()
+            given.setflags(write=False)
         try:
-            report = tried.mechanism.randomize(_closed(update), rng)
+            report = tried.mechanism.randomize(given, rng)
         except Exception as error:
             name = type(error).__name__
-            raise tried.error(f"{_shown(update)} is answered by {name}") from error
+            raise tried.error(f"{quoted(update)} is answered by {name}") from error
         if type(report) is not bytes or report not in known:
             raise tried.error(
-                f"{_shown(update)} is answered by {quoted(report)}, which reports() does not name"
+                f"{quoted(update)} is answered by {quoted(report)}, which reports() does not name"
             )
 
 
+@_check
 def reports_have_one_length(tried: Tried) -> None:
     """Look at all reports: they must be bytes of the length that is stated."""
     length = tried.mechanism.report_bytes
@@ -239,6 +261,7 @@ def reports_have_one_length(tried: Tried) -> None:
             raise tried.error(f"{quoted(report)} is not {length} bytes")
 
 
+@_check
 def randomness_is_the_gates(tried: Tried) -> None:
     """Draw by one seed twice and by another: the source that is given must decide, alone."""
     update = tried.updates()[-1]
@@ -254,6 +277,7 @@ def randomness_is_the_gates(tried: Tried) -> None:
         raise tried.error("it does not use the source that is given")
 
 
+@_check
 def nothing_else_is_touched(tried: Tried) -> None:
     """Draw once: neither global generators nor the update may change."""
     for update in (tried.updates()[-1], None):
@@ -266,6 +290,7 @@ def nothing_else_is_touched(tried: Tried) -> None:
             raise tried.error("the update was written to")
 
 
+@_check
 def every_report_is_understood(tried: Tried) -> None:
     """Read each report as the server does: a finite update, and ValueError for what is none."""
     for report in tried.reports:
@@ -286,44 +311,3 @@ def _globals() -> str:
     own = None if python is None else python.getstate()
     kind, key, *rest = ("", np.zeros(0)) if numpy is None else numpy.get_state()
     return repr((own, kind, key.tobytes(), rest))
-
-
-def _closed(update: Any) -> Any:
-    """Return an update as the gate gives it: what is an array cannot be written to."""
-    if isinstance(update, np.ndarray):
-        update = update.copy()
-        update.setflags(write=False)
-    return update
-
-
-def _shown(update: Any) -> str:
-    return "None" if update is None else quoted(update)
-
-
-def _everywhere(check: Callable[[Tried], None]) -> Callable[[Case], None]:
-    """Return a check of a case: at all of its settings."""
-
-    @wraps(check)
-    def each(case: Case) -> None:
-        for tried in case.settings():
-            check(tried)
-
-    return each
-
-
-#: Every test, by its name.
-CHECKS: Mapping[str, Callable[[Case], None]] = MappingProxyType(
-    {
-        check.__name__: _everywhere(check)
-        for check in (
-            law_sums_to_one,
-            epsilon_is_kept,
-            sampler_follows_the_law,
-            everything_is_answered,
-            reports_have_one_length,
-            randomness_is_the_gates,
-            nothing_else_is_touched,
-            every_report_is_understood,
-        )
-    }
-)

@@ -15,8 +15,13 @@ from flower_ldp.extensions.contract import (
     ExtensionReport,
     Setting,
 )
-from flower_ldp.extensions.files import Distribution, read_distribution
-from flower_ldp.extensions.loading import Allowed, load_extension, never_load
+from flower_ldp.extensions.loading import (
+    Allowed,
+    Distribution,
+    load_extension,
+    never_load,
+    read_distribution,
+)
 
 __all__ = [
     "GROUP",

@@ -1,4 +1,11 @@
-"""Loading an extension that the owner has allowed, from the very bytes that were hashed.
+"""An extension that the owner has allowed: read, judged by its digest, and loaded from memory.
+
+What is hashed is what is kept in memory, and what is kept is what is run. The list of files
+(``RECORD``) says which there are; its own hashes are not looked at. An installation has to be
+simple enough to be judged: one package or module in pure Python beside its metadata, installed from
+a wheel, without links, scripts, ``.pth`` files or files that the list does not name. It imports the
+standard library, numpy, this package, and its own modules relatively: nothing else is in the
+digest. Compiled files (``__pycache__``) are neither read nor run.
 
 Nothing is imported by its name: the modules get names of their own, which no other module can have
 taken, and their source comes from memory. So neither a file that changes after it was hashed, nor
@@ -12,20 +19,260 @@ nothing here confines the code. So the guarded node, which is beyond the reach o
 
 from __future__ import annotations
 
+import ast
+import csv
+import json
 import os
+import re
+import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from configparser import ConfigParser
+from configparser import Error as ParserError
 from dataclasses import dataclass
+from email.parser import BytesParser
+from hashlib import sha256
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from itertools import chain
+from pathlib import Path
 from pkgutil import resolve_name
 from threading import Lock
 from types import CodeType, ModuleType
 
 from flower_ldp.errors import ConfigError, quoted
-from flower_ldp.extensions.contract import Extension
-from flower_ldp.extensions.files import Distribution, normal, read_distribution
+from flower_ldp.extensions.contract import GROUP, Extension
 from flower_ldp.mechanisms import name_complaint
+
+#: What an installer adds beside the metadata, in words of its own.
+_ADDED = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json"})
+_PATH = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*", re.ASCII)
+_ENTRY = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)", re.ASCII)
+_COMPILED = "__pycache__"
+_BINARY = (".so", ".pyd", ".dll", ".dylib", ".pyc", ".pth", ".egg-link")
+_MOST_FILES = 500
+_MOST_BYTES = 8 * 2**20
+_UNREADABLE = (
+    *(OSError, ValueError, SyntaxError, csv.Error, ParserError),
+    *(RecursionError, MemoryError),  # of sources that nest too deep
+)
+#: What an extension may import besides itself and the standard library.
+MAY_IMPORT = frozenset({"numpy", "flower_ldp"})
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """An installed distribution, as it was read.
+
+    Parameters
+    ----------
+    name, version : str
+        By its metadata.
+    digest : str
+        ``sha256:`` and 64 digits, over the paths and contents of all its files.
+    entries : mapping of str to (str, str)
+        Module and object of each extension, by its name.
+    sources : mapping of str to bytes
+        Python's source, by path from ``site-packages``.
+    """
+
+    name: str
+    version: str
+    digest: str
+    entries: Mapping[str, tuple[str, str]]
+    sources: Mapping[str, bytes]
+
+
+def normal(name: str) -> str:
+    """Return the normal form of a distribution's name, as ``typing-extensions``."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_distribution(name: str, path: Sequence[str] | None = None) -> Distribution:
+    """Read an installed distribution; nothing of it is imported.
+
+    Parameters
+    ----------
+    name : str
+        Of the distribution.
+    path : sequence of str, optional
+        Folders to look in; by default where this interpreter does (``sys.path``).
+
+    Raises
+    ------
+    ConfigError
+        If it is not there, is there twice, or is none that can be judged.
+    """
+    try:
+        information = _information(name, sys.path if path is None else path)
+        files = _files(information)
+        own = information.name
+        found, version = _metadata(files, own)
+        if normal(found) != normal(name) or not found.isascii():
+            raise ConfigError(f"{own}: the metadata are those of {quoted(found)}")
+        sources = {one: text for one, text in files.items() if one.endswith(".py")}
+        top = _top(files, own)
+        _check_imports(sources, top)
+        return Distribution(found, version, _digest(files), _entries(files, own, top), sources)
+    except ConfigError:
+        raise
+    except _UNREADABLE as error:
+        raise ConfigError(f"{name}: cannot be read: {error}") from error
+
+
+def _information(name: str, path: Sequence[str]) -> Path:
+    """Return the one folder of metadata under this name."""
+    folders = filter(os.path.isdir, (place or os.curdir for place in path))
+    found = {
+        os.path.realpath(one): one
+        for one in chain.from_iterable(Path(folder).iterdir() for folder in folders)
+        # A wheel's folder has no hyphen but before the version; a link of old has no version.
+        if normal(name) in (normal(one.stem.split("-")[0]), normal(one.stem))
+        and one.suffix in (".dist-info", ".egg-info", ".egg-link")
+    }
+    if not found:
+        raise ConfigError(f"{name} is not installed here")
+    if len(found) > 1:
+        raise ConfigError(f"{name} is installed {len(found)} times: {quoted(sorted(found))}")
+    (information,) = found.values()
+    if information.suffix != ".dist-info" or not information.name.isascii():
+        raise ConfigError(f"{information}: is not installed from a wheel")
+    return information
+
+
+def _files(information: Path) -> dict[str, bytes]:
+    """Return all files of a distribution but the installer's own, each read once."""
+    site, own = information.parent, information.name
+    rows = csv.reader(_read(site, f"{own}/RECORD").decode("utf-8").splitlines())
+    listed = [row[0] for row in rows if row]
+    if len(set(map(str.lower, listed))) != len(listed) or len(listed) > _MOST_FILES:
+        raise ConfigError(f"{own}: its list names a file twice, or more than {_MOST_FILES}")
+    for one in listed:
+        if not _PATH.fullmatch(one) or {".", ".."} & set(one.split("/")):
+            raise ConfigError(f"{own}: {quoted(one)} is outside of it, or has no plain name")
+    _check_installer(site, own, listed)
+    added = {f"{own}/{name}" for name in _ADDED}
+    files: dict[str, bytes] = {}
+    left = _MOST_BYTES
+    for one in sorted(set(listed) - added):
+        if _is_compiled(one):
+            continue
+        if one.endswith(_BINARY):
+            raise ConfigError(f"{own}: {quoted(one)} is not Python's source")
+        files[one] = _read(site, one, left)
+        left -= len(files[one])
+    unlisted = sorted(set(_present(site, listed)) - set(listed))
+    if unlisted:
+        raise ConfigError(f"{own}: its list does not name {quoted(unlisted)}")
+    return files
+
+
+def _check_installer(site: Path, own: str, listed: Sequence[str]) -> None:
+    """Refuse an editable installation: its files are elsewhere, and change."""
+    note = f"{own}/direct_url.json"
+    if note in listed or (site / note).exists():
+        told = json.loads(_read(site, note))
+        folder = told.get("dir_info", {}) if isinstance(told, dict) else None
+        if not isinstance(folder, dict) or folder.get("editable"):
+            raise ConfigError(f"{own}: is an editable installation; install the wheel")
+
+
+def _read(site: Path, path: str, most: int = _MOST_BYTES) -> bytes:
+    """Return a regular file's content; no part of its path within the folder is a link."""
+    place = site
+    for part in path.split("/"):
+        place = place / part
+        if stat.S_ISLNK(os.lstat(place).st_mode):
+            raise ConfigError(f"{quoted(str(place))}: is a link")
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(os.open(place, flags | getattr(os, "O_BINARY", 0)), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise ConfigError(f"{quoted(str(place))}: is no regular file")
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise ConfigError(f"{quoted(str(place))}: the files have more than {_MOST_BYTES:,} bytes")
+    return content
+
+
+def _is_compiled(path: str) -> bool:
+    return path.split("/")[-2:-1] == [_COMPILED] and path.endswith(".pyc")
+
+
+def _present(site: Path, listed: Sequence[str]) -> Iterator[str]:
+    """Yield what lies in the folders of the listed files, apart from what Python compiled."""
+    for top in {one.partition("/")[0] for one in listed if "/" in one}:
+        # A link to a folder is not walked into, and is none of the listed files.
+        for one in (site / top).rglob("*"):
+            path = one.relative_to(site).as_posix()
+            if (one.is_symlink() or not one.is_dir()) and not _is_compiled(path):
+                yield path
+
+
+def _metadata(files: Mapping[str, bytes], own: str) -> tuple[str, str]:
+    told = BytesParser().parsebytes(files.get(f"{own}/METADATA", b""), headersonly=True)
+    names, versions = told.get_all("Name", []), told.get_all("Version", [])
+    if len(names) != 1 or len(versions) != 1:
+        raise ConfigError(f"{own}: its metadata have no name or no version")
+    return str(names[0]), str(versions[0])
+
+
+def _top(files: Mapping[str, bytes], own: str) -> str:
+    """Return the name of the one package or module."""
+    tops = {one.partition("/")[0] for one in files} - {own}
+    if len(tops) != 1:
+        raise ConfigError(f"{own}: must have one package or module, has {quoted(sorted(tops))}")
+    (found,) = tops
+    top = found.removesuffix(".py") if found in files else found
+    if found != top and not found.endswith(".py"):
+        raise ConfigError(f"{own}: {quoted(found)} is no module")
+    if found == top and f"{top}/__init__.py" not in files:
+        raise ConfigError(f"{own}: {quoted(top)} has no __init__.py")
+    if not top.isidentifier() or top in MAY_IMPORT or top in sys.stdlib_module_names:
+        raise ConfigError(f"{own}: {quoted(top)} is no name of a module, or another's")
+    return top
+
+
+def _check_imports(sources: Mapping[str, bytes], top: str) -> None:
+    for path, source in sources.items():
+        nodes = list(ast.walk(ast.parse(source, path)))
+        plain = [alias.name for one in nodes if isinstance(one, ast.Import) for alias in one.names]
+        absolute = (one for one in nodes if isinstance(one, ast.ImportFrom) and not one.level)
+        for name in (*plain, *(str(one.module) for one in absolute)):
+            first = name.partition(".")[0]
+            if first == top:
+                raise ConfigError(
+                    f"{path}: imports {quoted(name)}: its own modules are imported relatively "
+                    "(from . import ...)"
+                )
+            if first not in MAY_IMPORT and first not in sys.stdlib_module_names:
+                allowed = ", ".join(sorted(MAY_IMPORT))
+                raise ConfigError(
+                    f"{path}: imports {quoted(name)}, which the digest does not cover: only "
+                    f"the standard library, {allowed} and itself"
+                )
+
+
+def _entries(files: Mapping[str, bytes], own: str, top: str) -> dict[str, tuple[str, str]]:
+    # A section of defaults would name extensions here, and none for who lists entry points.
+    parser = ConfigParser(delimiters=("=",), interpolation=None, default_section="")
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(files.get(f"{own}/entry_points.txt", b"").decode("utf-8"))
+    found = {}
+    for name, value in parser.items(GROUP) if parser.has_section(GROUP) else ():
+        parts = _ENTRY.fullmatch(value.strip())
+        if parts is None or parts[1].partition(".")[0] != top:
+            raise ConfigError(f"{own}: the entry point {quoted(name)} must be {top}...:OBJECT")
+        found[name] = (parts[1], parts[2])
+    return found
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    """Return the digest of all files: of each its path and the hash of what was read."""
+    found = sha256(b"flower-ldp extension 1\n")
+    for path, content in sorted(files.items()):
+        found.update(f"{path} {sha256(content).hexdigest()}\n".encode())
+    return f"sha256:{found.hexdigest()}"
+
 
 _lock = Lock()
 _loaded: dict[Allowed, Extension] = {}

@@ -28,8 +28,7 @@ from flower_ldp.audit import (
     audit_case,
     audit_reuse,
 )
-from flower_ldp.audit.auditing import Event, best_event, report_key, reuse_draws
-from flower_ldp.audit.cases import of_updates
+from flower_ldp.audit.auditing import Event, best_event, of_updates, report_key, reuse_draws
 from flower_ldp.audit.shipped import (
     LONG,
     mass_at_probes,

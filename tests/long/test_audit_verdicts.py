@@ -23,8 +23,8 @@ from flower_ldp.audit import (
     audit,
     audit_case,
 )
+from flower_ldp.audit.auditing import of_updates
 from flower_ldp.audit.bounds import power
-from flower_ldp.audit.cases import of_updates
 from flower_ldp.mechanisms import ExampleCounts, RandomSource, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from tests.broken import (

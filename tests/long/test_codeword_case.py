@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.audit import BUILDERS, Settings, audit_case
-from flower_ldp.audit.cases import of_updates
+from flower_ldp.audit.auditing import of_updates
 from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
 
 

@@ -29,8 +29,8 @@ def test_the_published_section_loads_unchanged() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "wanted"),
     [
-        ("dp_eps: 50.0", "dp_eps: 101.0", "line 5: encrypt.dp_encrypt.dp_eps must be a number in"),
-        ("dp_delta: 0.01", "dp_delta: 0.6", "line 6: encrypt.dp_encrypt.dp_delta must be a number"),
+        ("dp_eps: 50.0", "dp_eps: 101.0", "line 5: encrypt.dp_encrypt.dp_eps must be in"),
+        ("dp_delta: 0.01", "dp_delta: 0.6", "line 6: encrypt.dp_encrypt.dp_delta must be in"),
         ("norm_clip: 1.0", "norm_clip: 1.0e+40", "line 7: encrypt.dp_encrypt.dp_norm_clip must"),
         ("dp_eps:", "dp_epsilon:", "dp_epsilon"),
     ],

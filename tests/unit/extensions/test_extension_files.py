@@ -183,11 +183,11 @@ def test_a_package_needs_its_own_init(tmp_path: Path) -> None:
 
 def test_there_is_an_end_to_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = Installed(tmp_path).write()
-    monkeypatch.setattr("flower_ldp.extensions.files._MOST_BYTES", 500)
+    monkeypatch.setattr("flower_ldp.extensions.loading._MOST_BYTES", 500)
     with pytest.raises(ConfigError, match="more than 500 bytes"):
         read(installed)
     monkeypatch.undo()
-    monkeypatch.setattr("flower_ldp.extensions.files._MOST_FILES", 2)
+    monkeypatch.setattr("flower_ldp.extensions.loading._MOST_FILES", 2)
     with pytest.raises(ConfigError, match="more than 2"):
         read(installed)
 

@@ -13,7 +13,6 @@ import pytest
 from flower_ldp.audit import Case, audit_case, of_updates
 from flower_ldp.errors import ConfigError
 from flower_ldp.extensions import Allowed, Extension, load_extension, loading, never_load
-from flower_ldp.extensions import files as files_module
 from flower_ldp.mechanisms import RandomSource
 from tests.extension_world import DISTRIBUTION, NAME, VERSION, Installed
 
@@ -139,7 +138,7 @@ def test_what_changes_after_it_was_hashed_is_not_run(
     }
     replace(installed, files=files).write()
     wanted = allowed(installed)
-    read = files_module.read_distribution
+    read = loading.read_distribution
 
     def read_then_change(name: str, path: object = None) -> object:
         found = read(name, installed.path)
