@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from flower_ldp.node.sandbox.settings import SandboxMissing
+from flower_ldp.node.sandbox.view import SandboxMissing
 
 
 @cache

@@ -29,7 +29,7 @@ from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission
 from flower_ldp.node.pinned import PinnedGate, fixed_moment, listed_apps
 from flower_ldp.node.received import ReceivedApps
 from flower_ldp.node.reports import PaidReports, WellFormed
-from flower_ldp.node.sandbox.settings import SandboxMissing
+from flower_ldp.node.sandbox.view import SandboxMissing
 from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY, find_policy
 
 if TYPE_CHECKING:

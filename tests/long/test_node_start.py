@@ -16,7 +16,7 @@ from flower_ldp.errors import ConfigError
 from flower_ldp.node import PROGRAM, command
 from flower_ldp.node.apps import AppExecutor, command_of
 from flower_ldp.node.channel import flower_arguments, given_config
-from flower_ldp.node.sandbox.settings import SandboxMissing
+from flower_ldp.node.sandbox.view import SandboxMissing
 from flower_ldp.node.starting import Start
 
 POLICY = """

@@ -25,8 +25,7 @@ from flower_ldp.node.sandbox.command import limits_of, run_check
 from flower_ldp.node.sandbox.jail import Group, make_group
 from flower_ldp.node.sandbox.probe import Attempts
 from flower_ldp.node.sandbox.seccomp import call_numbers
-from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
-from flower_ldp.node.sandbox.view import PACKAGE
+from flower_ldp.node.sandbox.view import PACKAGE, SandboxMissing, Settings
 from tests.network.federation import NODE
 from tests.network.processes import wait_for
 from tests.sandbox import has_control_group, needs_sandbox

@@ -3,8 +3,8 @@
 ===================  ======================================================================
 module               says
 ===================  ======================================================================
-``settings``         what the operator chose
-``view``             what of the machine an app is shown, and what must not be among it
+``view``             what the operator chose; what of the machine an app is shown, and what must
+                     not be among it
 ``seccomp``          which system calls an app may make
 ``inside``           the first program in the sandbox: gives up rights, starts the app; and the
                      relay, which copies bytes between two sockets

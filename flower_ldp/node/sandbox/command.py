@@ -30,7 +30,7 @@ from flower_ldp.node.sandbox.inside import SOCKET
 from flower_ldp.node.sandbox.jail import LARGEST_DUMP, Group, Jail, make_group
 from flower_ldp.node.sandbox.probe import Attempts, Finding
 from flower_ldp.node.sandbox.seccomp import call_numbers
-from flower_ldp.node.sandbox.settings import SandboxMissing, Settings, settings_of
+from flower_ldp.node.sandbox.view import SandboxMissing, Settings
 
 _log = logging.getLogger("flower_ldp")
 
@@ -73,7 +73,7 @@ class SandboxedApps:
     """
 
     def __init__(self, options: argparse.Namespace, arguments: argparse.Namespace) -> None:
-        self._settings = settings_of(options)
+        self._settings = Settings.of(options)
         self._port = int(arguments.port)
         self._secret = os.urandom(_SECRET)
         _check_arguments(options, arguments)

@@ -31,7 +31,7 @@ from typing import IO
 from flower_ldp.node.apps import AppExecutor, run_executor, use
 from flower_ldp.node.log import IN_AN_HOUR, Allowance, plain
 from flower_ldp.node.sandbox.jail import Group, Jail
-from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
+from flower_ldp.node.sandbox.view import SandboxMissing, Settings
 
 _PR_SET_PDEATHSIG = 1
 #: Seconds in which an app that has answered may hand in its context and end.

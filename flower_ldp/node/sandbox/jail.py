@@ -29,8 +29,7 @@ from typing import Any, NamedTuple
 from flower_ldp.node.apps import in_memory
 from flower_ldp.node.sandbox.inside import AT_ONCE, SOCKET, Meter, serve
 from flower_ldp.node.sandbox.seccomp import app_filter
-from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
-from flower_ldp.node.sandbox.view import PACKAGE, View, view_of
+from flower_ldp.node.sandbox.view import PACKAGE, SandboxMissing, Settings, View, view_of
 
 #: The first bubblewrap with every option that is used here; Debian 12 has it.
 FIRST_VERSION = (0, 8)

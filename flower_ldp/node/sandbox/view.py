@@ -1,21 +1,20 @@
-"""What of this machine an app is shown, read-only, and what must not be among it.
+"""What the operator chose; what of this machine an app is shown, and what must not be among it.
 
-The sandbox begins with an empty root. Programs and libraries are put into it (``/usr``, the
-Python installation and this package), a few files of ``/etc`` that name libraries, and what the
+The sandbox begins with an empty root. Put into it, read-only, are programs and libraries (``/usr``,
+the Python installation and this package), a few files of ``/etc`` that name libraries, and what the
 operator names. No home, no ``/run``, no ``/var``, no ``/srv``: what is not listed is not there.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import stat
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-
-from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
 
 #: This package, flower_ldp.
 PACKAGE = Path(__file__).parents[2]
@@ -28,6 +27,50 @@ OWN = ("/", "/dev", "/proc", "/sys", "/tmp", "/run", "/etc")
 _NEVER_UNDER = ("/dev", "/proc", "/sys")
 _NO_FILE = (-1, -1)
 _OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class SandboxMissing(RuntimeError):  # noqa: N818  # a state of the machine
+    """A part of the sandbox is missing on this machine, or cannot be as the operator wants."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The operator's choices.
+
+    Parameters
+    ----------
+    data : sequence of str
+        Folders and files that apps may read.
+    device : sequence of str
+        Devices that apps may use, usually those of a GPU.
+    user : str
+        Account of the apps where the node is root; "" for the usual one.
+    memory : int
+        Bytes that all apps of this node may use together, files in ``/tmp`` included.
+    processes : int
+        Processes and threads of all apps together.
+    files : int
+        Open files of a process.
+    seconds : int
+        For which an app may run; 0 for as long as it likes.
+    control_group : bool
+        Whether memory and processes are limited by a control group. Without it memory is not
+        limited at all.
+    """
+
+    data: Sequence[str] = ()
+    device: Sequence[str] = ()
+    user: str = ""
+    memory: int = 8 << 30
+    processes: int = 1024
+    files: int = 4096
+    seconds: int = 0
+    control_group: bool = True
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Settings:
+        """Return the choices that a command line states."""
+        return cls(**{one.name: getattr(options, f"sandbox_{one.name}") for one in fields(cls)})
 
 
 @dataclass(frozen=True)

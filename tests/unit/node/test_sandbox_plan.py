@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 import subprocess
@@ -12,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import flower_ldp
+from flower_ldp.node.command import site_parser
 from flower_ldp.node.log import IN_AN_HOUR, Allowance
-from flower_ldp.node.sandbox.settings import SandboxMissing, Settings, add_options, settings_of
+from flower_ldp.node.sandbox.view import SandboxMissing, Settings
 
 if sys.platform != "linux":
     pytest.skip("the sandbox is for Linux", allow_module_level=True)
@@ -26,9 +26,7 @@ from tests.sandbox import needs_sandbox
 
 
 def parsed(*words: str) -> Settings:
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    return settings_of(parser.parse_args(words))
+    return Settings.of(site_parser().parse_args(words))
 
 
 def test_the_command_line_says_the_settings(tmp_path: Path) -> None:
@@ -140,8 +138,7 @@ def test_what_is_hidden_is_known_by_its_other_names(deep: bool, tmp_path: Path) 
 _MOUNTED = """
 import sys
 from pathlib import Path
-from flower_ldp.node.sandbox.settings import SandboxMissing, Settings
-from flower_ldp.node.sandbox.view import view_of
+from flower_ldp.node.sandbox.view import SandboxMissing, Settings, view_of
 try:
     view_of(Settings(data=(sys.argv[1],)), {"the policy": Path(sys.argv[2])})
 except SandboxMissing as error:
