@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 
 from flwr.app import Message
 
@@ -56,12 +56,6 @@ class ReceivedApp:
     listed: bool
 
 
-class _Fetched(NamedTuple):
-    app: ReceivedApp
-    run: Any
-    fab: Any
-
-
 class ReceivedApps:
     """The apps of a node's runs.
 
@@ -75,17 +69,17 @@ class ReceivedApps:
         self._is_listed = is_listed
         self._lock = threading.Lock()
         self._apps: dict[int, ReceivedApp] = {}
-        self._runs: OrderedDict[int, _Fetched] = OrderedDict()
 
     def around(self, inner: Channel) -> Channel:
         """Return a connection on which each run is fetched before its message is handed on."""
+        fetched = lru_cache(_KEPT)(partial(self._fetch, inner))
 
         def receive() -> tuple[Message, Any] | None:
             received = inner.receive()
             if received is not None:
                 run_id = received[0].metadata.run_id
                 try:
-                    self._fetched(inner, run_id)
+                    fetched(run_id)
                 except Exception:
                     # It is refused if it rests on the app, and else Flower asks by itself.
                     _log.exception("the app of run %d could not be fetched", run_id)
@@ -93,8 +87,8 @@ class ReceivedApps:
 
         return inner._replace(
             receive=receive,
-            get_run=lambda run_id: self._fetched(inner, run_id).run,
-            get_fab=lambda fab_hash, run_id: self._fetched(inner, run_id).fab,
+            get_run=lambda run_id: fetched(run_id)[0],
+            get_fab=lambda fab_hash, run_id: fetched(run_id)[1],
         )
 
     def of(self, run_id: int) -> ReceivedApp | None:
@@ -102,27 +96,20 @@ class ReceivedApps:
         with self._lock:
             return self._apps.get(run_id)
 
-    def _fetched(self, inner: Channel, run_id: int) -> _Fetched:
-        with self._lock:
-            found = self._runs.get(run_id)
-            if found is not None:
-                self._runs.move_to_end(run_id)
-                return found
+    def _fetch(self, inner: Channel, run_id: int) -> tuple[Any, Any]:
+        """Return a run and its bundle, and note what they are."""
         # Flower keeps a run under the identity that stands in it, in another run's place too.
         run = replace(inner.get_run(run_id), run_id=run_id)
-        found = self._judged(run, inner.get_fab(run.fab_hash, run_id))
+        app, run, fab = self._judged(run, inner.get_fab(run.fab_hash, run_id))
         with self._lock:
-            first = self._apps.setdefault(run_id, found.app)
+            first = self._apps.setdefault(run_id, app)
             # Flower has what came first, and asks no more.
-            if (first.digest, first.overrides) != (found.app.digest, found.app.overrides):
+            if (first.digest, first.overrides) != (app.digest, app.overrides):
                 fault = "the run came again with another bundle or configuration"
                 self._apps[run_id] = replace(first, fault=fault)
-            self._runs[run_id] = found
-            while len(self._runs) > _KEPT:
-                self._runs.popitem(last=False)
-        return found
+        return run, fab
 
-    def _judged(self, run: Any, fab: Any) -> _Fetched:
+    def _judged(self, run: Any, fab: Any) -> tuple[ReceivedApp, Any, Any]:
         """Take the bytes for what they are; keep nothing that is only said of them."""
         digest = digest_of(fab.content)
         plain = digest.rpartition(":")[2]
@@ -142,7 +129,7 @@ class ReceivedApps:
             if any(one.name == "series_id" for one in fields(run)):
                 changes["series_id"] = int.from_bytes(os.urandom(_SERIES), "big") >> 1 | 1
         app = ReceivedApp(digest, fault, dict(run.override_config), listed)
-        return _Fetched(app, replace(run, **changes), replace(fab, hash_str=plain))
+        return app, replace(run, **changes), replace(fab, hash_str=plain)
 
 
 def _unreadable(content: bytes, run: Any) -> str:

@@ -24,11 +24,10 @@ from flower_ldp.extensions.loading import never_load
 from flower_ldp.node import PROGRAM, FlowerChanged, channel, stop
 from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls, watch_own_user
 from flower_ldp.node.channel import Channel, NodeConfig, Opened, Setup
+from flower_ldp.node.gates import PaidReports, PinnedGate, WellFormed, fixed_moment, listed_apps
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission
-from flower_ldp.node.pinned import PinnedGate, fixed_moment, listed_apps
 from flower_ldp.node.received import ReceivedApps
-from flower_ldp.node.reports import PaidReports, WellFormed
 from flower_ldp.node.sandbox.view import SandboxMissing
 from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY, find_policy
 

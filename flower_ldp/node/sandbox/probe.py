@@ -21,7 +21,6 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -32,7 +31,8 @@ from flower_ldp.node.sandbox.view import entries, mount_points, speaks
 _NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 _AF_NETLINK, _AF_PACKET, _AF_VSOCK = 16, 17, 40
 _LAST_FAMILY, _LAST_NETLINK = 50, 22
-_TYPES = (1, 2, 3, 5)  # stream, datagram, raw, seqpacket
+_STREAM, _DATAGRAM, _RAW = socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW
+_TYPES = (_STREAM, _DATAGRAM, _RAW, socket.SOCK_SEQPACKET)
 _NEW_USER = 0x1000_0000
 _PRIVATE = ("/tmp", "/dev/shm")
 _DEVICES = ("full", "null", "random", "tty", "urandom", "zero", "pts/ptmx")
@@ -95,19 +95,10 @@ class Finding:
 def main() -> None:
     """Try what the standard input says; print whether the node answers, and what is open."""
     attempts = Attempts(**json.loads(sys.stdin.read()))
-    found = [asdict(one) for one in findings(attempts)]
-    print(json.dumps({"answers": _answers(attempts.port), "findings": found}))
-
-
-def findings(attempts: Attempts) -> Iterator[Finding]:
-    """Yield what was found, way by way."""
-    yield _descriptors()
-    yield from _network(attempts)
-    yield from _sockets()
-    yield from _files(attempts)
-    yield from _processes(attempts)
-    yield from _calls(attempts.calls)
-    yield from _rights(attempts)
+    found = [_descriptors(), *_network(attempts), *_sockets(), *_files(attempts)]
+    found += [*_processes(attempts), *_calls(attempts.calls), *_rights(attempts)]
+    said = [asdict(one) for one in found]
+    print(json.dumps({"answers": _answers(attempts.port), "findings": said}))
 
 
 def judge(way: str, ways_in: list[str], otherwise: str = "none") -> Finding:
@@ -115,10 +106,10 @@ def judge(way: str, ways_in: list[str], otherwise: str = "none") -> Finding:
     return Finding(way, bool(ways_in), ", ".join(sorted(ways_in)[:8]) or otherwise)
 
 
-def attempt(way: str, what: Callable[[], object]) -> Finding:
+def attempt(way: str, what: Callable[..., object], *arguments: object) -> Finding:
     """Return a finding that is open if what is tried raises no error."""
     try:
-        what()
+        what(*arguments)
     except OSError as error:
         return Finding(way, False, error.strerror or str(error))
     return Finding(way, True, "it works")
@@ -143,17 +134,15 @@ def _answers(port: int) -> bool:
 
 def _network(attempts: Attempts) -> Iterator[Finding]:
     for host, port in attempts.addresses:
-        stream = partial(_connect, socket.AF_INET, socket.SOCK_STREAM, (host, port))
-        yield attempt(f"connect to {host} outside", stream)
+        yield attempt(f"connect to {host} outside", _connect, socket.AF_INET, _STREAM, (host, port))
     for family, address in _NOWHERE:
-        route = partial(_connect, family, socket.SOCK_DGRAM, (address, 9))
-        yield attempt(f"a route to {address}", route)
-    yield attempt("resolve example.org", lambda: socket.getaddrinfo("example.org", 80))
+        yield attempt(f"a route to {address}", _connect, family, _DATAGRAM, (address, 9))
+    yield attempt("resolve example.org", socket.getaddrinfo, "example.org", 80)
     with open("/proc/net/dev", encoding="utf-8") as file:
         names = [line.split(":")[0].strip() for line in file if ":" in line]
     yield judge("network interfaces", [name for name in names if name != "lo"], "lo alone")
-    abstract = partial(_connect, socket.AF_UNIX, socket.SOCK_STREAM, f"\0{attempts.abstract}")
-    yield attempt("an abstract socket outside", abstract)
+    abstract = f"\0{attempts.abstract}"
+    yield attempt("an abstract socket outside", _connect, socket.AF_UNIX, _STREAM, abstract)
 
 
 def _connect(family: int, kind: int, address: tuple[str, int] | str) -> None:
@@ -170,8 +159,8 @@ def _sockets() -> Iterator[Finding]:
         ("AF_PACKET", [_AF_PACKET], _TYPES, [0]),
         ("sockets of any other family", others, _TYPES, [0]),
         ("protocols but TCP and UDP", [socket.AF_INET], _TYPES, [33, 132, 136, 262]),
-        ("raw sockets", FAMILIES[1:], [socket.SOCK_RAW], [1, 58, 255]),
-        ("netlink but for routes", [_AF_NETLINK], [socket.SOCK_RAW], range(1, _LAST_NETLINK)),
+        ("raw sockets", FAMILIES[1:], [_RAW], [1, 58, 255]),
+        ("netlink but for routes", [_AF_NETLINK], [_RAW], range(1, _LAST_NETLINK)),
     ):
         found = []
         for family, kind, protocol in product(families, types, protocols):
@@ -182,7 +171,7 @@ def _sockets() -> Iterator[Finding]:
 
 def _files(attempts: Attempts) -> Iterator[Finding]:
     for name, path in attempts.hidden.items():
-        yield attempt(f"{name}: {path}", partial(os.lstat, path))
+        yield attempt(f"{name}: {path}", os.lstat, path)
     yield judge("places to write, but for a private /tmp", list(_writable()))
     devices = {f"/dev/{name}" for name in _DEVICES} | set(attempts.devices)
     seen = set(_special("/dev", stat.S_ISCHR, stat.S_ISBLK))
@@ -287,7 +276,7 @@ def _rights(attempts: Attempts) -> Iterator[Finding]:
     expected = {"NoNewPrivs": "1", "Seccomp": "2"}
     lacking = [name for name, value in expected.items() if status[name] != value]
     yield judge("rights by programs that give some", lacking, "no new privileges, a filter")
-    yield attempt("become root", lambda: os.setuid(0))
+    yield attempt("become root", os.setuid, 0)
     others = [str(group) for group in os.getgroups() if group != os.getgid()]
     yield judge("groups", others if os.getuid() else ["root"])
     unknown = [name for name in os.environ if name not in attempts.environment]

@@ -20,8 +20,8 @@ from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Channel, object_ids, unpack
+from flower_ldp.node.gates import PaidReports
 from flower_ldp.node.guard import Guard, HeldMessage
-from flower_ldp.node.reports import PaidReports
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, proposal, record, wait_for_counts

@@ -28,8 +28,8 @@ from flower_ldp.clients.dpsgd_charging import LAST
 from flower_ldp.clients.handover import CountHandover, Handover, current
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.node.channel import Channel
+from flower_ldp.node.gates import PinnedGate, listed_apps
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.pinned import PinnedGate, listed_apps
 from flower_ldp.node.received import ReceivedApps
 from flower_ldp.node.starting import named_gate
 from flower_ldp.wire.training_plan import encode_model, plan_fields

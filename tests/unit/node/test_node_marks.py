@@ -16,8 +16,8 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import RELEASES, OwnerAdmission, ReleaseRequest
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
+from flower_ldp.node.gates import WellFormed
 from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission, mark_key, marked, unmarked
-from flower_ldp.node.reports import WellFormed
 from flower_ldp.node.starting import named_gate
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, proposal, record

@@ -21,8 +21,8 @@ from flower_ldp.apps import digest_of, this_environment
 from flower_ldp.clients import RELEASES
 from flower_ldp.mechanisms import KaryResponse, UnaryEncoding
 from flower_ldp.node.channel import Channel
+from flower_ldp.node.gates import PinnedGate, listed_apps
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.pinned import PinnedGate, listed_apps
 from flower_ldp.node.received import ReceivedApps
 from flower_ldp.node.starting import named_gate
 from flower_ldp.privacy import Unit

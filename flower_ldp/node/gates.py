@@ -1,4 +1,10 @@
-"""The owner's word on apps, before the gate: which may run here, and which claims may rest on one.
+"""The node's gates: what the owner's list of apps lets in, and which reports leave.
+
+All three are Flower mods. :class:`PinnedGate` stands before the gate that ``--ldp-gate`` names,
+:class:`PaidReports` is the gate of ``--ldp-gate reports``, and :class:`WellFormed` wraps that of
+``--ldp-gate privatize``.
+
+**The owner's word on apps: which may run here, and which claims may rest on one.**
 
 A claim about the client holds whatever the app computes, because the gate adds its noise here. A
 claim about an example or a label does not, nor does one that is declared post-processing: they rest
@@ -23,6 +29,20 @@ message       listed release    answer
 
 The names are those that Flower's strategies look for. An evaluation costs what the policy allows
 for it: the server proposes no price, and what an app asks for is not known before it runs.
+
+**For apps that use** ``LdpMod`` **themselves, only paid reports leave.** The app's own gate draws
+the report, charges the site's ledger and seals the report there. :class:`PaidReports`, in the
+SuperNode's process, lets out the bytes that the ledger holds for the very message and proposal, if
+they are a well-formed report, and nothing else. Where the ledger holds none, because the app
+failed, died or did not charge, it answers as any gate does for an app that failed: it draws a
+neutral report itself, seals it and sends it.
+
+This trusts the app for the noise, as ``LdpMod`` in the app does: an app that can write to
+the ledger can seal a report that it made up, of the form and the length of an honest one. That
+is a few hundred bytes of SignDS, but a byte for every weight of the Gaussian mechanism: a whole
+model, roughly. To trust the app for nothing, privatize in the SuperNode's process (the default).
+
+**Where the node privatizes**, :class:`WellFormed` looks once more at what its gate has made.
 """
 
 from __future__ import annotations
@@ -30,7 +50,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
@@ -38,19 +58,28 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp import refusals
 from flower_ldp.apps import this_environment
-from flower_ldp.clients import RELEASES, AccuracyRelease, DPSGDRelease, Release
+from flower_ldp.clients import (
+    RELEASES,
+    AccuracyRelease,
+    DPSGDRelease,
+    OwnerAdmission,
+    Permit,
+    Release,
+    ReleaseRequest,
+    release,
+)
 from flower_ldp.clients.charging import policy_of
 from flower_ldp.clients.diagnostics import cause_of, cut_middle
-from flower_ldp.clients.release import check_storable, constant, failed, open_proposal, report
+from flower_ldp.clients.release import OpenRelease, constant, content_of, failed, open_proposal
+from flower_ldp.clients.split_embedding import read_record
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.node.received import ReceivedApp
-from flower_ldp.node.reports import PaidReports, report_of, without_report
 from flower_ldp.policy import App, Policy, find_policy
 from flower_ldp.privacy import Unit
 from flower_ldp.wire import embedding
 from flower_ldp.wire.embedding import EmbeddingProposal
-from flower_ldp.wire.proposal import PROPOSAL_KEY
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
 
@@ -224,19 +253,16 @@ def _as_replied(
     kind = message.metadata.message_type
     try:
         reply = call_next(message, context)
-        if reply.has_error():
-            reason = str(reply.error.reason)
-            if reason in refusals.MEANINGS:  # public facts, or that it failed: the code and no more
-                return constant(reason, message)
-            raise ReleaseError(f"the app answered with an error: {cut_middle(reason)}")
-        payload = report_of(reply.content)
+        if reply.has_error() and (reason := str(reply.error.reason)) in refusals.MEANINGS:
+            return constant(reason, message)  # public facts, or that it failed
+        payload = report_of(content_of(reply))
         _check_form(kind, payload, proposal)
     except Exception as error:
         _log.error("the app gave no answer to %s: %s", kind, cause_of(error))
         if kind == embedding.ALIGN:
             return failed(message, error)
         payload = b"" if proposal is None else _neutral(proposal)
-    return report(payload, message)
+    return release.report(payload, message)
 
 
 def _check_form(kind: str, payload: bytes, proposal: EmbeddingProposal | None) -> None:
@@ -251,11 +277,8 @@ def _check_form(kind: str, payload: bytes, proposal: EmbeddingProposal | None) -
 
 
 def _proposal(content: RecordDict) -> EmbeddingProposal:
-    record = content.config_records.get(PROPOSAL_KEY)
-    if not isinstance(record, ConfigRecord):
-        raise RefusalError(refusals.REFUSED_PROPOSAL, f"the message has no {PROPOSAL_KEY!r} record")
     try:
-        proposal = EmbeddingProposal.from_fields(record)
+        proposal = EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
         records, width = proposal.shape
         if records < 1:
             raise ValueError(f"block {proposal.block} is not in the table")
@@ -263,7 +286,7 @@ def _proposal(content: RecordDict) -> EmbeddingProposal:
             raise ValueError(f"a block of more than {_MOST_ENTRIES:,} entries")
         if not proposal.mechanism.events():
             raise ValueError("a release that costs nothing")
-        check_storable(_length(proposal))
+        release.check_storable(_length(proposal))
         return proposal
     except (WireError, ValueError) as error:
         raise RefusalError(refusals.REFUSED_PROPOSAL, str(error)) from error
@@ -281,3 +304,134 @@ def _neutral(proposal: EmbeddingProposal) -> bytes:
 
 def _refusal(detail: str) -> RefusalError:
     return RefusalError(refusals.REFUSED_APP, detail)
+
+
+@dataclass(frozen=True)
+class PaidReports:
+    """Lets a report out that the ledger holds, or a neutral one where it holds none.
+
+    Every message that the app saw is charged when this returns, also if the app did not
+    charge it. Types of message without a release here are refused before the app sees them.
+
+    Parameters
+    ----------
+    admission : OwnerAdmission
+        Finds the charge and the sealed report of a message.
+    releases : mapping of str to Release
+        Read the proposals, by type of message.
+    """
+
+    admission: OwnerAdmission = field(default_factory=OwnerAdmission)
+    releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer with the sealed report, or with a constant error."""
+        try:
+            return Message(self._sealed(message, context, call_next), reply_to=message)
+        except Exception as error:
+            return without_report(message, error)
+
+    def _sealed(
+        self, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> RecordDict:
+        opened = open_proposal(self.releases, message)
+        text = "the app gave no report: %s"
+        replied = release.or_none(lambda: content_of(call_next(message, context)), text)
+        request = opened.request(message.metadata)
+        # First the charge: if the app was refused, so is this, with the same constant.
+        with closing(self._permit(request, context)) as permit:
+            going_on = opened.granted(permit)
+            content = going_on.content(self._settled(permit, going_on))
+        if replied is not None and replied != content:
+            _log.warning("the app's reply is not what the ledger holds, which leaves in its place")
+        return content
+
+    def _settled(self, permit: Permit, opened: OpenRelease) -> bytes:
+        """Return the stored report, or one by the neutral law that is stored first."""
+        stored = permit.stored
+        if stored is None:
+            _log.error("the ledger holds no report of the app's")
+        else:
+            try:
+                opened.check_form(stored)
+                return stored
+            except WireError as error:
+                _log.error("the ledger holds what is no report: %s", error)
+        if permit.handling.is_simulation:
+            raise ReleaseError("simulation: the app failed, or did not charge its report")
+        permit.handling.failed()
+        payload = opened.neutral(RandomSource.from_os())
+        if stored is None:
+            # What ends with the answer does so for messages that are underway, too.
+            permit.keep(payload, True)
+        return payload
+
+    def _permit(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Find or make the charge; one that the app's gate left without a report is gone on with.
+
+        An app that is killed would be seen by its refusal otherwise. Nothing that it drew has left.
+        """
+        try:
+            return self.admission.admit(request, context)
+        except RefusalError as refusal:
+            if refusal.code != refusals.REFUSED_REPEAT:
+                raise
+        return self.admission.resume(request, context)
+
+
+def without_report(message: Message, error: Exception) -> Message:
+    """Return the constant answer of a gate that refused or failed; the log says why."""
+    if not isinstance(error, RefusalError):
+        return failed(message, error)
+    _log.warning("refused: %s", cut_middle(str(error)))
+    return constant(error.code, message)
+
+
+def report_of(content: RecordDict) -> bytes:
+    """Return the report of a reply that is one report and nothing else.
+
+    Raises
+    ------
+    ReleaseError
+        If it is anything else.
+    """
+    record = content.get(REPORT_KEY)
+    if len(content) != 1 or not isinstance(record, ConfigRecord) or set(record) != {PAYLOAD_KEY}:
+        raise ReleaseError("the app's reply is not one report and nothing else")
+    payload = record[PAYLOAD_KEY]
+    if not isinstance(payload, bytes):
+        raise ReleaseError("the app's report is not bytes")
+    return payload
+
+
+@dataclass(frozen=True)
+class WellFormed:
+    """A gate whose answers are looked at once more before they leave.
+
+    Parameters
+    ----------
+    gate : Mod
+        Builds the answers.
+    releases : mapping of str to Release
+        Read the proposals, by type of message.
+    """
+
+    gate: Mod
+    releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer as the gate does, or with the constant failure."""
+        opened = None
+        with suppress(RefusalError):  # before the gate: what it makes of it is its own
+            opened = open_proposal(self.releases, message)
+        answer = self.gate(message, context, call_next)
+        if answer.has_error():
+            return answer
+        try:
+            if opened is None:
+                raise WireError("record", "a report that answers no proposal")
+            opened.check_form(report_of(answer.content))
+        except Exception:
+            _log.exception("no report leaves: the gate's answer is none")
+            return constant(refusals.FAILED, message)
+        return answer
