@@ -3,7 +3,7 @@
 Flower's own puts the task's token on the app's command line, where every user of the machine can
 read it. Here the app gets it on its standard input, and asks its node who privatizes
 (:mod:`flower_ldp.node.app`). ``flower-ldp-superexec`` is Flower's ``flower-superexec`` with that
-change, and each app gets a Flower folder of its own; ``sandbox.executor`` starts each app in a
+change, and each app gets a Flower folder of its own; ``sandbox.command`` starts each app in a
 sandbox.
 """
 

@@ -16,7 +16,7 @@ import sys
 from functools import partial
 from typing import Any
 
-from flower_ldp.node import PROGRAM, FlowerChanged, NoLinux, check_here, stop
+from flower_ldp.node import PROGRAM, FlowerChanged, NoLinux, check_here
 from flower_ldp.node.log import keep_plain
 from flower_ldp.node.sandbox.view import Settings
 
@@ -85,6 +85,14 @@ def site_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check_here(program: str) -> None:
+    try:
+        check_here()
+    except (FlowerChanged, NoLinux) as error:
+        print(f"{program}: not started: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0.0 <= value <= 86_400.0:
@@ -117,10 +125,7 @@ def main() -> None:
     sys.argv = [PROGRAM, *rest]
     _log_to_stderr()
     keep_plain()
-    try:
-        check_here()
-    except (FlowerChanged, NoLinux) as error:
-        stop(str(error))
+    _check_here(PROGRAM)
     from flower_ldp.node.starting import start
 
     start(options)
@@ -128,11 +133,7 @@ def main() -> None:
 
 def run_superexec() -> None:
     """Run the command ``flower-ldp-superexec``."""
-    try:
-        check_here()
-    except (FlowerChanged, NoLinux) as error:
-        print(f"flower-ldp-superexec: not started: {error}", file=sys.stderr)
-        sys.exit(2)
+    _check_here("flower-ldp-superexec")
     from flower_ldp.node.apps import main as run
 
     run()

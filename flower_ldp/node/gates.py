@@ -52,25 +52,18 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp import refusals
 from flower_ldp.apps import this_environment
-from flower_ldp.clients import (
-    RELEASES,
-    AccuracyRelease,
-    DPSGDRelease,
-    OwnerAdmission,
-    Permit,
-    Release,
-    ReleaseRequest,
-    release,
-)
+from flower_ldp.clients import RELEASES, AccuracyRelease, DPSGDRelease, OwnerAdmission, release
 from flower_ldp.clients.charging import policy_of
 from flower_ldp.clients.diagnostics import cause_of, cut_middle
-from flower_ldp.clients.release import OpenRelease, constant, content_of, failed, open_proposal
+from flower_ldp.clients.permit import Permit, ReleaseRequest
+from flower_ldp.clients.release import OpenRelease, Release, constant, content_of, open_proposal
 from flower_ldp.clients.split_embedding import read_record
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
@@ -123,7 +116,7 @@ class PinnedGate:
             policy = policy_of(context)
             app = self._app(policy, message.metadata.run_id)
             if message.metadata.message_type in _SPLIT:
-                return self._split(app, message, context, call_next)
+                return self._split(app, message, partial(call_next, message, context))
             mechanism = _unproposed(message) if self.by_apps else None
             if mechanism is not None:
                 _check_listed(app, mechanism)
@@ -168,9 +161,7 @@ class PinnedGate:
             if rests:
                 _check_listed(app, event.mechanism)
 
-    def _split(
-        self, app: App | None, message: Message, context: Context, call_next: ClientAppCallable
-    ) -> Message:
+    def _split(self, app: App | None, message: Message, ask: Callable[[], Message]) -> Message:
         """Let a listed party answer by itself."""
         kind = message.metadata.message_type
         if not self.by_apps:
@@ -178,7 +169,7 @@ class PinnedGate:
         proposal = _proposal(message.content) if kind in _EMBEDDED else None
         if app is None or not _may_answer(app, kind, proposal):
             raise _refusal(f"{kind} rests on an app that is not listed for it")
-        return _as_replied(message, context, call_next, proposal)
+        return _as_replied(message, proposal, ask)
 
 
 def listed_apps(node_config: _NodeConfig) -> frozenset[str]:
@@ -244,15 +235,12 @@ def _may_answer(app: App, kind: str, proposal: EmbeddingProposal | None) -> bool
 
 
 def _as_replied(
-    message: Message,
-    context: Context,
-    call_next: ClientAppCallable,
-    proposal: EmbeddingProposal | None,
+    message: Message, proposal: EmbeddingProposal | None, ask: Callable[[], Message]
 ) -> Message:
     """Answer with the bytes that the app's gate made, if they have the form of such an answer."""
     kind = message.metadata.message_type
     try:
-        reply = call_next(message, context)
+        reply = ask()
         if reply.has_error() and (reason := str(reply.error.reason)) in refusals.MEANINGS:
             return constant(reason, message)  # public facts, or that it failed
         payload = report_of(content_of(reply))
@@ -260,7 +248,7 @@ def _as_replied(
     except Exception as error:
         _log.error("the app gave no answer to %s: %s", kind, cause_of(error))
         if kind == embedding.ALIGN:
-            return failed(message, error)
+            return release.failed(message, error)
         payload = b"" if proposal is None else _neutral(proposal)
     return release.report(payload, message)
 
@@ -315,13 +303,10 @@ class PaidReports:
 
     Parameters
     ----------
-    admission : OwnerAdmission
-        Finds the charge and the sealed report of a message.
     releases : mapping of str to Release
         Read the proposals, by type of message.
     """
 
-    admission: OwnerAdmission = field(default_factory=OwnerAdmission)
     releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -371,18 +356,19 @@ class PaidReports:
 
         An app that is killed would be seen by its refusal otherwise. Nothing that it drew has left.
         """
+        admission = OwnerAdmission()
         try:
-            return self.admission.admit(request, context)
+            return admission.admit(request, context)
         except RefusalError as refusal:
             if refusal.code != refusals.REFUSED_REPEAT:
                 raise
-        return self.admission.resume(request, context)
+        return admission.resume(request, context)
 
 
 def without_report(message: Message, error: Exception) -> Message:
     """Return the constant answer of a gate that refused or failed; the log says why."""
     if not isinstance(error, RefusalError):
-        return failed(message, error)
+        return release.failed(message, error)
     _log.warning("refused: %s", cut_middle(str(error)))
     return constant(error.code, message)
 
@@ -412,18 +398,15 @@ class WellFormed:
     ----------
     gate : Mod
         Builds the answers.
-    releases : mapping of str to Release
-        Read the proposals, by type of message.
     """
 
     gate: Mod
-    releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer as the gate does, or with the constant failure."""
         opened = None
         with suppress(RefusalError):  # before the gate: what it makes of it is its own
-            opened = open_proposal(self.releases, message)
+            opened = open_proposal(RELEASES, message)
         answer = self.gate(message, context, call_next)
         if answer.has_error():
             return answer

@@ -209,17 +209,20 @@ class Guard:
                     self.calls.quiet(since + kept, held.sent)
                 self.opened(message, partial(self.is_open, message.metadata.message_id))
                 return message, tree
-            with self._lock:
-                self._open.pop(message_id, None)
+            self._take(message_id)
             self.inner.confirm_message_received(run_id, message_id)
             self._transmit(answer)
         except Exception:
             # A run that was stopped, a broken connection, a message that is none: the server
             # gets no answer, and the node goes on with the next message.
             _log.exception("message %s could not be received or refused", message_id)
-            with self._lock:
-                self._open.pop(message_id, None)
+            self._take(message_id)
         return None
+
+    def _take(self, message_id: str) -> HeldMessage | None:
+        """Return a message and close it; None if it has an answer."""
+        with self._lock:
+            return self._open.pop(message_id, None)
 
     def _without_ours(
         self, announced: Message, whole: Message
@@ -233,8 +236,7 @@ class Guard:
 
     def _due(self, message_id: str) -> None:
         """Send the gate's answer if no reply of the app's has led to it."""
-        with self._lock:
-            held = self._open.pop(message_id, None)
+        held = self._take(message_id)
         if held is not None:
             _log.warning("the app is late: the answer leaves without it")
             self._answer_without(held)
@@ -268,8 +270,7 @@ class Guard:
             reply_to = self._originals.get(session_id, session_id)
             held = self._open.get(reply_to)
         reply = None if held is None else _readable(outgoing, held.size)
-        with self._lock:  # building takes a time, in which the fixed moment may have come
-            held = self._open.pop(reply_to, None)
+        held = self._take(reply_to)  # building takes a time: the fixed moment may have come
         if held is None:
             _log.warning("a reply to no open message was dropped")
             return

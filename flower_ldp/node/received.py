@@ -117,7 +117,12 @@ class ReceivedApps:
             said = quoted(str(run.fab_hash))
             _log.warning("the app of run %d is %s, announced as %s", run.run_id, digest, said)
         changes: dict[str, Any] = {"fab_hash": plain}
-        fault = _unreadable(fab.content, run)
+        fault = ""
+        try:
+            check_config(fab.content, run)
+        except Exception as error:
+            told = quoted(f"{type(error).__name__}: {error}")
+            fault = f"its settings cannot be read: {told}"
         listed = self._is_listed(digest)
         if listed:
             try:
@@ -130,11 +135,3 @@ class ReceivedApps:
                 changes["series_id"] = int.from_bytes(os.urandom(_SERIES), "big") >> 1 | 1
         app = ReceivedApp(digest, fault, dict(run.override_config), listed)
         return app, replace(run, **changes), replace(fab, hash_str=plain)
-
-
-def _unreadable(content: bytes, run: Any) -> str:
-    try:
-        check_config(content, run)
-    except Exception as error:
-        return f"its settings cannot be read: {quoted(f'{type(error).__name__}: {error}')}"
-    return ""

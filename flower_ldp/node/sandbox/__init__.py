@@ -10,11 +10,10 @@ module               says
                      relay, which copies bytes between two sockets
 ``jail``             all of it together: bubblewrap's arguments, a sandbox for one command, a
                      control group for memory and processes
-``executor``         Flower's app executor, outside: starts each app in a sandbox of its own, and
-                     copies what it prints to the node's log
 ``probe``            tries every way out, from inside
 ``command``          what the node does for ``--sandbox``: runs the probe and judges it, prints the
-                     table, starts the executor
+                     table; and Flower's app executor, outside: starts each app in a sandbox of its
+                     own, and copies what it prints to the node's log
 ===================  ======================================================================
 
 Nothing is imported here: ``inside`` and ``probe`` start in milliseconds.

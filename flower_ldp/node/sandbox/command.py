@@ -1,6 +1,18 @@
 """What ``flower-ldp-supernode`` does for ``--sandbox`` and ``--check``, before Flower's command.
 
 The sandbox is tried before an app is: the probe runs in it, and what it found is judged.
+
+Then the app executor is started, a process of its own outside the sandbox::
+
+    python -m flower_ldp.node.sandbox.command NODE  < orders
+
+It starts each app in a sandbox of its own: an app finds nothing of the one before it, and knows no
+token but its own. The node's orders (where it is, the secret by which it knows its executor) come
+on the standard input, so that no command line has them.
+
+What an app prints comes through a pipe: a log that an app could write to directly it could also
+read, empty, or fill with lines that look like the node's. Each line begins with a mark, and
+characters that steer a terminal are written out.
 """
 
 from __future__ import annotations
@@ -8,10 +20,14 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import ctypes
 import json
 import logging
+import math
 import os
+import re
 import resource
+import signal
 import socket
 import sys
 import tempfile
@@ -19,13 +35,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from subprocess import PIPE, TimeoutExpired
-from typing import NoReturn
+from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
+from typing import IO, NoReturn
 
 from rich.console import Console
 from rich.table import Table
 
-from flower_ldp.node.sandbox.executor import start_executor
+from flower_ldp.node.apps import AppExecutor, run_executor, use
+from flower_ldp.node.log import IN_AN_HOUR, Allowance, plain
 from flower_ldp.node.sandbox.inside import SOCKET
 from flower_ldp.node.sandbox.jail import LARGEST_DUMP, Group, Jail, make_group
 from flower_ldp.node.sandbox.probe import Attempts, Finding
@@ -41,6 +58,17 @@ _SECONDS = 120
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 #: Variables that Python and the shell make by themselves.
 _OF_PROGRAMS = ("LC_CTYPE", "PWD", "SHLVL", "_")
+_PR_SET_PDEATHSIG = 1
+#: Seconds in which an app that has answered may hand in its context and end.
+STAYS = 10.0
+#: Begins each line of an app's.
+MARK = b"[app] "
+#: Longer lines are cut into several.
+LONGEST = 4096
+#: Bytes that one app may write: no more, so that it cannot fill the disk with the ledger on it.
+LARGEST = 16 << 20
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
 ANOTHER_USER = (
     "Apps run as another user than this node. What is left: a fault of the kernel, the relay or "
     "Flower's runtime API."
@@ -107,6 +135,8 @@ class SandboxedApps:
     def start(self, hidden: Mapping[str, Path], ended: Callable[[str], NoReturn]) -> None:
         """Check the sandbox, then start the executor; ``ended`` is called when that ends.
 
+        The executor ends when the thread that called this does.
+
         Raises
         ------
         SandboxMissing
@@ -120,7 +150,10 @@ class SandboxedApps:
             raise SandboxMissing(f"the sandbox has ways out: {ways}")
         if os.geteuid() != 0:
             _log.warning(SAME_USER)
-        process = start_executor(self._settings, hidden, self._port, self._secret, group)
+        process = Popen([sys.executable, "-m", __name__, str(os.getpid())], stdin=PIPE)
+        orders = (asdict(self._settings), dict(hidden), self._port, self._secret.hex())
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # type: ignore[union-attr]
+            pipe.write(json.dumps((*orders, group.folders), default=str).encode())
         atexit.register(process.terminate)
 
         def watch() -> None:
@@ -263,3 +296,62 @@ def _own_addresses() -> list[str]:
         one.connect(("192.0.2.1", 9))  # sends nothing
         found.append(one.getsockname()[0])
     return found
+
+
+def main() -> None:
+    """Carry out the orders on the standard input: start the apps of a node, for ever."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != int(sys.argv[1]):  # the node ended meanwhile
+        return
+    settings, hidden, port, secret, folders = json.load(sys.stdin)
+    settings = Settings(**settings)
+    hidden = {name: Path(path) for name, path in hidden.items()}
+    try:
+        jail = Jail(settings, hidden, port, Group(tuple(map(Path, folders))))
+    except SandboxMissing as error:
+        sys.exit(f"no app is started: {error}")
+    log, allowance = sys.stderr.buffer, Allowance(IN_AN_HOUR)
+
+    def start(command: list[str], token: int) -> Popen[bytes]:
+        process = jail.start(command, stdin=token, stdout=PIPE, stderr=STDOUT)
+        if process.stdout is not None:
+            copy_output(process.stdout, log, allowance)
+        return process
+
+    use(AppExecutor(start, jail.close, STAYS, settings.seconds or math.inf))
+    run_executor(f"127.0.0.1:{port}", bytes.fromhex(secret))
+
+
+def harmless(line: bytes) -> bytes:
+    """Return a line as it is written to the log: marked, without colours and control characters."""
+    text = line.rstrip(b"\r\n").decode(errors="backslashreplace")
+    return MARK + plain(_COLOURS.sub("", text)).encode() + b"\n"
+
+
+def copy_output(
+    source: IO[bytes], target: IO[bytes], of_all: Allowance, largest: int = LARGEST
+) -> threading.Thread:
+    """Copy an app's output to a log until it ends, in a thread of its own; return that.
+
+    What is beyond ``largest`` bytes, or what all apps together may write, is read, so that the
+    app does not wait, and dropped.
+    """
+
+    def copy() -> None:
+        left = largest
+        with source:
+            while line := source.readline(LONGEST):
+                if left > 0:
+                    left = left - len(line) if of_all.take(len(line)) else 0
+                    target.write(harmless(line))
+                    if left <= 0:
+                        target.write(harmless(b"(what it writes from here on is dropped)"))
+                    target.flush()
+
+    thread = threading.Thread(target=copy, name="flower-ldp-app-output", daemon=True)
+    thread.start()
+    return thread
+
+
+if __name__ == "__main__":
+    main()

@@ -37,17 +37,19 @@ def test_the_executor_is_not_started(
     assert "not started: the guarded node is for Linux" in capsys.readouterr().err
 
 
-def test_the_node_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(reason: str) -> None:
-        raise SystemExit(reason)
-
-    monkeypatch.setattr(command, "stop", stop)
+def test_the_node_is_not_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(command, "keep_plain", lambda: None)
     monkeypatch.setattr(command, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(sys, "argv", ["flower-ldp-supernode", "--ldp-policy", "/nowhere"])
     monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(SystemExit, match="for Linux, this is win32"):
+    with pytest.raises(SystemExit) as ended:
         command.main()
+    assert ended.value.code == 2
+    assert "flower-ldp-supernode: not started: the guarded node is for Linux, this is win32" in (
+        capsys.readouterr().err
+    )
 
 
 def test_the_commands_load_nothing_of_flower_and_nothing_that_windows_lacks() -> None:

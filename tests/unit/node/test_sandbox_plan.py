@@ -18,7 +18,7 @@ from flower_ldp.node.sandbox.view import SandboxMissing, Settings
 if sys.platform != "linux":
     pytest.skip("the sandbox is for Linux", allow_module_level=True)
 
-from flower_ldp.node.sandbox.executor import LONGEST, copy_output, harmless
+from flower_ldp.node.sandbox.command import LONGEST, copy_output, harmless
 from flower_ldp.node.sandbox.inside import SOCKET
 from flower_ldp.node.sandbox.jail import arguments, find_bubblewrap, make_group
 from flower_ldp.node.sandbox.view import View, view_of
