@@ -30,7 +30,7 @@ from flwr.app import (
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS
-from flower_ldp.mechanisms.sampling.nearest import order_for, transform
+from flower_ldp.mechanisms.hadamard import order_for, transform
 from flower_ldp.mechanisms.signds import sum_of_signs
 
 #: Of the mechanisms that have one.

@@ -29,7 +29,7 @@ from flower_ldp.mechanisms.base import (
     signal_of,
 )
 from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan
-from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER
+from flower_ldp.mechanisms.hadamard import MAX_ORDER
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.mechanisms.signds_size import MAX_DIMENSION

@@ -33,8 +33,7 @@ from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.mechanisms import UPDATE_MECHANISMS, Codeword, Gaussian, name_complaint
 from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.laplace import read_simplex_rows
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.exact import uniform_subset
+from flower_ldp.mechanisms.random import RandomSource, uniform_subset
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire import evaluation as wire

@@ -27,9 +27,9 @@ from pydantic import BeforeValidator, Field, create_model, model_validator
 
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.mechanisms.hadamard import Subspace
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.strategies import (
     Adagrad,

@@ -26,6 +26,7 @@ from flower_ldp.mechanisms.embeddings import (
 )
 from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.mechanisms.hadamard import Subspace
 from flower_ldp.mechanisms.labels import LABEL_METHODS, RRWithPrior, SubsetSelection
 from flower_ldp.mechanisms.laplace import (
     Laplace,
@@ -38,7 +39,6 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
 from flower_ldp.mechanisms.signds import Selection, SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_round import SignDSRound
-from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 
 __all__ = [

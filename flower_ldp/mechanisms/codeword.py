@@ -1,7 +1,7 @@
 r"""Codewords: one public unit vector near the client's direction, in two or three bytes.
 
 A public code has M = 2n unit vectors: the rows of Hadamard's matrix of order n behind public
-random signs (:mod:`flower_ldp.mechanisms.sampling.nearest`), over their length, each with both
+random signs (:mod:`flower_ldp.mechanisms.hadamard`), over their length, each with both
 signs. An update u of d <= n entries, filled up with zeros, has an inner product with each; one
 fast transform finds all. **Exactly K** codewords are favoured: the K of the largest inner
 product. There are G such codes of one seed. The report is the number r of a code, drawn
@@ -97,19 +97,10 @@ import numpy as np
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
+from flower_ldp.mechanisms import hadamard
 from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
-from flower_ldp.mechanisms.random import Floats, RandomSource
-from flower_ldp.mechanisms.sampling.exact import COIN_BITS, EXP_BITS, exp_lower
-from flower_ldp.mechanisms.sampling.nearest import (
-    MAX_ORDER,
-    draw,
-    favoured_of,
-    order_for,
-    share_of_offsets,
-    signs,
-    transform,
-)
+from flower_ldp.mechanisms.random import COIN_BITS, EXP_BITS, Floats, RandomSource, exp_lower
 
 # Sizes of the favoured set that are tried, in ratios of about one sixth.
 _RATIO = 1.16
@@ -266,9 +257,7 @@ class CodewordPlan(UpdatePlan):
 
 
 @lru_cache(maxsize=64)
-def plan_for(
-    epsilon: float, favoured: int, rotations: int, dimension: int, blocks: int = 1
-) -> CodewordPlan:
+def _plan(mechanism: Codeword, dimension: int) -> CodewordPlan:
     """Return n, K and the law; K is chosen if ``favoured`` is 0.
 
     Raises
@@ -277,19 +266,21 @@ def plan_for(
         If ``dimension`` is outside [2, 2^24], ``favoured`` is above n, or blocks are more than
         the entries, leave some of them empty, or take more than 2^24 rows.
     """
+    blocks = mechanism.blocks
     check_in("[2, inf)", "dimension", dimension)
     check_in(f"[1, {dimension}]", "blocks", blocks)
     size = -(-dimension // blocks)
     taken = -(-dimension // size)
     if taken < blocks:
         raise ValueError(f"blocks of {size} entries are {taken} for {dimension}, got {blocks}")
-    order = blocks * order_for(size)
-    if order > MAX_ORDER:
-        raise ValueError(f"blocks take more than {MAX_ORDER} rows: {blocks} for {dimension}")
-    check_in(f"[0, {order}]", "favoured", favoured)
-    chosen = favoured or _best_size(epsilon, order)
-    weight = _weight(epsilon, chosen, 2 * order)
-    return CodewordPlan(dimension, order, chosen, rotations, weight, blocks)
+    order = blocks * hadamard.order_for(size)
+    if order > hadamard.MAX_ORDER:
+        most = f"{hadamard.MAX_ORDER} rows"
+        raise ValueError(f"blocks take more than {most}: {blocks} for {dimension}")
+    check_in(f"[0, {order}]", "favoured", mechanism.favoured)
+    chosen = mechanism.favoured or _best_size(mechanism.epsilon, order)
+    weight = _weight(mechanism.epsilon, chosen, 2 * order)
+    return CodewordPlan(dimension, order, chosen, mechanism.rotations, weight, blocks)
 
 
 def _weight(epsilon: float, size: int, codewords: int) -> int:
@@ -481,7 +472,7 @@ class Codeword(UpdateMechanism):
             If ``dimension`` is outside its interval, K is above n, or there are more blocks than
             entries.
         """
-        return plan_for(self.epsilon, self.favoured, self.rotations, dimension, self.blocks)
+        return _plan(self, dimension)
 
     def sized(self, dimension: int) -> Codeword:
         """Return the same mechanism for updates of ``dimension`` entries, with K written out.
@@ -517,9 +508,9 @@ class Codeword(UpdateMechanism):
             note(self.name, f"the update is no {dimension} finite numbers")
         rotation = rng.below(plan.rotations)
         products = self._products(direction, plan, rotation)
-        favoured = favoured_of(products, plan.favoured, rng.below(plan.codewords))
+        favoured = hadamard.favoured_of(products, plan.favoured, rng.below(plan.codewords))
         is_favoured = rng.bits(COIN_BITS) < plan.weight
-        position = draw(favoured, plan.codewords, rng, inside=is_favoured)
+        position = hadamard.draw(favoured, plan.codewords, rng, inside=is_favoured)
         return NamedCodeword(plan.order, rotation, position >> 1, 1 - 2 * (position & 1))
 
     def report_length(self, dimension: int) -> int:
@@ -561,7 +552,8 @@ class Codeword(UpdateMechanism):
         plan = self.plan(dimension)
         check_report(report, plan)
         products = self._products(over_largest(update, dimension)[0], plan, report.rotation)
-        share = share_of_offsets(products, plan.favoured, 2 * report.row + (report.sign < 0))
+        position = 2 * report.row + (report.sign < 0)
+        share = hadamard.share_of_offsets(products, plan.favoured, position)
         rest = plan.codewords - plan.favoured
         # In units of 2^-256 / (K (M - K) M G): exact integers up to the logarithm.
         weight = share * plan.weight * rest
@@ -590,8 +582,8 @@ class Codeword(UpdateMechanism):
             for report in named[rotation]:
                 counts[report.row] += report.sign
             # The matrix is symmetric: a sum of its rows is a transform of their numbers.
-            rows = transform(counts.reshape(plan.blocks, -1))
-            rows *= signs(self.seed, rotation, plan.order).reshape(plan.blocks, -1)
+            rows = hadamard.transform(counts.reshape(plan.blocks, -1))
+            rows *= hadamard.signs(self.seed, rotation, plan.order).reshape(plan.blocks, -1)
             found += rows[:, : plan.block_size].ravel()[:dimension]
         return found / math.sqrt(plan.block_order)
 
@@ -628,5 +620,5 @@ class Codeword(UpdateMechanism):
         parts = np.zeros((plan.blocks, plan.block_size))
         parts.reshape(-1)[: plan.dimension] = direction
         filled = np.pad(parts, ((0, 0), (0, plan.block_order - plan.block_size)))
-        flips = signs(self.seed, rotation, plan.order).reshape(plan.blocks, -1)
-        return transform(filled * flips).ravel()
+        flips = hadamard.signs(self.seed, rotation, plan.order).reshape(plan.blocks, -1)
+        return hadamard.transform(filled * flips).ravel()

@@ -78,9 +78,16 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_records
-from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource
+from flower_ldp.mechanisms.random import (
+    Bools,
+    Floats,
+    Ints,
+    RandomSource,
+    double_at_least,
+    double_at_most,
+    uniform,
+)
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse, check_labels
-from flower_ldp.mechanisms.sampling.exact import double_at_least, double_at_most, uniform
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit, as_fraction
 
 #: The most bits that an embedding may have.

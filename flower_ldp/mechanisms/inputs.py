@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import say
-from flower_ldp.mechanisms.random import Floats, RandomSource
-from flower_ldp.mechanisms.sampling.exact import uniform
+from flower_ldp.mechanisms.random import Floats, RandomSource, uniform
 
 _log = logging.getLogger("flower_ldp")
 #: Stands for a category that could not be read.

@@ -80,7 +80,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms.inputs import INVALID, read_label, read_labels, read_prior, refuse_prior
-from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource
+from flower_ldp.mechanisms.random import COIN_BITS, Bools, Floats, Ints, RandomSource, toss, uniform
 from flower_ldp.mechanisms.randomized_response import (
     KaryResponse,
     LabelMechanism,
@@ -89,7 +89,6 @@ from flower_ldp.mechanisms.randomized_response import (
     check_labels,
     truth_weight,
 )
-from flower_ldp.mechanisms.sampling.exact import COIN_BITS, toss, uniform
 from flower_ldp.privacy import Unit
 
 #: The most categories: a report is a number with a bit for each.

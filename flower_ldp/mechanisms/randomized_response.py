@@ -61,11 +61,13 @@ from flower_ldp.mechanisms.inputs import (
     read_labels,
     refuse_prior,
 )
-from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
-from flower_ldp.mechanisms.sampling.exact import (
+from flower_ldp.mechanisms.random import (
     BLOCK,
     COIN_BITS,
     EXP_BITS,
+    Floats,
+    Ints,
+    RandomSource,
     exp_lower,
     toss,
     uniform,

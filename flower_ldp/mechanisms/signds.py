@@ -49,8 +49,7 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import Mechanism, PureNoise, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
-from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
-from flower_ldp.mechanisms.sampling.exact import uniform_subset
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource, uniform_subset
 from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
 from flower_ldp.mechanisms.signds_size import (
     MAX_DIM_OUT,

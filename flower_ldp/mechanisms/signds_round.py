@@ -14,8 +14,8 @@ length is too: it says nothing about the client. 238 indices of 61,706 take 300 
 (the entropy is 281), of 10,000,000, 517 bytes.
 
 A report is accepted only if encoding what it says gives the very same bytes. Reasons of
-:class:`~flower_ldp.errors.WireError`: ``VERSION``, ``FLAGS`` here, and from the subset
-``LENGTH``, ``PADDING``, ``RANGE``, ``ORDER``.
+:class:`~flower_ldp.errors.WireError`: ``"version"``, and ``"flags"`` for an unknown flag or a
+magnitude bit that is missing or uncalled for; and those of the subset.
 """
 
 from __future__ import annotations
@@ -54,11 +54,6 @@ from flower_ldp.privacy import PrivacyEvent
 
 _SELECTION = {"epsilon": float, "k": float, "threshold-ratio": float, "dim-out": int}
 _MAGNITUDE = {"magnitude-epsilon": float, "magnitude-threshold": float}
-
-#: The first byte is no version that this code knows.
-VERSION = "version"
-#: An unknown flag is set, or the magnitude bit is missing or uncalled for.
-FLAGS = "flags"
 
 _POSITIVE = 1
 _HAS_BIT = 2
@@ -336,7 +331,7 @@ def decode_report(
     Raises
     ------
     WireError
-        If ``data`` is no such report; ``reason`` is one of this module's constants.
+        If ``data`` is no such report; for one of the reasons above.
     ValueError
         If ``dimension`` or ``dim_out`` is outside its interval.
     """
@@ -345,7 +340,7 @@ def decode_report(
     required = _HAS_BIT if has_bit else 0
     allowed = _POSITIVE | (_HAS_BIT | _BIT if has_bit else 0)
     if flags & required != required or flags & ~allowed:
-        raise WireError(FLAGS, f"flags {flags:#04x} with has_bit = {has_bit}")
+        raise WireError("flags", f"flags {flags:#04x} with has_bit = {has_bit}")
     indices = subset.decode(data[HEADER_BYTES:], dimension, dim_out)
     sign = 1 if flags & _POSITIVE else -1
     bit = int(bool(flags & _BIT)) if has_bit else None

@@ -7,7 +7,7 @@ SignDS reports an h-subset J of d dimensions with probability proportional to
 has weight :math:`C(K, v)\,C(d-K, h-v)`, times :math:`e^\epsilon` from v_th on. Doubles
 overflow in these weights (the client of the published implementation returns h = 79
 where 238 is right), so the law is kept as Python integers, with a rational number just
-below :math:`e^\epsilon` (see :mod:`flower_ldp.mechanisms.sampling.exact`); a draw is one uniform
+below :math:`e^\epsilon` (see :mod:`flower_ldp.mechanisms.random`); a draw is one uniform
 integer and a bisection, with no rounding at all.
 
 Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 4.
@@ -68,13 +68,20 @@ import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 from statistics import NormalDist
 
 import numpy as np
 
-from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
-from flower_ldp.mechanisms.sampling.exact import EXP_BITS, exp_lower, exp_scaled_at_least
+from flower_ldp.mechanisms.random import (
+    EXP_BITS,
+    Floats,
+    Ints,
+    RandomSource,
+    exp_lower,
+    exp_scaled_at_least,
+)
 from flower_ldp.privacy import as_fraction
 
 #: Largest model: indices are unsigned 32-bit numbers.
@@ -83,6 +90,7 @@ MAX_DIMENSION = 2**32 - 1
 MAX_DIM_OUT = 4096
 
 
+@lru_cache(maxsize=1)
 def hypergeometric_weights(dimension: int, top_size: int, dim_out: int) -> tuple[int, list[int]]:
     """Return the smallest feasible v and the counts C(K, v) C(d-K, h-v) from there on.
 
@@ -107,36 +115,6 @@ def hypergeometric_weights(dimension: int, top_size: int, dim_out: int) -> tuple
         count //= (v + 1) * (rest - dim_out + v + 1)
         counts.append(count)
     return first, counts
-
-
-@dataclass(frozen=True)
-class TailMoments:
-    """Suffix sums of the counts and of v times the counts: exact means for every threshold."""
-
-    first: int
-    counts: list[int]
-    moments: list[int]
-
-    @classmethod
-    def of(cls, dimension: int, top_size: int, dim_out: int) -> TailMoments:
-        """Return the sums for d, K and h."""
-        first, counts = hypergeometric_weights(dimension, top_size, dim_out)
-        products = [v * count for v, count in enumerate(counts, start=first)]
-        return cls(first, _suffix_sums(counts), _suffix_sums(products))
-
-    def bounds_mean(self, t: int, bound: Fraction, epsilon: float, side: int) -> bool:
-        """Decide E_t >= bound (side 1) or E_t <= bound (side -1), exactly."""
-        at = min(max(t - self.first, 0), len(self.counts) - 1)
-        above, above_v = self.counts[at], self.moments[at]
-        below, below_v = self.counts[0] - above, self.moments[0] - above_v
-        p, q = bound.numerator, bound.denominator
-        gained, missing = q * above_v - p * above, p * below - q * below_v
-        return exp_scaled_at_least(epsilon, side * gained, side * missing)
-
-
-def _suffix_sums(terms: list[int]) -> list[int]:
-    """Return the sums of ``terms[i:]`` for i from 0 to len(terms); the last is 0."""
-    return list(accumulate(reversed(terms), initial=0))[::-1]
 
 
 @dataclass(frozen=True)
@@ -241,8 +219,11 @@ def largest_dim_out(dimension: int, top_size: int, epsilon: float, threshold_rat
         for h, t, value in zip(sizes.tolist(), thresholds.tolist(), surplus, strict=True):
             holds = bool(value > 0)
             if abs(value) < _DOUBLE_MARGIN:
-                tails = TailMoments.of(dimension, top_size, h)
-                holds = tails.bounds_mean(t, ratio * h, epsilon, 1)
+                first, counts = hypergeometric_weights(dimension, top_size, h)
+                p, q = ratio.numerator * h, ratio.denominator
+                above = [(q * v - p) * count for v, count in enumerate(counts, start=first)]
+                gained, missing = sum(above[t - first :]), -sum(above[: t - first])
+                holds = exp_scaled_at_least(epsilon, gained, missing)
             if not holds:
                 return max(h - 1, 1)
     return last
@@ -263,12 +244,15 @@ def best_threshold(dimension: int, top_size: int, dim_out: int, epsilon: float) 
     int
         In [0, h].
     """
-    tails = TailMoments.of(dimension, top_size, dim_out)
+    first, counts = hypergeometric_weights(dimension, top_size, dim_out)
+    # How far v is above each t, and how far below it, both summed over the counts of v.
+    above = list(accumulate(accumulate(reversed(counts)), initial=0))[-2::-1]
+    below = list(accumulate(accumulate(counts), initial=0))
 
-    def reached(t: int) -> bool:
-        return tails.bounds_mean(t, Fraction(t), epsilon, -1)
+    def reached(i: int) -> bool:
+        return exp_scaled_at_least(epsilon, -above[i], -below[i])
 
-    return bisect_left(range(dim_out), True, key=reached)
+    return first + bisect_left(range(len(counts)), True, key=reached)
 
 
 def log_binomials(n: int, terms: int) -> Floats:

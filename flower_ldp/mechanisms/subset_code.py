@@ -35,18 +35,6 @@ from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import Ints
 from flower_ldp.mechanisms.signds_size import MAX_DIM_OUT, MAX_DIMENSION
 
-#: Largest subset that the code accepts.
-MAX_SUBSET = MAX_DIM_OUT
-
-#: The code does not have the length that (d, h) implies.
-LENGTH = "length"
-#: A bit after the last one of the code is set.
-PADDING = "padding"
-#: A rank, a count of ones or an index is outside its range.
-RANGE = "range"
-#: The indices do not increase strictly.
-ORDER = "order"
-
 _BLOCK = 320
 
 
@@ -135,16 +123,16 @@ def decode(data: bytes, d: int, h: int) -> Ints:
     Raises
     ------
     WireError
-        If ``data`` is the code of no such subset. Reasons: ``LENGTH``, ``PADDING``,
-        ``RANGE``, ``ORDER``.
+        ``"length"``; ``"padding"`` for a bit behind the last one; ``"range"`` for a rank, a count
+        of ones or an index outside its range; ``"order"`` for indices that do not increase.
     ValueError
         If ``d`` or ``h`` is outside its interval.
     """
     layout = _layout(d, h)
     if len(data) != layout.n_bytes:
-        raise WireError(LENGTH, f"{len(data)} bytes, expected {layout.n_bytes}")
+        raise WireError("length", f"{len(data)} bytes, expected {layout.n_bytes}")
     if layout.n_bits % 8 and data[-1] >> (layout.n_bits % 8):
-        raise WireError(PADDING, "a bit after the last one is set")
+        raise WireError("padding", "a bit after the last one is set")
     bits = _unpack(data, layout.n_bits)
     n_low = h * layout.low_bits
     if layout.ranked:
@@ -153,15 +141,15 @@ def decode(data: bytes, d: int, h: int) -> Ints:
     else:
         ones = bits[n_low:].nonzero()[0].astype(np.int64)
     if ones.size != h:
-        raise WireError(RANGE, f"{ones.size} ones in the bitmap for {h} indices")
+        raise WireError("range", f"{ones.size} ones in the bitmap for {h} indices")
     steps = np.arange(h, dtype=np.int64)
     weights = 1 << np.arange(layout.low_bits, dtype=np.int64)
     low = bits[:n_low].reshape(h, layout.low_bits) @ weights
     indices: Ints = ((ones - steps) << layout.low_bits) + low + steps
     if (indices[1:] <= indices[:-1]).any():
-        raise WireError(ORDER, "the indices do not increase strictly")
+        raise WireError("order", "the indices do not increase strictly")
     if indices[-1] >= d:
-        raise WireError(RANGE, f"index {indices[-1]} is not below {d}")
+        raise WireError("range", f"index {indices[-1]} is not below {d}")
     return indices
 
 
@@ -173,7 +161,7 @@ def _unpack(data: bytes, n_bits: int) -> NDArray[np.uint8]:
 def _check_sizes(d: int, h: int) -> None:
     """Raise ValueError unless 1 <= d <= 2**32 - 1 and 1 <= h <= min(d, 4096)."""
     check_in(f"[1, {MAX_DIMENSION}]", "d", d)
-    check_in(f"[1, {min(d, MAX_SUBSET)}]", "h", h)
+    check_in(f"[1, {min(d, MAX_DIM_OUT)}]", "h", h)
 
 
 def _check_indices(indices: Ints | NDArray[np.uint32], d: int) -> Ints:
@@ -254,7 +242,7 @@ def _unrank(value: int, n: int, h: int) -> Ints:
         value, rank = divmod(value, binomials[counts[digit]][stop - start])
         ones += [start + position for position in _unrank_block(rank, stop - start, counts[digit])]
     if value:
-        raise WireError(RANGE, "the rank is too large")
+        raise WireError("range", "the rank is too large")
     return np.array(ones, dtype=np.int64)
 
 

@@ -66,8 +66,7 @@ from numpy.typing import ArrayLike, NDArray
 from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.laplace import check_simplex_rows
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.exact import uniform_subset
+from flower_ldp.mechanisms.random import RandomSource, uniform_subset
 
 Rows = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -33,8 +33,7 @@ from flwr.serverapp.strategy.strategy_utils import sample_nodes
 from flower_ldp.bounds import check_in
 from flower_ldp.errors import ConfigError, quoted
 from flower_ldp.files import replacing
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.exact import uniform_subset
+from flower_ldp.mechanisms.random import RandomSource, uniform_subset
 
 #: What a file of another form raises.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)

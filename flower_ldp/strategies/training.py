@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from flower_ldp.bounds import must_be
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import UpdateMechanism, UpdatePlan
-from flower_ldp.mechanisms.subspace import Subspace
+from flower_ldp.mechanisms.hadamard import Subspace
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.deadlines import PatientStrategy
 from flower_ldp.strategies.forecast import Forecast, tell_of_statistics

@@ -24,8 +24,7 @@ from flower_ldp.bounds import check_in
 from flower_ldp.clients.handover import MOST_ROWS, Data, by_group
 from flower_ldp.errors import say
 from flower_ldp.isolation import Tensors
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.exact import uniform_subset
+from flower_ldp.mechanisms.random import RandomSource, uniform_subset
 
 _log = logging.getLogger("flower_ldp")
 

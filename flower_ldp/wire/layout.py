@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.base import typed
-from flower_ldp.mechanisms.subspace import Subspace
+from flower_ldp.mechanisms.hadamard import Subspace
 from flower_ldp.wire.proposal import in_domain, many
 
 #: A name or a pattern (``*``, ``?``, ``[abc]``) of arrays, or several.

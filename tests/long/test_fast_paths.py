@@ -29,14 +29,11 @@ from flower_ldp.mechanisms import (
     signds,
     signds_size,
 )
+from flower_ldp.mechanisms import random as exact
 from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.sampling import (
-    exact,
-    integer_noise,
-    topk,
-)
-from flower_ldp.mechanisms.sampling.exact import INDEX_BITS, WEIGHT_BITS, ExactLookup
+from flower_ldp.mechanisms.random import INDEX_BITS, WEIGHT_BITS, ExactLookup
+from flower_ldp.mechanisms.sampling import integer_noise, topk
 from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import as_fraction
 from flower_ldp.strategies import evaluation_scores as scores
@@ -434,13 +431,13 @@ def best_mean(d: int, top: int, h: int, epsilon: float) -> float:
 def test_what_doubles_cannot_tell_integers_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Epsilons next to each other, between which h goes from 1 to 2 and v_th from 1 to 2."""
     asked: list[int] = []
-    of = signds_size.TailMoments.of
+    of = signds_size.hypergeometric_weights
 
     def spy(*sizes: int) -> Any:
         asked.append(sizes[2])
         return of(*sizes)
 
-    monkeypatch.setattr(signds_size.TailMoments, "of", spy)
+    monkeypatch.setattr(signds_size, "hypergeometric_weights", spy)
     d, top = 1_000, 250
     p = [
         as_fraction(math.comb(top, v)) * math.comb(d - top, 2 - v) / math.comb(d, 2)

@@ -62,8 +62,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.random import Ints, RandomSource
-from flower_ldp.mechanisms.sampling.exact import INDEX_BITS, WEIGHT_BITS, ExactLookup
+from flower_ldp.mechanisms.random import INDEX_BITS, WEIGHT_BITS, ExactLookup, Ints, RandomSource
 
 #: Rates that the weights' precision is made for.
 SMALLEST_RATE, LARGEST_RATE = Fraction(1, 1 << 48), Fraction(32)
@@ -126,7 +125,8 @@ class DiscreteLaplace:
 
     def __post_init__(self) -> None:
         if not SMALLEST_RATE <= self.rate <= LARGEST_RATE:
-            raise ValueError(f"rate must be in [2^-48, 32], got {float(self.rate):g}")
+            kept = "grid_bits must keep the rate, epsilon per step, in [2^-48, 32]"
+            raise ValueError(f"{kept}, got {float(self.rate):g}")
 
     @property
     def farthest(self) -> int:

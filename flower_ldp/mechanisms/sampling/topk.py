@@ -40,7 +40,6 @@ vector and next to no memory, whatever the vector's dtype and layout.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -49,9 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in
-from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.random import Bools, Ints, RandomSource
-from flower_ldp.mechanisms.sampling.exact import first_distinct, uniform_subset
+from flower_ldp.mechanisms.random import Bools, Ints, RandomSource, first_distinct, uniform_subset
 
 # A random trial costs about as much as passing over this many entries.
 _TRIAL_COST = 64
@@ -96,15 +93,7 @@ class TopSet:
         -------
         ndarray of bool
             Of the same shape.
-
-        Raises
-        ------
-        IndexError
-            If an index is outside ``[0, d)``.
         """
-        indices = np.asarray(indices)
-        if indices.size and int(indices.min()) < 0:
-            raise IndexError(f"indices must be in [0, {len(self.values)}), got a negative one")
         entries = self.values[indices]
         ties = (entries == self.threshold) & (indices < self.tie_cut)
         members: Bools = beats(self.sign)(entries, self.threshold) | ties
@@ -168,8 +157,7 @@ class TopSet:
         RuntimeError
             If the source keeps repeating itself.
         """
-        counts = (operator.index(inside), operator.index(outside))
-        sides = (self.size, len(self.values) - self.size)
+        counts, sides = (inside, outside), (self.size, len(self.values) - self.size)
         for name, count, side in zip(("inside", "outside"), counts, sides, strict=True):
             check_in(f"[0, {side}]", name, count)
         few = [count * _TRIAL_COST <= side for count, side in zip(counts, sides, strict=True)]
@@ -235,11 +223,8 @@ def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
 
     Raises
     ------
-    TypeError
-        If ``values`` is not an array of one of these dtypes or ``size`` no integer.
     ValueError
-        If ``values`` is not one-dimensional or holds NaN or infinity, or ``size`` or
-        ``sign`` is outside its interval.
+        If ``values`` holds NaN or infinity.
     RuntimeError
         If no set of ``size`` members was found, as when the vector changes meanwhile.
 
@@ -249,21 +234,11 @@ def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
     more, and a few per cent of its memory. Vectors up to 131,072 entries, and rare or
     adversarial longer ones, take a copy.
     """
-    if not isinstance(values, np.ndarray):
-        raise TypeError(f"values must be a numpy array, got {type(values).__name__}")
-    if values.dtype.kind != "f" or values.dtype.itemsize > 8:
-        raise TypeError(f"values must be float16, float32 or float64, got {values.dtype}")
-    if values.ndim != 1:
-        raise ValueError(f"values must have one dimension, got shape {values.shape}")
-    size = operator.index(size)
-    check_in(f"[1, {len(values)}]", "size", size)
-    if sign not in (-1, 1):
-        raise ValueError(f"sign must be -1 or +1, got {quoted(sign)}")
     # A plain view: subclasses redefine comparisons (masked arrays) or cost time.
     view = np.asarray(values).view()
     view.flags.writeable = False
-    for threshold, tie_cut in find_cuts(view, size, int(sign)):
-        found = TopSet(view, int(sign), size, threshold, tie_cut)
+    for threshold, tie_cut in find_cuts(view, size, sign):
+        found = TopSet(view, sign, size, threshold, tie_cut)
         # The theorem rests on this number, so it is counted and not concluded.
         if found.count() == size:
             return found
@@ -299,7 +274,7 @@ def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[Bound
         tau, an entry of u, in its own type.
     tie_cut : int
         The best K are the entries better than tau and those equal to it at positions
-        below ``tie_cut``; this is d where all equals belong.
+        below ``tie_cut``.
 
     Raises
     ------
@@ -314,9 +289,8 @@ def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[Bound
     for way in (_by_bracket, _by_copy) if len(values) > _COPY_LENGTH else (_by_copy,):
         threshold = way(values, size, sign)
         if threshold is not None:
-            wanted = size - count_where(values, beats(sign), threshold)
-            equal = count_where(values, np.equal, threshold)
-            yield threshold, _tie_cut(values, threshold, wanted) if wanted < equal else len(values)
+            better = count_where(values, beats(sign), threshold)
+            yield threshold, _tie_cut(values, threshold, size - better)
 
 
 def _by_copy(values: FloatVector, size: int, sign: int) -> Bound:

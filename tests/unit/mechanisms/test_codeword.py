@@ -13,7 +13,7 @@ import pytest
 
 from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
 from flower_ldp.mechanisms.base import run_cosine
-from flower_ldp.mechanisms.sampling.nearest import draw, favoured_of, signs
+from flower_ldp.mechanisms.hadamard import draw, favoured_of, signs
 from flower_ldp.privacy import Unit, compose_directly
 from tests.statistical.follows import assert_follows
 

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms.sampling.nearest import MAX_ORDER, order_for, signs, transform
+from flower_ldp.mechanisms.hadamard import MAX_ORDER, order_for, signs, transform
 
 
 def sylvester(order: int) -> np.ndarray:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import RandomSource, toss, uniform
 from flower_ldp.mechanisms.randomized_response import KaryResponse
-from flower_ldp.mechanisms.sampling.exact import toss, uniform
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
 

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.exact import exp_lower
+from flower_ldp.mechanisms.random import RandomSource, exp_lower
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.signds_size import (
     MAX_DIMENSION,

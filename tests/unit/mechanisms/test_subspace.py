@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS, Subspace
-from flower_ldp.mechanisms import subspace as module
+from flower_ldp.mechanisms import hadamard as module
 from flower_ldp.mechanisms.inputs import noted
 
 #: Weights and dimensions: powers of two, others, one more, one less, k near d, and k = d.

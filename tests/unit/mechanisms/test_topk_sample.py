@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.exact import uniform_subset
+from flower_ldp.mechanisms.random import RandomSource, uniform_subset
 from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
 from tests.unit.mechanisms.topk_cases import (
     members,
@@ -128,7 +127,7 @@ class Stuck(RandomSource):
 def test_a_source_that_repeats_itself_is_an_error_not_a_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flower_ldp.mechanisms.sampling.exact._MOST_BATCHES", 50)
+    monkeypatch.setattr("flower_ldp.mechanisms.random._MOST_BATCHES", 50)
     with pytest.raises(RuntimeError, match="repeating"):
         uniform_subset(Stuck(), 100, 2)
     top = top_set(np.arange(1000.0), 300, 1)

@@ -21,7 +21,7 @@ from flower_ldp.clients import (
     SignDSRelease,
 )
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS, Subspace
-from flower_ldp.mechanisms import subspace as subspace_module
+from flower_ldp.mechanisms import hadamard as subspace_module
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.refusals import REFUSED_PROPOSAL

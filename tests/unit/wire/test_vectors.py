@@ -15,10 +15,9 @@ from flower_ldp.clients.release import ERROR_CODE
 from flower_ldp.errors import WireError
 from flower_ldp.extensions import ExtensionReport
 from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword, RandomSource
-from flower_ldp.mechanisms.sampling.exact import exp_lower
-from flower_ldp.mechanisms.sampling.nearest import signs
+from flower_ldp.mechanisms.hadamard import Subspace, signs
+from flower_ldp.mechanisms.random import exp_lower
 from flower_ldp.mechanisms.signds_round import SignDSRound, decode_report, encode_report
-from flower_ldp.mechanisms.subspace import Subspace
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.wire import embedding, evaluation, training_plan
 from flower_ldp.wire.layout import without_part

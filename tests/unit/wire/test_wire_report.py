@@ -13,19 +13,15 @@ from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.signds_round import (
-    FLAGS,
-    VERSION,
     decode_report,
     encode_report,
 )
 from flower_ldp.mechanisms.subset_code import (
-    LENGTH,
-    ORDER,
-    PADDING,
-    RANGE,
     encoded_length,
 )
 
+LENGTH, PADDING, RANGE, ORDER = "length", "padding", "range", "order"
+VERSION, FLAGS = "version", "flags"
 REASONS = {VERSION, FLAGS, LENGTH, PADDING, RANGE, ORDER}
 MAX_DIMENSION = 2**32 - 1
 

@@ -17,24 +17,21 @@ from numpy.typing import NDArray
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.subset_code import (
-    LENGTH,
+    MAX_DIM_OUT,
     MAX_DIMENSION,
-    MAX_SUBSET,
-    ORDER,
-    PADDING,
-    RANGE,
     decode,
     encode,
     encoded_length,
 )
 
+LENGTH, PADDING, RANGE, ORDER = "length", "padding", "range", "order"
 REASONS = {LENGTH, PADDING, RANGE, ORDER}
 #: (d, h) with a plain bitmap and with a ranked one, single and many blocks, edges of the domain.
 SIZES = [
     *[(1, 1), (2, 1), (5_994, 9), (61_706, 238), (10_000_000, 238)],
-    *[(MAX_DIMENSION, h) for h in (1, 2, 239, MAX_SUBSET)],
+    *[(MAX_DIMENSION, h) for h in (1, 2, 239, MAX_DIM_OUT)],
     *[(100, 100), (200, 199), (320, 310), (321, 311), (400, 390), (700, 640), (2_000, 300)],
-    *[(10_000, 1_000), *((d, MAX_SUBSET) for d in (4_096, 4_097, 8_192, 55_397, 200_000))],
+    *[(10_000, 1_000), *((d, MAX_DIM_OUT) for d in (4_096, 4_097, 8_192, 55_397, 200_000))],
 ]
 
 
@@ -63,7 +60,7 @@ def shaped_subsets(d: int, h: int, rng: np.random.Generator) -> list[NDArray[np.
 @st.composite
 def sizes(draw: st.DrawFn) -> tuple[int, int]:
     """Draw (d, h): an even choice of magnitudes, and d next to h."""
-    h = draw(st.one_of(st.integers(1, 40), st.integers(1, MAX_SUBSET)))
+    h = draw(st.one_of(st.integers(1, 40), st.integers(1, MAX_DIM_OUT)))
     exponent = draw(st.integers(0, 32))
     far = st.integers(h, max(h, 2**exponent - 1))
     d = draw(st.one_of(far, st.integers(h, h + 3), st.integers(h, 20 * h)))
@@ -271,7 +268,7 @@ def test_fixed_codes() -> None:
         (np.array([[1, 2]]), 5, "indices must be"),
         (np.array(1), 5, "indices must be"),
         (np.arange(6), 5, "h must be in"),
-        (np.arange(MAX_SUBSET + 1), 10**6, "h must be in"),
+        (np.arange(MAX_DIM_OUT + 1), 10**6, "h must be in"),
         (np.array([0]), 0, "d must be in"),
         (np.array([0]), 2**32, "d must be in"),
     ],
