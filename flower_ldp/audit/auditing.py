@@ -261,17 +261,9 @@ def audit(
     event = best_event(*choosing, confidence=confidence, delta=delta)
     counts = [event.count(scores(value, draws - half)) for value in pair]
     often, seldom = counts if event.likelier == 0 else counts[::-1]
-    bound = epsilon_lower_bound(often, seldom, draws - half, confidence=confidence, delta=delta)
-    return AuditResult(
-        check,
-        claimed_epsilon,
-        max(0.0, float(bound)),
-        confidence,
-        draws,
-        event.describe(label),
-        reach,
-        delta,
-    )
+    found = epsilon_lower_bound(often, seldom, draws - half, confidence=confidence, delta=delta)
+    bound, told = max(0.0, float(found)), event.describe(label)
+    return AuditResult(check, claimed_epsilon, bound, confidence, draws, told, reach, delta)
 
 
 def _scored(statistic: Statistic, reports: Sequence[Any], progress: Progress | None) -> Scores:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -324,71 +324,65 @@ def _in_blocks(settings: Settings) -> Case:
     return _codeword(settings, math.ceil(settings.dimension / size))
 
 
-class _Row(NamedTuple):
-    """What randomizes values at an epsilon, their pairs, the draws, and names of checks."""
-
-    make: Callable[[float], Any]
-    pairs: Sequence[Pair]
-    draws: int
-    checks: Sequence[str]
-
-    def case(self, name: str, settings: Settings) -> Case:
-        """Return the case of this name."""
-        return of_values(name, self.make(settings.epsilon), *self[1:])
+def _row(
+    make: Callable[[float], Any], pairs: Sequence[Pair], draws: int, *checks: str
+) -> Callable[[str, Settings], Case]:
+    """Return what makes the case, by its name, of what ``make`` returns for an epsilon."""
+    return lambda name, settings: of_values(name, make(settings.epsilon), pairs, draws, checks)
 
 
 _VALUES = {
-    "binary-response": _Row(BinaryResponse, _ring((0, 1)), 1_000_000, ["one release"]),
-    "kary-response": _Row(
-        lambda e: KaryResponse(e, CLASSES), _ring(range(CLASSES)), 1_000_000, ["two categories"]
+    "binary-response": _row(BinaryResponse, _ring((0, 1)), 1_000_000, "one release"),
+    "kary-response": _row(
+        lambda e: KaryResponse(e, CLASSES), _ring(range(CLASSES)), 1_000_000, "two categories"
     ),
-    "subset-selection": _Row(
-        lambda e: SubsetSelection(e, CLASSES), _ring(range(CLASSES)), 500_000, ["two categories"]
+    "subset-selection": _row(
+        lambda e: SubsetSelection(e, CLASSES), _ring(range(CLASSES)), 500_000, "two categories"
     ),
     # The two likeliest, and the likeliest against one that may never be reported.
-    "rr-with-prior": _Row(
+    "rr-with-prior": _row(
         lambda e: RRWithPrior(e, len(PRIOR)),
         [(0, 1), (0, 9), (1, 0), (9, 0)],
         200_000,
-        ["two likely", "likely, unlikely"],
+        "two likely",
+        "likely, unlikely",
     ),
-    "codebook-response": _Row(
-        lambda e: CodebookResponse(CODES, e), _ring(CODES[:, None]), 200_000, ["two codes"]
+    "codebook-response": _row(
+        lambda e: CodebookResponse(CODES, e), _ring(CODES[:, None]), 200_000, "two codes"
     ),
-    "unary-encoding": _Row(
-        lambda e: UnaryEncoding(2 * e / _BITS, _BITS), _OPPOSITE, 200_000, ["opposite records"]
+    "unary-encoding": _row(
+        lambda e: UnaryEncoding(2 * e / _BITS, _BITS), _OPPOSITE, 200_000, "opposite records"
     ),
-    "unary-one-hot": _Row(
+    "unary-one-hot": _row(
         lambda e: UnaryEncoding(e, _BITS, one_hot=True),
         _ring(2.0 * np.eye(_BITS) - 1.0),
         200_000,
-        ["two one-hot records"],
+        "two one-hot records",
     ),
-    "codebook-embedding": _Row(
-        lambda e: CodebookEmbedding(e, CLASSES), _ring(np.eye(CLASSES)), 200_000, ["two codes"]
+    "codebook-embedding": _row(
+        lambda e: CodebookEmbedding(e, CLASSES), _ring(np.eye(CLASSES)), 200_000, "two codes"
     ),
-    "laplace": _Row(
-        lambda e: Laplace(e, CLASSES),
-        _ring(np.eye(CLASSES)[:, None]),
-        200_000,
-        ["two one-hot rows"],
+    "laplace": _row(
+        lambda e: Laplace(e, CLASSES), _ring(np.eye(CLASSES)[:, None]), 200_000, "two one-hot rows"
     ),
-    "bounded-mean": _Row(
-        lambda e: BoundedMean(e, 0.0, 1.0), _ring((0.0, 1.0)), 20_000, ["the two bounds"]
+    "bounded-mean": _row(
+        lambda e: BoundedMean(e, 0.0, 1.0), _ring((0.0, 1.0)), 20_000, "the two bounds"
     ),
-    "example-mean": _Row(
+    "example-mean": _row(
         lambda e: ExampleMean(e, 4),
         [([one, 1, 0, 0], [1, 1, 0, 0]) for one in (0, None)],
         20_000,
-        ["one example at the two bounds", "one example without a number"],
+        "one example at the two bounds",
+        "one example without a number",
     ),
-    "example-counts": _Row(
+    "example-counts": _row(
         lambda e: ExampleCounts(e, _EDGES),
         [([[0.0], [0.0], [0.0, 100.0]], [[one], [0.0], [0.0, 100.0]]) for one in (100.0, None)],
         20_000,
-        ["one example in two intervals", "one example in no interval"],
+        "one example in two intervals",
+        "one example in no interval",
     ),
-    "magrr": _Row(MagRR, _ring((False, True)), 200_000, ["one release"]),
+    "magrr": _row(MagRR, _ring((False, True)), 200_000, "one release"),
 }
 
 
@@ -400,7 +394,7 @@ def _of_epsilon(mechanism: Callable[..., UpdateMechanism], settings: Settings) -
 #: an epsilon is found where it is listed.
 BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
     {
-        **{name: partial(row.case, name) for name, row in _VALUES.items()},
+        **{name: partial(row, name) for name, row in _VALUES.items()},
         **{kind.name.replace("_", "-"): partial(_of_epsilon, kind) for kind in UPDATE_MECHANISMS},
         "account": _account,
         "gaussian": lambda s: of_updates(Gaussian(s.epsilon, s.delta), _FEW_ENTRIES),

@@ -47,16 +47,12 @@ from flower_ldp.errors import LedgerError, RefusalError, ReleaseError, WireError
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms import MagRR, RRWithPrior, SignDS
 from flower_ldp.mechanisms.base import NO_REPORT
-from flower_ldp.mechanisms.labels import (
-    LABEL_METHODS,
-    label_mechanisms,
-    reports_are_labels,
-)
+from flower_ldp.mechanisms.labels import LABEL_METHODS, label_mechanisms, reports_are_labels
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.policy import Policy, load_policy
 from flower_ldp.policy.files import NODE_CONFIG_KEY, no_environment
-from flower_ldp.privacy import Unit, compose
+from flower_ldp.privacy import Unit
 from flower_ldp.simulation.flower import over_the_wire
 from flower_ldp.strategies.replies import payload_of
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
@@ -320,7 +316,7 @@ def labels(epsilon: float) -> Case:
         mechanism, *more = label_mechanisms(method, epsilon, _CLASSES)
         if not more and not mechanism.needs_prior:
             alone[method] = LabelStages((mechanism,), (1,))
-    claimed = {compose(each.events())[Unit.LABEL].epsilon for each in (*alone.values(), two)}
+    claimed = max(claim(each.events()).epsilon for each in (*alone.values(), two))
     pairs = {
         f"{_TITLES.get(method, method)}, asked {ASKS} times": _pair(LabelSet((), stages, asks=ASKS))
         for method, stages in alone.items()
@@ -330,7 +326,7 @@ def labels(epsilon: float) -> Case:
     draw = _Store(AuditOwner())
     return Case(
         f"labels (policy, ledger, store; epsilon {epsilon:g})",
-        max(claimed),
+        claimed,
         draw,
         tuple(
             Contrast(f"one label changed, {way}", pair, _scores(pair[0]), "reports as 0, less as 1")

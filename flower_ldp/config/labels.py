@@ -13,11 +13,7 @@ from pydantic import BeforeValidator, model_validator
 
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms.embeddings import MAX_BITS, CodebookEmbedding, UnaryEncoding
-from flower_ldp.mechanisms.labels import (
-    LABEL_METHODS,
-    label_mechanisms,
-    reports_are_labels,
-)
+from flower_ldp.mechanisms.labels import LABEL_METHODS, label_mechanisms, reports_are_labels
 from flower_ldp.mechanisms.randomized_response import KaryResponse, LabelMechanism
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import Unit

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields
 from functools import reduce
 from operator import or_
@@ -55,11 +56,6 @@ class OptimizerSection(Section):
     """A server optimizer, by its ``kind``."""
 
     optimizer: ClassVar[type[Any]]
-
-    @property
-    def uses_magnitude(self) -> bool:
-        """Whether the length of a step depends on what clients tell of it."""
-        return self.optimizer not in (FixedLength, AgreedLength)
 
     def build(self) -> ServerOptimizer:
         """Return the optimizer, with fresh state."""
@@ -117,13 +113,11 @@ class SubspaceConfig(Section):
 
 
 def _patterns(value: object) -> object:
-    try:
+    with suppress(TypeError, ValueError):
         found = patterns_of(value)  # type: ignore[arg-type]  # whatever the file says
-    except (TypeError, ValueError):
-        found = None
-    if found is None:
-        raise misfit("must be a name or pattern of arrays, or a list")
-    return found
+        if found is not None:
+            return found
+    raise misfit("must be a name or pattern of arrays, or a list")
 
 
 #: A name or a pattern of arrays, or a list of them, as a tuple.
@@ -213,8 +207,8 @@ class SignDSConfig(UpdateSection):
 
     @model_validator(mode="after")
     def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
-        chosen = self.sign_server_optimizer
-        if self.sign_mag_eps is not None and chosen is not None and not chosen.uses_magnitude:
+        planned = isinstance(self.server_optimizer(), (FixedLength, AgreedLength))
+        if self.sign_mag_eps is not None and planned:
             wanted = "must be left out with planned steps, which ignore what the bit tells"
             raise misfit(wanted, "sign_mag_eps")
         return self

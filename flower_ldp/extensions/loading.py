@@ -112,7 +112,7 @@ def read_distribution(name: str, path: Sequence[str] | None = None) -> Distribut
             raise ConfigError(f"{own}: the metadata are those of {quoted(found)}")
         sources = {one: text for one, text in files.items() if one.endswith(".py")}
         top = _top(files, own)
-        _check_imports(sources, top)
+        _check_imports(sources)
         return Distribution(found, version, _digest(files), _entries(files, own, top), sources)
     except ConfigError:
         raise
@@ -223,32 +223,25 @@ def _top(files: Mapping[str, bytes], own: str) -> str:
         raise ConfigError(f"{own}: must have one package or module, has {quoted(sorted(tops))}")
     (found,) = tops
     top = found.removesuffix(".py") if found in files else found
-    if found != top and not found.endswith(".py"):
-        raise ConfigError(f"{own}: {quoted(found)} is no module")
-    if found == top and f"{top}/__init__.py" not in files:
-        raise ConfigError(f"{own}: {quoted(top)} has no __init__.py")
+    if not {f"{top}.py", f"{top}/__init__.py"} & files.keys():
+        raise ConfigError(f"{own}: {quoted(found)} is no module, and has no __init__.py")
     if not top.isidentifier() or top in MAY_IMPORT or top in sys.stdlib_module_names:
         raise ConfigError(f"{own}: {quoted(top)} is no name of a module, or another's")
     return top
 
 
-def _check_imports(sources: Mapping[str, bytes], top: str) -> None:
+def _check_imports(sources: Mapping[str, bytes]) -> None:
     for path, source in sources.items():
         nodes = list(ast.walk(ast.parse(source, path)))
         plain = [alias.name for one in nodes if isinstance(one, ast.Import) for alias in one.names]
         absolute = (one for one in nodes if isinstance(one, ast.ImportFrom) and not one.level)
         for name in (*plain, *(str(one.module) for one in absolute)):
             first = name.partition(".")[0]
-            if first == top:
-                raise ConfigError(
-                    f"{path}: imports {quoted(name)}: its own modules are imported relatively "
-                    "(from . import ...)"
-                )
             if first not in MAY_IMPORT and first not in sys.stdlib_module_names:
                 allowed = ", ".join(sorted(MAY_IMPORT))
                 raise ConfigError(
-                    f"{path}: imports {quoted(name)}, which the digest does not cover: only "
-                    f"the standard library, {allowed} and itself"
+                    f"{path}: imports {quoted(name)}, which the digest does not cover: only the "
+                    f"standard library, {allowed}, and its own modules relatively (from . import)"
                 )
 
 

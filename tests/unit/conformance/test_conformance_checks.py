@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flower_ldp.conformance.checks import CHECKS, Case, ConformanceError
+from flower_ldp.conformance.plugin import CHECKS, Case, ConformanceError
 from flower_ldp.extensions import Extension, Setting
 from flower_ldp.mechanisms import RandomSource
 from tests.extension_world import TEMPLATE

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from flower_ldp.conformance import plugin
-from flower_ldp.conformance.checks import CHECKS
+from flower_ldp.conformance.plugin import CHECKS
 from tests.extension_world import TEMPLATE
 from tests.unit.conformance import test_conformance_checks
 
