@@ -59,20 +59,15 @@ def hint_of(error: BaseException) -> str:
         Of what stands behind the gate. It may hold anything.
     """
     try:
-        hint = _found(error)
+        frames = traceback.walk_tb(error.__traceback__)
+        modules = [str(frame.f_globals.get("__name__")) for frame, _ in frames]
+        text = str(error)
     except BaseException:  # the error's own text is the app's code too
         return ""
+    passed = [hint for name, hint in _PASSED.items() if any(m.startswith(name) for m in modules)]
+    named = [hint for words, hint in _NAMED.items() if words in text]
+    hint = next(iter(passed + named), "")
     return f"\n{hint}" if hint else ""
-
-
-def _found(error: BaseException) -> str:
-    frames = traceback.walk_tb(error.__traceback__)
-    modules = tuple(str(frame.f_globals.get("__name__")) for frame, _ in frames)
-    for name, hint in _PASSED.items():
-        if any(module.startswith(name) for module in modules):
-            return hint
-    text = str(error)
-    return next((hint for words, hint in _NAMED.items() if words in text), "")
 
 
 #: Longest text of a cause in the log, in characters.

@@ -123,72 +123,6 @@ PROPOSALS = Proposals()
 
 
 @dataclass(frozen=True)
-class PlanEnd:
-    """The end of one plan, before and after it has come.
-
-    Parameters
-    ----------
-    policy : Policy
-        The owner's, with the ledger.
-    charge : Charge
-        Of any round of the plan.
-    """
-
-    policy: Policy
-    charge: Charge
-
-    @cached_property
-    def file(self) -> Path:
-        """There while the end is not in the ledger, and should be.
-
-        :meth:`settle` asks first, before the app is called, and what an app does changes no name.
-        """
-        ledger = Path(os.path.realpath(self.policy.ledger))
-        name = hashlib.sha256(self.charge.data_id.encode()).hexdigest()[:40]
-        return ledger.with_name(f"{ledger.name}{ENDED_SUFFIX}{name}")
-
-    def write(self, ledger: Ledger) -> None:
-        """Use up what rounds the plan has left; any number of times is as good as once."""
-        # In run 0, where no message can take its name.
-        run, name = self.charge.run_id, f"end of run {self.charge.run_id}"
-        ledger.end_plan(replace(self.charge, run_id=NO_RUN, during=run, message_id=name))
-
-    def settle(self) -> None:
-        """Write an end that is owed, so that the ledger refuses the next round.
-
-        Raises
-        ------
-        LedgerError
-            If it still cannot be written. No round may begin.
-        """
-        file = self.file
-        if file in _owed or os.path.lexists(file):
-            with charging.ledger_of(self.policy) as ledger:
-                self.write(ledger)
-            _owed.discard(file)
-            with suppress(OSError):  # then it is written once more
-                file.unlink(missing_ok=True)
-
-    def come(self) -> None:
-        """End the plan, here and now or before its next round. Raises nothing."""
-        try:
-            with charging.ledger_of(self.policy) as ledger:
-                self.write(ledger)
-        except Exception as error:
-            _owed.add(self.file)
-            say(_log, logging.ERROR, "the plan's end is not in the ledger yet: %s", cause_of(error))
-            try:
-                make_whole(self.file, b"")
-            except OSError as also:
-                say(_log, logging.ERROR, "nor in a file beside it: %s", cause_of(also))
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it has come and only this process knows."""
-        return self.file in _owed and not os.path.lexists(self.file)
-
-
-@dataclass(frozen=True)
 class ModelPlace:
     """Where the model that answers one message is kept.
 
@@ -270,13 +204,70 @@ class ModelPlace:
 
 @dataclass(frozen=True)
 class AskedRound:
-    """A round of private training as the ledger is asked for it, with the charge of its plan."""
+    """A round of private training as the ledger is asked for it, and the end of its plan.
 
+    Parameters
+    ----------
+    policy : Policy
+        The owner's, with the ledger.
+    charge, plan : Charge
+        Of the round and of its plan.
+    granted : GrantedRound
+        What the training gets.
+    place : ModelPlace
+        Where its model is kept.
+    """
+
+    policy: Policy
     charge: Charge
     plan: Charge
     granted: GrantedRound
     place: ModelPlace
-    end: PlanEnd
+
+    @cached_property
+    def owed(self) -> Path:
+        """A file that is there while the plan's end is not in the ledger, and should be.
+
+        :meth:`settle` asks first, before the app is called, and what an app does changes no name.
+        """
+        ledger = Path(os.path.realpath(self.policy.ledger))
+        name = hashlib.sha256(self.charge.data_id.encode()).hexdigest()[:40]
+        return ledger.with_name(f"{ledger.name}{ENDED_SUFFIX}{name}")
+
+    def write_end(self, ledger: Ledger) -> None:
+        """Use up what rounds the plan has left; any number of times is as good as once."""
+        # In run 0, where no message can take its name.
+        run, name = self.charge.run_id, f"end of run {self.charge.run_id}"
+        ledger.end_plan(replace(self.charge, run_id=NO_RUN, during=run, message_id=name))
+
+    def settle(self) -> None:
+        """Write an end that is owed, so that the ledger refuses the next round.
+
+        Raises
+        ------
+        LedgerError
+            If it still cannot be written. No round may begin.
+        """
+        file = self.owed
+        if file in _owed or os.path.lexists(file):
+            with charging.ledger_of(self.policy) as ledger:
+                self.write_end(ledger)
+            _owed.discard(file)
+            with suppress(OSError):  # then it is written once more
+                file.unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """End the plan, here and now or before its next round. Raises nothing."""
+        try:
+            with charging.ledger_of(self.policy) as ledger:
+                self.write_end(ledger)
+        except Exception as error:
+            _owed.add(self.owed)
+            say(_log, logging.ERROR, "the plan's end is not in the ledger yet: %s", cause_of(error))
+            try:
+                make_whole(self.owed, b"")
+            except OSError as also:
+                say(_log, logging.ERROR, "nor in a file beside it: %s", cause_of(also))
 
     def permit(self, permit: Permit) -> Permit:
         """Return the permit to send this round's model, kept beside the ledger.
@@ -298,10 +289,10 @@ class AskedRound:
         def failed() -> None:
             permit.handling.failed()
             say(_log, logging.ERROR, "the plan of private training ends: its app failed as a whole")
-            self.end.come()
+            self.end()
 
         def keep(model: bytes, last: bool) -> None:
-            if self.end.is_lost:
+            if self.owed in _owed and not os.path.lexists(self.owed):  # only this process knows
                 told = "the plan has ended, which could be written nowhere: nothing leaves"
                 raise LedgerError(told)
             code = self.place.keep(model, last=last)
@@ -349,8 +340,8 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
     name = f"plan {charge.data_id.partition('#')[2]}"
     whole = charging.basis_of(charge, account, Basis((plan.event,), text))
     whole = replace(whole, message_id=name, example=example)
-    place, end = ModelPlace.beside(policy.ledger, request), PlanEnd(policy, charge)
-    return AskedRound(charge, whole, GrantedRound(plan, examples, example), place, end)
+    place = ModelPlace.beside(policy.ledger, request)
+    return AskedRound(policy, charge, whole, GrantedRound(plan, examples, example), place)
 
 
 def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
@@ -360,12 +351,12 @@ def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> P
 
     def before(ledger: Ledger) -> None:
         if ledger.has_report(charge.data_id, LAST):
-            asked.end.write(ledger)
+            asked.write_end(ledger)
         # One that is in the ledger was enough, and it takes seconds to say so.
         if ledger.is_new_plan(charge, plan, policy.limits(), policy.numbers()):
             PROPOSALS.check((policy.ledger, context.run_id), asked.granted.plan)
 
     with charging.ledger_refuses():
-        asked.end.settle()
+        asked.settle()
     receipt, ledger = charging.charged(policy, charge, plan, before)
     return asked.permit(charging.permit_of(policy, receipt, request, context, ledger, LAST))

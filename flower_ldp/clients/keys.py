@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
@@ -25,10 +25,18 @@ def own_key(path: Path) -> bytes:
     OSError
         If the file cannot be made or read, is not this user's alone, or is no key.
     """
-    with suppress(FileNotFoundError):
-        return _read(path)
-    make_whole(path, os.urandom(_BYTES))  # or another process does, which is as good
-    return _read(path)
+    if not os.path.lexists(path):
+        make_whole(path, os.urandom(_BYTES))  # or another process does, which is as good
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        key = file.read(_BYTES + 1)
+    if not stat.S_ISREG(found.st_mode) or len(key) != _BYTES:
+        raise OSError(f"{path} is no key, or damaged: restore it from a backup")
+    if sys.platform != "win32" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+        raise OSError(f"{path} must be readable by this node's user alone: chmod 600")
+    return key
 
 
 @contextmanager
@@ -53,16 +61,3 @@ def locked_key(ledger: Path) -> Iterator[bytes]:
         yield key
     finally:
         lock.release()
-
-
-def _read(path: Path) -> bytes:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        key = file.read(_BYTES + 1)
-    if not stat.S_ISREG(found.st_mode) or len(key) != _BYTES:
-        raise OSError(f"{path} is no key, or damaged: restore it from a backup")
-    if sys.platform != "win32" and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
-        raise OSError(f"{path} must be readable by this node's user alone: chmod 600")
-    return key

@@ -53,7 +53,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -317,7 +317,10 @@ class AppCall:
         self, moment: float, compute: Callable[[Context], ResultT], instead: Callable[[], ResultT]
     ) -> ResultT:
         """Return at the moment what there is; in a simulation, raise as soon as the app failed."""
-        own = copy.deepcopy(self.context)
+        # Nothing else is copied: what a mod outside of the gate hung onto the context may not copy.
+        own = replace(self.context)
+        for part in ("node_config", "state", "run_config"):
+            setattr(own, part, copy.deepcopy(getattr(self.context, part)))
         with _spare_files():
             # In a thread of its own, which may be left behind.
             outcomes: queue.SimpleQueue[_Outcome[ResultT]] = queue.SimpleQueue()

@@ -96,7 +96,7 @@ class OwnerAdmission:
         charge = charging.charge_of(policy, request, account) if asked is None else asked.charge
         with charging.ledger_refuses():
             if asked is not None:
-                asked.end.settle()
+                asked.settle()
             with charging.ledger_of(policy) as ledger:
                 receipt = ledger.unsealed(charge)
         last = b"" if asked is None else LAST

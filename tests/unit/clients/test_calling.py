@@ -97,3 +97,16 @@ def test_no_failure_is_counted_between_the_moment_and_the_answer(
     wait_for_counts()
     (told,) = owner.told
     assert (told < arrived + AFTER) if early else (told > left)
+
+
+def test_a_context_that_cannot_be_copied_as_a_whole_fails_no_call_with_a_moment() -> None:
+    flowers = context()
+    setattr(flowers, "of_another_mod", threading.Lock())  # noqa: B010  no attribute of Flower's
+    seen: list[bool] = []
+
+    def compute(own: Context) -> bytes:
+        seen.append(hasattr(own, "of_another_mod"))
+        return b"report"
+
+    assert AppCall(Owner(AFTER), time.monotonic(), flowers).run(compute, bytes) == b"report"
+    assert seen == [False]
