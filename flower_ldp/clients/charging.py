@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from flwr.app import Context
 
@@ -32,9 +33,10 @@ from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.permit import Basis, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.permit import Handling, Permit, ReleaseRequest
 from flower_ldp.errors import BudgetExhausted, ConfigError, LedgerError, RefusalError, say
 from flower_ldp.policy import Policy, find_policy
+from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
 
 _log = logging.getLogger("flower_ldp")
@@ -100,6 +102,35 @@ def ledger_refuses() -> Iterator[None]:
         raise RefusalError(REFUSED_LEDGER, str(error)) from error
 
 
+def charge_under(
+    policy: Policy,
+    account: str,
+    message: tuple[int, str, str],
+    events: tuple[PrivacyEvent, ...],
+    text: str,
+    **more: Any,
+) -> Charge:
+    """Return a charge by the policy, known by its parameters.
+
+    Parameters
+    ----------
+    policy : Policy
+        The owner's.
+    account : str
+        What pays.
+    message : tuple of int, str and str
+        Run, name and type of the message, or what stands for one.
+    events : tuple of PrivacyEvent
+        The cost.
+    text : str
+        The parameters, as canonical JSON.
+    **more
+        As :class:`Charge` has them.
+    """
+    digest, waived = hashlib.sha256(text.encode()).digest(), policy.waived(message[2])
+    return Charge(account, *message, digest, events, text, waived, **more)
+
+
 def charge_of(
     policy: Policy, request: ReleaseRequest, account: str, rounds: int | None = None
 ) -> Charge:
@@ -112,29 +143,14 @@ def charge_of(
         raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
     whole = f"{account}#{request.part}" if request.part else account
     message = request.run_id, request.message_id, request.message_type
-    text, events, waived = request.parameters, request.events, policy.waived(request.message_type)
-    example = policy.example if request.per_example else "row"
-    digest = hashlib.sha256(text.encode()).digest()
-    return Charge(whole, *message, digest, events, text, waived, rounds=rounds, example=example)
+    more = {"rounds": rounds, "example": policy.example if request.per_example else "row"}
+    return charge_under(policy, whole, message, request.events, request.parameters, **more)
 
 
 def check_name(name: str) -> None:
     """Raise ValueError unless what is drawn once and kept under a name can have it."""
     if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
         raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
-
-
-def basis_of(charge: Charge, account: str, basis: Basis) -> Charge:
-    """Return the charge to all of the data for what a release rests on: it has no report."""
-    return replace(
-        charge,
-        data_id=account,
-        fingerprint=hashlib.sha256(basis.parameters.encode()).digest(),
-        events=basis.events,
-        parameters=basis.parameters,
-        releases=0,
-        rounds=None,
-    )
 
 
 def kept(charge: Charge, question: str, draw: int = 0) -> Charge:

@@ -50,7 +50,7 @@ from flower_ldp.accounting.ledger.limits import rounds_part
 from flower_ldp.clients import charging
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.keys import own_key
-from flower_ldp.clients.permit import Basis, GrantedRound, Permit, ReleaseRequest, canonical
+from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest, canonical
 from flower_ldp.errors import LedgerError, RefusalError, say
 from flower_ldp.files import make_whole, sync_folder
 from flower_ldp.mechanisms.training_plan import TrainingPlan
@@ -337,9 +337,9 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
     policy.check(kind, (plan.event,), example=example)
     part = rounds_part(example, hashlib.sha256(text.encode()).hexdigest()[:32])
     charge = charging.charge_of(policy, replace(request, part=part), account, plan.rounds)
-    name = f"plan {charge.data_id.partition('#')[2]}"
-    whole = charging.basis_of(charge, account, Basis((plan.event,), text))
-    whole = replace(whole, message_id=name, example=example)
+    message = request.run_id, f"plan {charge.data_id.partition('#')[2]}", kind
+    more = {"releases": 0, "example": example}
+    whole = charging.charge_under(policy, account, message, (plan.event,), text, **more)
     place = ModelPlace.beside(policy.ledger, request)
     return AskedRound(policy, charge, whole, GrantedRound(plan, examples, example), place)
 

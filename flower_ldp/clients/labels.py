@@ -30,7 +30,6 @@ nothing about the labels. :class:`PrivateDataset` serves torch, which is not imp
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import io
 import logging
@@ -106,10 +105,9 @@ class Shelf:
     def _about(
         self, account: str, events: tuple[PrivacyEvent, ...], terms: dict[str, Any]
     ) -> Charge:
-        text, waived = canonical(terms), self.owner.policy.waived(charging.NAMED_TYPE)
-        digest, run = hashlib.sha256(text.encode()).digest(), self.owner.run
-        name, kind = f"labels:{self.name}", charging.NAMED_TYPE
-        return Charge(account, NO_RUN, name, kind, digest, events, text, waived, run)
+        under = NO_RUN, f"labels:{self.name}", charging.NAMED_TYPE
+        policy, run = self.owner.policy, self.owner.run
+        return charging.charge_under(policy, account, under, events, canonical(terms), during=run)
 
     def _paid(self, charge: Charge) -> Receipt:
         policy = self.owner.policy

@@ -143,9 +143,11 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
     account = charging.account_of(policy, context)
     charge = charging.charge_of(policy, request, account)
     rests = None
-    if basis is not None:
-        whole = charging.basis_of(charge, account, basis)
-        rests = charging.kept(whole, f"basis {basis.parameters}")
+    if basis is not None:  # all of the data pays for it, and no report is of it alone
+        message, text = (charge.run_id, charge.message_id, charge.message_type), basis.parameters
+        more = {"releases": 0, "example": example}
+        whole = charging.charge_under(policy, account, message, basis.events, text, **more)
+        rests = charging.kept(whole, f"basis {text}")
 
     def before(ledger: Ledger) -> None:
         if request.per_example:

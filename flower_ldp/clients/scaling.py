@@ -21,18 +21,15 @@ The owner's policy governs, by the names ``example_mean`` and ``example_counts``
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
-from flower_ldp.accounting.ledger import Charge
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients import charging
 from flower_ldp.clients.handover import Data, by_group
@@ -172,12 +169,10 @@ def _once(
     kind, example, run = charging.NAMED_TYPE, policy.example, context.run_id
     price = {"mechanism": event.mechanism, "epsilon": event.epsilon, "example": example}
     text = canonical({**terms, **price})
-    account, digest = charging.account_of(policy, context), hashlib.sha256(text.encode()).digest()
-    stored = f"scaling:{name}"
-    events, waived = (event,), policy.waived(kind)
-    charge = Charge(account, NO_RUN, stored, kind, digest, events, text, waived, run)
-    charge = replace(charge, example=example)
-    policy.check(kind, events, example=example)
+    account, under = charging.account_of(policy, context), (NO_RUN, f"scaling:{name}", kind)
+    more = {"during": run, "example": example}
+    charge = charging.charge_under(policy, account, under, (event,), text, **more)
+    policy.check(kind, (event,), example=example)
     # Held until the numbers are stored: a second process waits for them.
     with locked_key(policy.ledger), charging.ledger_of(policy) as ledger:
         charging.check_going_on(ledger, charge, run)
@@ -192,7 +187,9 @@ def _once(
         except BaseException:  # no epsilon covers it, so it is the run's last
             ledger.seal(receipt, ended, last=ended)
             raise
-        ledger.seal(receipt, _packed(found), last=ended)
+        stream = io.BytesIO()
+        np.save(stream, found.astype("<i8"), allow_pickle=False)
+        ledger.seal(receipt, stream.getvalue(), last=ended)
         return found
 
 
@@ -247,12 +244,6 @@ def _part(epsilon: float, columns: int) -> float:
     if columns == 1:
         return float(epsilon)
     return double_at_most(as_fraction(epsilon) * (1 - Fraction(columns + 1, 1 << 53)) / columns)
-
-
-def _packed(numbers: NDArray[np.int64]) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, numbers.astype("<i8"), allow_pickle=False)
-    return stream.getvalue()
 
 
 def _unpacked(stored: bytes) -> NDArray[np.int64]:
