@@ -155,10 +155,7 @@ _SIZES = {
 
 @command(new, "new", "flower-ldp new my-app --kind labels")
 def write_app(
-    report: Report,
-    folder: App,
-    kind: Kind = Kind.CODEWORD,
-    publisher: str = "your-name",
+    report: Report, folder: App, kind: Kind = Kind.CODEWORD, publisher: str = "your-name"
 ) -> None:
     """Write an app that trains on made-up data, with a policy for simulations.
 

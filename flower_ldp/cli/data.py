@@ -178,9 +178,8 @@ def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> boo
     """Say what changed; return whether the new table may take the place of the old one."""
     known = {(before[row], now[row]) for row in now.keys() & before.keys()}
     compared = len(now.keys() & before.keys())
-    cut, joined = (
-        sum(count > 1 for count in Counter(pair[at] for pair in known).values()) for at in (0, 1)
-    )
+    counts = (Counter(pair[at] for pair in known).values() for at in (0, 1))
+    cut, joined = (sum(number > 1 for number in numbers) for numbers in counts)
     changed = bool(cut or joined)
     report.tell(*keyed("groups", compared=compared, cut=cut, joined=joined, changed=changed))
     if before and not known:

@@ -12,24 +12,15 @@ from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.cli.plan_costs import Count, Rounds, price
 from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
 from flower_ldp.facts import Fact, keyed, note, number
-from flower_ldp.mechanisms.gaussian import (
-    LARGEST_DELTA,
-    LARGEST_EPSILON,
-    SMALLEST_EPSILON,
-    gaussian_delta,
-    largest_shift,
-)
+from flower_ldp.mechanisms import gaussian
 from flower_ldp.mechanisms.laplace import NoProtectionWarning
 from flower_ldp.privacy import PrivacySpent, Unit, at_least, meaning
-from flower_ldp.strategies.others_noise import (
-    NormalNoise,
-    central_wrapper,
-    flowers_epsilon,
-    local_dp_mod,
-    mindspore_dp,
-)
+from flower_ldp.strategies import others_noise
 
-app = group("flower-ldp explain mindspore dp_encrypt.yaml --rounds 100")
+_LOCALDP = "localdp --clipping-norm 1 --sensitivity 1 --epsilon 10 --delta 1e-5"
+_CENTRAL = "central --noise-multiplier 1 --sampled-clients 20 --delta 1e-5"
+_MINDSPORE = "flower-ldp explain mindspore dp_encrypt.yaml --rounds 100"
+app = group(_MINDSPORE)
 
 #: What software passes on as it is.
 _LOCAL_RAW = (
@@ -48,9 +39,9 @@ _CENTRAL_COVERED = (
     "client can move a step or a median further), and if all clients of a round answer"
 )
 _ADAPTIVE = (
-    "adaptive clipping: the noise is made for the clip after its update. A clip that shrank had "
-    "more, and the true epsilon is larger by that. For zeros in place of one it is larger still: "
-    "whether a client was clipped is 0 or 1, and its noise is made for half of that"
+    "adaptive clipping: the noise is made for the clip after its update; where that shrank, the "
+    "true epsilon is larger. For zeros in place of one it is larger still: whether a client was "
+    "clipped is 0 or 1, and the noise on it is made for half of that"
 )
 _RENYI = " (Renyi; as zeros for one)"
 #: Where an epsilon is read off (Balle and Wang 2018, Theorem 8).
@@ -74,7 +65,9 @@ def _worth(epsilon: float, delta: float) -> str | None:
     return meaning(PrivacySpent(Unit.CLIENT, epsilon, delta)) if math.isfinite(epsilon) else None
 
 
-def _noise(noise: NormalNoise, epsilon: float, delta: float, rounds: int, made: str) -> list[Fact]:
+def _noise(
+    noise: others_noise.NormalNoise, epsilon: float, delta: float, rounds: int, made: str
+) -> list[Fact]:
     """Return what noise gives beside what was stated, what would keep that, and what it is worth.
 
     Parameters
@@ -95,10 +88,10 @@ def _noise(noise: NormalNoise, epsilon: float, delta: float, rounds: int, made: 
     several = f"   of {rounds:,} messages" if rounds > 1 else ""
     once = f"{_bound(one)} at delta {delta:g}, per client and message"
     true = needed = None
-    if SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
-        true = gaussian_delta(epsilon, noise.shift) if noise.deviation else 1.0
-        if delta <= LARGEST_DELTA:
-            needed = noise.distance / largest_shift(epsilon, delta)
+    if gaussian.SMALLEST_EPSILON <= epsilon <= gaussian.LARGEST_EPSILON:
+        true = gaussian.gaussian_delta(epsilon, noise.shift) if noise.deviation else 1.0
+        if delta <= gaussian.LARGEST_DELTA:
+            needed = noise.distance / gaussian.largest_shift(epsilon, delta)
     told = "" if true is None else f"{at_least(true, 7)}, of one message"
     keeps = "" if needed is None else f"deviation {at_least(needed, 7)} would keep what is stated"
     return [
@@ -117,11 +110,7 @@ def _noise(noise: NormalNoise, epsilon: float, delta: float, rounds: int, made: 
     ]
 
 
-@command(
-    app,
-    "localdp",
-    "flower-ldp explain localdp --clipping-norm 1 --sensitivity 1e-4 --epsilon 10 --delta 1e-5",
-)
+@command(app, "localdp", f"flower-ldp explain {_LOCALDP}")
 @dataclass(frozen=True)
 class LocalDp:
     """Say what Flower's LocalDpMod gives: its noise, and the epsilon that this noise has.
@@ -153,7 +142,9 @@ class LocalDp:
         """Answer all that was asked."""
         if self.sensitivity != 0:
             check_in("[1e-30, 1e30]", "sensitivity", self.sensitivity)
-        noise = local_dp_mod(self.clipping_norm, self.sensitivity, self.epsilon, self.delta)
+        noise = others_noise.local_dp_mod(
+            self.clipping_norm, self.sensitivity, self.epsilon, self.delta
+        )
         made = "sensitivity x sqrt(2 ln(1.25 / delta)) / epsilon"
         least = 2.0 * self.clipping_norm
         if 0 < self.sensitivity < least:
@@ -169,11 +160,7 @@ class LocalDp:
         )
 
 
-@command(
-    app,
-    "central",
-    "flower-ldp explain central --noise-multiplier 1 --sampled-clients 20 --delta 1e-5",
-)
+@command(app, "central", f"flower-ldp explain {_CENTRAL}")
 @dataclass(frozen=True)
 class Central:
     """Say what Flower's central wrappers give: DifferentialPrivacyServerSideFixedClipping etc.
@@ -218,12 +205,11 @@ class Central:
         if self.largest_share is not None:
             check_in(f"[{1 / sampled}, 1]", "largest_share", self.largest_share)
             weight = self.largest_share * sampled
-        one = central_wrapper(self.noise_multiplier, weight, replace=True)
-        zeros = central_wrapper(self.noise_multiplier, weight, replace=False)
+        one = others_noise.central_wrapper(self.noise_multiplier, weight, replace=True)
+        zeros = others_noise.central_wrapper(self.noise_multiplier, weight, replace=False)
         total, total_zeros = (noise.epsilon(delta, self.rounds) for noise in (one, zeros))
-        theirs = flowers_epsilon(
-            self.noise_multiplier / weight, self.rounds, delta, sampled, clients
-        )
+        each = self.noise_multiplier / weight
+        theirs = others_noise.flowers_epsilon(each, self.rounds, delta, sampled, clients)
         if theirs is None:
             report.warn("Flower's own accountant is not installed: pip install 'flwr[dp]'")
         if self.adaptive:
@@ -253,7 +239,7 @@ class Central:
         )
 
 
-@command(app, "mindspore", "flower-ldp explain mindspore dp_encrypt.yaml --rounds 100")
+@command(app, "mindspore", _MINDSPORE)
 def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
     """Say what an encrypt section gives when MindSpore Federated runs it.
 
@@ -280,7 +266,7 @@ def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
         _signds(section, rounds, report)
     elif isinstance(section, DPEncryptConfig):
         epsilon, delta = section.dp_eps, section.dp_delta
-        noise = mindspore_dp(section.dp_norm_clip, epsilon, delta)
+        noise = others_noise.mindspore_dp(section.dp_norm_clip, epsilon, delta)
         made = "exact for updates one clip apart"
         given = section.model_dump(include={"dp_eps", "dp_delta", "dp_norm_clip"})
         report.tell(

@@ -233,11 +233,8 @@ def _budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report
 def _newest_runs(ledger: Ledger) -> dict[str, int]:
     """Return the newest run of each account; kept reports are of none."""
     first = max(1, ledger.mark().entries - _TAIL + 1)
-    return {
-        Place.of(entry.data_id).account: entry.run_id
-        for entry in ledger.entries(first)
-        if entry.run_id != NO_RUN
-    }
+    entries = (entry for entry in ledger.entries(first) if entry.run_id != NO_RUN)
+    return {Place.of(entry.data_id).account: entry.run_id for entry in entries}
 
 
 def _numbers(ledger: Ledger, report: Report) -> None:

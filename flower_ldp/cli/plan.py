@@ -71,11 +71,8 @@ class AdviceAsked:
         asked: dict[str, Any] = {**vars(self), "mechanism": kinds[self.mechanism]}
         advice = advise(weights=asked.pop("params"), **asked)
         total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)
-        report.tell(
-            Fact("parameters", asdict(self)),
-            *advice.facts(),
-            Fact("bytes_up.dense_float32_per_round", 4 * self.params),
-        )
+        report.tell(Fact("parameters", asdict(self)), *advice.facts())
+        report.tell(Fact("bytes_up.dense_float32_per_round", 4 * self.params))
         report.tell(Fact("meaning.total", meaning(total), "in all"))
 
 
@@ -133,10 +130,8 @@ class PrivateTraining:
 
     def _plan(self) -> TrainingPlan:
         """Return the plan, with noise rounded up to four digits, which is checked once more."""
-        least = noise_multiplier(
-            self.epsilon, self.delta, sample_rate=self.rate, steps=self.rounds * self.steps
-        )
-        noise, cost = rounded_up(least, 4), (self.epsilon, self.delta)
+        cost, steps = (self.epsilon, self.delta), self.rounds * self.steps
+        noise = rounded_up(noise_multiplier(*cost, sample_rate=self.rate, steps=steps), 4)
         plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
         check_noise(plan)
         return plan

@@ -12,11 +12,7 @@ from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, usage, wrong
 from flower_ldp.facts import Fact, keyed, note
 from flower_ldp.mechanisms.gaussian import Gaussian, classical_deviation, gaussian_delta
-from flower_ldp.mechanisms.labels import (
-    MAX_SET_CATEGORIES,
-    SubsetSelection,
-    mutual_information,
-)
+from flower_ldp.mechanisms.labels import MAX_SET_CATEGORIES, SubsetSelection, mutual_information
 from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan, NoProtectionWarning
 from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import PrivacySpent, Unit, compose
@@ -249,10 +245,8 @@ def _sets(mechanism: KaryResponse) -> list[Fact]:
     sets = SubsetSelection(mechanism.epsilon, mechanism.categories)
     alone = mutual_information(mechanism.epsilon, mechanism.categories, 1)
     times = sets.mutual_information / alone if alone else 1.0  # of hardly any epsilon, nothing
-    told = (
-        f"sets of {sets.size} hold it with probability {sets.keep_probability:.3g} and tell "
-        f"{times:.3g} times as much"
-    )
+    holds = f"sets of {sets.size} hold it with probability {sets.keep_probability:.3g}"
+    told = f"{holds} and tell {times:.3g} times as much"
     if sets.size == 1:
         told = "tells no more: at this epsilon sets of one label are best"
     return [
