@@ -112,7 +112,6 @@ def _installed(report: Report) -> None:
         wanted = {name: requirements(name) for name in ("", *EXTRAS)}
     except metadata.PackageNotFoundError:
         report.warn("flower-ldp is not installed but found as a folder: versions are not checked")
-        report.facts["installed"] = None
         wanted = {}
     needed = []
     for one in wanted.get("", ()):
@@ -121,8 +120,9 @@ def _installed(report: Report) -> None:
         wrong = f"{one.name} is missing" if found is None else _unfit(one)
         if wrong:
             report.problem(f"{wrong}: pip install '{one.name}{bounds}'")
-    if needed:
-        report.table("installed", "What the package needs", needed)
+    report.table("installed", "What the package needs", needed)
+    if not wanted:
+        report.facts["installed"] = None
     report.table(
         "extras",
         "Extras: pip install 'flower-ldp[NAME]'",
@@ -149,9 +149,7 @@ def _system(report: Report) -> None:
     why, sandbox, seeded = "", shutil.which("bwrap"), True
     try:
         check_here()
-    except metadata.PackageNotFoundError:
-        why = "flwr is missing"
-    except (FlowerChanged, NoLinux) as error:
+    except (metadata.PackageNotFoundError, FlowerChanged, NoLinux) as error:
         why = str(error)
     if sys.platform == "linux":
         try:

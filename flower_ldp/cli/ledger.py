@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import shutil
-import stat
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -100,7 +99,7 @@ def export(
         raise wrong("--output", f"{output} is the ledger itself")
     # /dev/stdout may lead to a regular file, which must not be replaced under the shell either.
     device = Path(os.path.abspath(output)).parts[1:2] in (("dev",), ("proc",))
-    if device or (target.exists() and not stat.S_ISREG(target.stat().st_mode)):
+    if device or (target.exists() and not target.is_file()):
         raise wrong("--output", f"{output} is no regular file; without it rows go to stdout")
     with look_into(file) as ledger, working(f"writing {output}"):
         rows = to_file(ledger.export(), as_csv, output)

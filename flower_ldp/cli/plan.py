@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Annotated, Any
 
 import click
+import yaml
 from typer.core import TyperGroup
 
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
@@ -26,6 +27,9 @@ from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
 from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
+
+#: The fields of a plan of private training in a policy.
+_POLICY_FIELDS = ("rounds", "steps", "rate", "noise", "clip")
 
 
 class Mechanism(str, Enum):
@@ -114,8 +118,9 @@ class PrivateTraining:
         if self.delta * self.examples >= 1:
             report.warn(f"delta {self.delta:g} is not below 1 / examples: policies refuse it")
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
-        numbers = f"rounds: {plan.rounds}, steps: {plan.steps}, rate: {_yaml(plan.rate)}"
-        section = f"{{{numbers}, noise: {_yaml(plan.noise)}, clip: {_yaml(plan.clip)}}}"
+        fields = {name: getattr(plan, name) for name in _POLICY_FIELDS}
+        flow = yaml.safe_dump(fields, default_flow_style=True, sort_keys=False, width=999)
+        section = flow.strip()
         steps = f", for all {plan.rounds * plan.steps:,} steps together"
         over = ", the noise over the clipping length"
         spent = PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta)
@@ -135,13 +140,6 @@ class PrivateTraining:
         plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
         check_noise(plan)
         return plan
-
-
-def _yaml(value: float) -> str:
-    text = repr(float(value))
-    if "e" in text and "." not in text.partition("e")[0]:
-        text = text.replace("e", ".0e")
-    return text
 
 
 #: Options with which advice is asked for, and those that it takes besides.

@@ -115,7 +115,7 @@ def _budgets(policy: Policy, report: Report) -> None:
         {
             "unit": limit.unit.value,
             "scope": limit.scope,
-            "days": None if limit.window_seconds is None else limit.window_seconds / 86_400,
+            "days": limit.window_seconds and limit.window_seconds / 86_400,
             "epsilon": limit.epsilon,
             "delta": limit.delta,
             "full_releases": _full_releases(policy, limit, Amount()),

@@ -132,10 +132,10 @@ class Simulation:
                     outcomes=outcomes,
                 )
                 if outcomes and not outcomes[""]:
-                    codes = [code for code, _ in outcomes.most_common()]
-                    counts = ", ".join(f"{code} {outcomes[code]:,} times" for code in codes)
-                    hints = (f". {HINTS[code]}" for code in codes if code in HINTS)
-                    report.problem(f"every reply was a refusal: {counts}{''.join(hints)}")
+                    codes = outcomes.most_common()
+                    counts = ", ".join(f"{code} {count:,} times" for code, count in codes)
+                    hints = "".join(f". {HINTS[code]}" for code, _ in codes if code in HINTS)
+                    report.problem(f"every reply was a refusal: {counts}{hints}")
             except SystemExit as error:
                 if error.code:
                     report.problem(f"the app ended the run: {error.code}")
