@@ -238,6 +238,12 @@ def reading(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path}: cannot be read: {error_text(error)}") from error
 
 
+def as_line(values: Mapping[str, object]) -> str:
+    """Return a mapping as YAML in one line."""
+    line = yaml.safe_dump(dict(values), default_flow_style=True, sort_keys=False, width=1_000)
+    return line.strip()
+
+
 def error_text(error: OSError | ValueError) -> str:
     """Return why a file could not be opened; a name with a NUL is a ValueError."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

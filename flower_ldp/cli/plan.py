@@ -12,7 +12,6 @@ from enum import Enum
 from typing import Annotated, Any
 
 import click
-import yaml
 from typer.core import TyperGroup
 
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
@@ -27,6 +26,7 @@ from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
 from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
+from flower_ldp.yaml_source import as_line
 
 #: The fields of a plan of private training in a policy.
 _POLICY_FIELDS = ("rounds", "steps", "rate", "noise", "clip")
@@ -118,9 +118,7 @@ class PrivateTraining:
         if self.delta * self.examples >= 1:
             report.warn(f"delta {self.delta:g} is not below 1 / examples: policies refuse it")
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
-        fields = {name: getattr(plan, name) for name in _POLICY_FIELDS}
-        flow = yaml.safe_dump(fields, default_flow_style=True, sort_keys=False, width=999)
-        section = flow.strip()
+        section = as_line({name: getattr(plan, name) for name in _POLICY_FIELDS})
         steps = f", for all {plan.rounds * plan.steps:,} steps together"
         over = ", the noise over the clipping length"
         spent = PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta)
