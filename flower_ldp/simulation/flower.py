@@ -16,16 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from flwr.app import (
-    ArrayRecord,
-    ConfigRecord,
-    Context,
-    Error,
-    Message,
-    Metadata,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import ArrayRecord, Context, Error, Message, Metadata, RecordDict
 from flwr.common import serde
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.proto.message_pb2 import Context as ContextProto
@@ -59,8 +50,8 @@ NODE_GONE = ErrorCode.NODE_UNAVAILABLE
 #: How many models are kept as they are sent; a strategy sends one, or a few.
 _MODELS = 4
 
-#: A content's records: the name, Flower's field for its kind, and the record in protobuf.
-Parts = tuple[tuple[str, str, Any], ...]
+#: A content's records in protobuf, each with its name.
+Parts = tuple[Any, ...]
 
 
 def awaited_nodes() -> int:
@@ -143,29 +134,24 @@ class Sealer:
         TypeError, ValueError
             If there is a value that Flower does not send.
         """
-        return tuple((name, *self._part(record)) for name, record in content.items())
+        return tuple(self._part(name, record) for name, record in content.items())
 
-    def _part(self, record: object) -> tuple[str, Any]:
-        if isinstance(record, ArrayRecord):
-            return "array_record", self._model(record)
-        if isinstance(record, MetricRecord):
-            return "metric_record", serde.metric_record_to_proto(record)
-        if isinstance(record, ConfigRecord):
-            return "config_record", serde.config_record_to_proto(record)
-        raise TypeError(f"no record that Flower sends: {type(record).__name__}")
-
-    def _model(self, record: ArrayRecord) -> Any:
+    def _part(self, name: str, record: Any) -> Any:
+        if not isinstance(record, ArrayRecord):
+            return _in_protobuf(name, record)
         arrays = list(record.items())
-        key = tuple((name, one.dtype, one.shape, one.stype, id(one.data)) for name, one in arrays)
-        known = self._models.get(key)
-        if known is None:
+        key = name, *((key, one.dtype, one.shape, one.stype, id(one.data)) for key, one in arrays)
+        if key not in self._models:
             # The bytes are kept too: an address is no other object's while they live.
-            known = (serde.array_record_to_proto(record), [one.data for _, one in arrays])
-            self._models[key] = known
+            self._models[key] = _in_protobuf(name, record), [one.data for _, one in arrays]
             if len(self._models) > _MODELS:
                 self._models.popitem(last=False)
         self._models.move_to_end(key)
-        return known[0]
+        return self._models[key][0]
+
+
+def _in_protobuf(name: str, record: Any) -> Any:
+    return serde.recorddict_to_proto(RecordDict({name: record})).items[0]
 
 
 def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Letter:
@@ -235,10 +221,8 @@ def to_bytes(message: Message) -> bytes:
     else:
         proto = MessageProto()
         proto.CopyFrom(message.head)
-        for name, field, part in message.parts:
-            getattr(proto.content.items.add(key=name), field).CopyFrom(part)
-    data: bytes = proto.SerializeToString()
-    return data
+        proto.content.items.extend(message.parts)
+    return bytes(proto.SerializeToString())
 
 
 def from_bytes(data: bytes) -> Message:
@@ -266,8 +250,7 @@ def as_objects(message: Message) -> Message:
 
 def context_to_bytes(context: Context) -> bytes:
     """Return a context as Flower writes it."""
-    data: bytes = serde.context_to_proto(context).SerializeToString()
-    return data
+    return bytes(serde.context_to_proto(context).SerializeToString())
 
 
 def context_from_bytes(data: bytes) -> Context:
