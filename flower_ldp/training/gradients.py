@@ -127,8 +127,7 @@ class RowModel:
         dtype = parameters[0].dtype if parameters else None
         self._gradient = torch.zeros(sum(one.numel() for one in parameters), dtype=dtype)
         views = self._gradient.split([one.numel() for one in parameters])
-        shapes = [one.shape for one in parameters]
-        self._parts = [one.view(shape) for one, shape in zip(views, shapes, strict=True)]
+        self._parts = [view.view_as(one) for view, one in zip(views, parameters, strict=True)]
         self._before = b""
 
     def passes(self) -> IsolatedPasses:
@@ -167,7 +166,7 @@ class RowModel:
             try:
                 passes.begin({**self._fixed, **weights}, _FIXED)
                 self._computed(self._rows.like)
-                changed = dict(self._model.named_buffers())
+                changed = _contents(self._model)
                 self._before = self._shown(passes)
             except Exception as error:
                 raise ValueError(
@@ -175,14 +174,7 @@ class RowModel:
                     f"{type(error).__name__}: {error}"
                 ) from error
             passes.begin({**self._fixed, **weights}, _FIXED)
-            buffers = dict(self._model.named_buffers())
-            names = [
-                name
-                for name in sorted(changed.keys() | buffers.keys())
-                if name not in changed
-                or name not in buffers
-                or not _same_bits(changed[name], buffers[name])
-            ]
+            names = sorted({name for name, _ in changed ^ _contents(self._model)})
         if names:
             raise ValueError(
                 f"a pass changes buffers, which no noise protects: {', '.join(names)}{_ADVICE}"
@@ -238,11 +230,12 @@ class RowModel:
         return self._gradient
 
 
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two tensors are the same to the last bit, what is not a number too."""
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return torch.equal(_bits(one), _bits(other))
+def _contents(model: nn.Module) -> set[tuple[str, tuple[object, ...]]]:
+    """Return what buffers are, to the last bit, what is not a number too."""
+    return {
+        (name, (one.dtype, one.shape, _bits(one).numpy().tobytes()))
+        for name, one in model.named_buffers()
+    }
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -143,10 +143,11 @@ def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
     }
     if odd:
         raise ValueError(f"arrays of the model and of the message differ: {quoted(sorted(odd))}")
+    names = state.keys() - _twins(model).keys()
     return {
         name: torch.from_numpy(np.array(sent[name])).to(value.dtype)
         for name, value in state.items()
-        if name not in _twins(model)
+        if name in names
     }
 
 

@@ -114,13 +114,7 @@ class Examples:
         self._rows = (
             [np.array([row]) for row in range(rows)] if groups is None else by_group(groups, rows)
         )
-        self._tell(rows)
-
-    def __len__(self) -> int:
-        return max(len(self._rows), self._at_least)
-
-    def _tell(self, rows: int) -> None:
-        """Log what is not as the policy says: the log is the owner's."""
+        # What is not as the policy says is logged: the log is the owner's.
         nobodys = rows - sum(map(len, self._rows))
         if nobodys:
             text = "%d of %d rows have no group that tells whose they are, and count as zero"
@@ -128,6 +122,9 @@ class Examples:
         if 0 < self._at_least < len(self._rows):
             text = "there are %d examples or patients, and the policy says %d: correct one of them"
             say(_log, logging.WARNING, text, len(self._rows), self._at_least)
+
+    def __len__(self) -> int:
+        return max(len(self._rows), self._at_least)
 
     def rows(self, example: int, rng: RandomSource) -> NDArray[np.int64]:
         """Return at most ``max_rows`` rows of an example, drawn anew."""
@@ -181,7 +178,7 @@ def shared(compute: Compute, workers: int) -> Iterator[Compute]:
         return
     if not hasattr(os, "fork"):
         raise ValueError("workers must be 1 here: this system has no fork")
-    pool = ProcessPoolExecutor(workers, get_context("fork"), _keep, (compute,))
+    pool = ProcessPoolExecutor(workers, get_context("fork"), _kept.append, (compute,))
 
     def computed(weights: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
         arrays = {name: one.numpy() for name, one in weights.items()}
@@ -200,12 +197,8 @@ def shared(compute: Compute, workers: int) -> Iterator[Compute]:
 _kept: list[Compute] = []
 
 
-def _keep(compute: Compute) -> None:
-    _kept[:] = [compute]
-
-
 def _compute(
     arrays: dict[str, NDArray[Any]], examples: Sequence[Sequence[int]]
 ) -> NDArray[np.int64]:
     weights = {name: torch.from_numpy(one) for name, one in arrays.items()}
-    return np.asarray(_kept[0](weights, examples).numpy())
+    return np.asarray(_kept[-1](weights, examples).numpy())

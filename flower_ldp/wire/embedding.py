@@ -30,14 +30,8 @@ LABELS_KEY = "ldp.labels"
 #: Types of message: is it the same data; back to an earlier step; randomized labels to train a
 #: bottom on; embeddings of a block; gradients for a block; embeddings of a block that is only
 #: predicted.
-ALIGN, REWIND, PREPARE, FORWARD, BACKWARD, EVALUATE = (
-    "query.align",
-    "train.rewind",
-    "train.prepare",
-    "train.forward",
-    "train.backward",
-    "evaluate.forward",
-)
+ALIGN, REWIND, PREPARE = "query.align", "train.rewind", "train.prepare"
+FORWARD, BACKWARD, EVALUATE = "train.forward", "train.backward", "evaluate.forward"
 
 _VERSION = 1
 _TABLE: dict[str, type[Any]] = {"table": str, "ids": str, "records": int, "block-size": int}

@@ -78,29 +78,24 @@ class AsksHealth:
     health_epsilon: float | None
 
     def __post_init__(self) -> None:
-        health_response(self.health_epsilon)  # its domain
+        health_events(self.health_epsilon)  # its domain
 
     @property
     def health(self) -> BinaryResponse | None:
         """What the health bit goes through, if one is asked for."""
-        return health_response(self.health_epsilon)
+        epsilon = self.health_epsilon
+        return None if epsilon is None else BinaryResponse(epsilon, name=HEALTH)
 
 
-def health_response(epsilon: float | None) -> BinaryResponse | None:
-    """Return what the bit goes through, or None if none is asked for.
+def health_events(epsilon: float | None) -> tuple[PrivacyEvent, ...]:
+    """Return what the bit costs one client: nothing if none is asked for.
 
     Raises
     ------
     ValueError
         If epsilon is outside (0, 100].
     """
-    return None if epsilon is None else BinaryResponse(epsilon, name=HEALTH)
-
-
-def health_events(epsilon: float | None) -> tuple[PrivacyEvent, ...]:
-    """Return what the bit costs one client: nothing if none is asked for."""
-    response = health_response(epsilon)
-    return () if response is None else response.events()
+    return () if epsilon is None else BinaryResponse(epsilon, name=HEALTH).events()
 
 
 def health_fields(epsilon: float | None) -> dict[str, float]:
@@ -116,11 +111,8 @@ def without_health(fields: Mapping[str, object]) -> tuple[dict[str, object], flo
     WireError
         ``"fields"`` if it is there and no float.
     """
-    others = dict(fields)
-    if HEALTH_FIELD not in others:
-        return others, None
-    del others[HEALTH_FIELD]
-    return others, typed(fields, HEALTH_FIELD, float)
+    others = {name: value for name, value in fields.items() if name != HEALTH_FIELD}
+    return others, typed(fields, HEALTH_FIELD, float) if HEALTH_FIELD in fields else None
 
 
 def health_length(epsilon: float | None) -> int:
