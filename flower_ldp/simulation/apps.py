@@ -18,7 +18,7 @@ import ast
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -197,11 +197,10 @@ def load_folder(
     """
     folder = Path(folder)
     try:
-        components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
-        config = get_fused_config_from_dir(folder, dict(overrides or {}))
+        with _by_flower():
+            components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
+            config = get_fused_config_from_dir(folder, dict(overrides or {}))
         names = components["serverapp"], components["clientapp"]
-    except (FileNotFoundError, ValueError) as error:
-        raise ConfigError(str(error)) from error
     except KeyError as error:  # Flower also has folders of other kinds of apps
         raise ConfigError(f"{folder}: its pyproject.toml names no {error.args[0]}") from error
     place = folder.resolve()
@@ -263,12 +262,8 @@ def read_settings(items: Sequence[str]) -> dict[str, bool | float | int | str]:
     for item in items:
         if "=" not in item and not item.endswith(".toml"):
             raise ConfigError(f"a setting is KEY=VALUE or the name of a .toml file, got {item!r}")
-    try:
+    with _by_flower(f"{' '.join(items)}: "):
         found = dict(parse_config_args(list(items)))
-    except click.ClickException as error:
-        raise ConfigError(f"{' '.join(items)}: {error.format_message()}") from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{' '.join(items)}: {error}") from error
     for name, value in found.items():
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{name}: {value} does not fit into 64 bits")
@@ -301,14 +296,22 @@ def find_federation(
     if overrides:
         settings = read_settings(overrides)
         federation = _federation(settings, "--federation-config")
-        try:
+        with _by_flower("federation-config: "):
             simulation_config_from_json({k.replace("-", "_"): v for k, v in settings.items()})
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"federation-config: {error}") from error
         return federation
     if found is not None and found.options is not None:
         return _federation(dict(_flat(asdict(found.options))), f"connection {found.name!r}")
     return _federation({}, "")
+
+
+@contextmanager
+def _by_flower(what: str = "") -> Iterator[None]:
+    """Turn what Flower's parsers raise into a ConfigError, which begins with what was read."""
+    try:
+        yield
+    except (click.ClickException, OSError, TypeError, ValueError) as error:
+        told = error.format_message() if isinstance(error, click.ClickException) else error
+        raise ConfigError(f"{what}{told}") from error
 
 
 def _federation(settings: Mapping[str, Any], source: str) -> Federation:
@@ -339,23 +342,17 @@ def _connection(folder: Path, name: str | None) -> SuperLinkConnection | None:
     if name == "default" or not isinstance(known.get(name), dict):
         names = ", ".join(sorted(key for key, one in known.items() if isinstance(one, dict)))
         raise ConfigError(f"there is no connection {quoted(name)}; there are: {names or 'none'}")
-    try:
+    with _by_flower(f"connection {name!r}: "):
         return parse_superlink_connection(known[name], name)
-    except ValueError as error:
-        raise ConfigError(f"connection {name!r}: {error}") from error
 
 
 def _connections(folder: Path) -> dict[str, Any]:
     """Return the connections of Flower's file and, over them, of the app's pyproject.toml."""
     found: dict[str, Any] = {}
-    try:
+    with _by_flower():
         if (get_flwr_home() / "config.toml").is_file():
             found |= read_flower_config()[0].get("superlink", {})
         old = get_project_config(folder)["tool"]["flwr"].get("federations", {})
-    except click.ClickException as error:
-        raise ConfigError(error.format_message()) from error
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(str(error)) from error
     for name, one in old.items():
         found[name] = one
         if isinstance(one, dict):  # nothing is connected to, so certificates need not be there

@@ -225,8 +225,12 @@ class Nodes:
         if first:
             message = flower.as_objects(message)
         node = where.dst_node_id
-        context = self._contexts.take(node)
-        reply = self._call(message, context)
+        context, process = self._contexts.take(node), os.getpid()
+        try:
+            reply = self._app(message, context)
+        finally:
+            if os.getpid() != process:
+                _end_copy(sys.exc_info()[1])
         if not isinstance(reply, Message):
             raise TypeError(f"a client app returns a Message, got {type(reply).__name__}")
         if reply.metadata.reply_to_message_id != where.message_id:
@@ -234,14 +238,6 @@ class Nodes:
         sent = send(flower.as_objects(reply) if first else reply)
         self._contexts.keep(node, context)
         return sent
-
-    def _call(self, message: Message, context: Context) -> Message:
-        process = os.getpid()
-        try:
-            return self._app(message, context)
-        finally:
-            if os.getpid() != process:
-                _end_copy(sys.exc_info()[1])
 
 
 def _words(error: BaseException) -> str:

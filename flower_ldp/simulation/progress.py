@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TextIO
 
 from flwr.app import Message
 from rich.console import Console
@@ -68,10 +67,9 @@ class Pace(Watcher):
     answered_now: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._shown = self.clock()
-        self._is_shown = True
-        self._first = 0
-        self._first_began = self._round_began = self._push_began = 0.0
+        self._shown, self._is_shown = self.clock(), True
+        self._first, self._first_began = 0, 0.0
+        self._round_began = self._push_began = 0.0
 
     def sent(self, messages: Sequence[Message]) -> None:
         """Begin to count anew, unless messages of this round that were sent before still wait."""
@@ -132,10 +130,9 @@ class Pace(Watcher):
         seconds = self.seconds_left
         if seconds is None:
             return ""
-        whole = round(seconds)
-        if whole < 100:
-            return f"{whole} s left"
-        hours, minutes = divmod(round(whole / 60), 60)
+        if round(seconds) < 100:
+            return f"{round(seconds)} s left"
+        hours, minutes = divmod(round(seconds / 60), 60)
         return f"{hours} h {minutes} min left" if hours else f"{minutes} min left"
 
     def _maybe_show(self, now: float) -> None:
@@ -207,23 +204,10 @@ def _bar() -> Iterator[Callable[[Pace], None]]:
             left=pace.left(),
         )
 
-    with bar, _logs_above(error_output):
+    with bar, contextlib.ExitStack() as stack:
+        # Handlers keep the output they began with; the bar makes room for what is logged.
+        for handler in [*logging.getLogger().handlers, *logging.getLogger("flwr").handlers]:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is error_output:
+                handler.setStream(sys.stderr)
+                stack.callback(handler.setStream, error_output)
         yield show
-
-
-@contextlib.contextmanager
-def _logs_above(error_output: TextIO) -> Iterator[None]:
-    """Let logs go where the bar makes room for them: handlers keep the output they began with."""
-    handlers = [
-        handler
-        for name in (None, "flwr")
-        for handler in logging.getLogger(name).handlers
-        if isinstance(handler, logging.StreamHandler) and handler.stream is error_output
-    ]
-    for handler in handlers:
-        handler.setStream(sys.stderr)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.setStream(error_output)
