@@ -288,8 +288,7 @@ def _own_reply(task: _Task, opened: _Opened, asked: PushAppMessagesRequest) -> b
     said.src_node_id, said.dst_node_id = message.dst_node_id, message.src_node_id
     said.ClearField("src_task_id")
     said.ClearField("dst_task_id")
-    written: bytes = asked.SerializeToString()
-    return written
+    return bytes(asked.SerializeToString())
 
 
 def _sound(tree: Any, known: Below) -> Below | None:

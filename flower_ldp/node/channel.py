@@ -125,9 +125,8 @@ def run_supernode(prepare: Callable[[NodeConfig], Setup]) -> None:
 
 
 def _fetch_name() -> str:
-    used = worker._push_messages.__code__.co_names
     for name in _FETCH:
-        if name in used:
+        if name in worker._push_messages.__code__.co_names:
             return name
     raise FlowerChanged("the SuperNode's loop asks for replies by another name")
 
@@ -148,11 +147,7 @@ def given_config(arguments: argparse.Namespace) -> NodeConfig:
 def wrap_runtime_api(layer: Callable[[Any], Any]) -> None:
     """Put a layer around the runtime API that apps and executors call."""
     create = service.create_app
-
-    def create_app(*args: Any, **kwargs: Any) -> Any:
-        return layer(create(*args, **kwargs))
-
-    vars(service)["create_app"] = create_app
+    vars(service)["create_app"] = lambda *args, **kwargs: layer(create(*args, **kwargs))
 
 
 def use_own_executor(program: list[str]) -> None:
@@ -177,10 +172,9 @@ def check_flower() -> None:
     begin = worker.start_client_internal
     if getattr(_command, "start_client_internal", None) is not begin:
         raise FlowerChanged("the command flower-supernode does not call start_client_internal")
-    parameters = inspect.signature(begin).parameters
-    for name in ("node_config", "state_factory"):
-        if name not in parameters:
-            raise FlowerChanged(f"start_client_internal has no parameter {name}")
+    missing = {"node_config", "state_factory"} - inspect.signature(begin).parameters.keys()
+    if missing:
+        raise FlowerChanged(f"start_client_internal has no parameters {missing}")
     _fetch_name()
     if not hasattr(ObjectStoreFactory().store(), "lock_store"):
         raise FlowerChanged("the store of objects has no lock_store")

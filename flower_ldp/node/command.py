@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from flower_ldp.node import PROGRAM, FlowerChanged, NoLinux, check_here
-from flower_ldp.node.log import keep_plain
+from flower_ldp.node.log import IN_AN_HOUR, Allowance, keep_plain
 from flower_ldp.node.sandbox.view import Settings
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -30,8 +30,7 @@ _HELP = {
     "--ldp-gate": "'privatize' (default): replies are privatized here. 'reports': the app has the "
     "gate LdpMod; only reports that the site's ledger holds leave. 'module:object': a mod of the "
     "site's own, for other releases.",
-    "--ldp-hold-seconds": "Hold each report back until this long after the message came "
-    "(default: 0).",
+    "--ldp-hold-seconds": "Hold each report until this long after the message came (default: 0).",
     "--ldp-unsafe-app-user": "Start although apps run under this node's own user, so that they can "
     "read its key and policy, write to its ledger and open connections of their own.",
     "--ldp-simulation": "Take a policy of mode simulation, which protects nothing.",
@@ -124,7 +123,7 @@ def main() -> None:
         print(parser.format_help())
     sys.argv = [PROGRAM, *rest]
     _log_to_stderr()
-    keep_plain()
+    keep_plain(Allowance(IN_AN_HOUR))
     _check_here(PROGRAM)
     from flower_ldp.node.starting import start
 

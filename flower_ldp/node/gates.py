@@ -210,15 +210,13 @@ def _unproposed_releases(policy: Policy, message: Message) -> dict[str, Release]
     if kind == MessageType.TRAIN:
         return {kind: DPSGDRelease()}
     name = _UNPROPOSED[kind]
-    allowance = policy.messages.get(kind, {}).get(name)
-    if allowance is None:
-        raise RefusalError(refusals.REFUSED_POLICY, f"{name} may not answer a {kind!r} message")
     try:
-        return {kind: AccuracyRelease(allowance.epsilon)}
+        return {kind: AccuracyRelease(policy.messages[kind][name].epsilon)}
+    except KeyError:
+        told = f"{name} may not answer a {kind!r} message"
+        raise RefusalError(refusals.REFUSED_POLICY, told) from None
     except ValueError as error:
-        raise RefusalError(
-            refusals.REFUSED_POLICY, f"the policy's price of {name}: {error}"
-        ) from error
+        raise RefusalError(refusals.REFUSED_POLICY, f"the price of {name}: {error}") from error
 
 
 def _check_listed(app: App | None, mechanism: str) -> None:
@@ -316,12 +314,10 @@ class PaidReports:
         except Exception as error:
             return without_report(message, error)
 
-    def _sealed(
-        self, message: Message, context: Context, call_next: ClientAppCallable
-    ) -> RecordDict:
+    def _sealed(self, message: Message, context: Context, app: ClientAppCallable) -> RecordDict:
         opened = open_proposal(self.releases, message)
         text = "the app gave no report: %s"
-        replied = release.or_none(lambda: content_of(call_next(message, context)), text)
+        replied = release.or_none(lambda: content_of(app(message, context)), text)
         request = opened.request(message.metadata)
         # First the charge: if the app was refused, so is this, with the same constant.
         with closing(self._permit(request, context)) as permit:

@@ -201,7 +201,7 @@ class Guard:
             answer = held.admit()
             if answer is None:
                 if self.hides:
-                    message, tree, contents = self._without_ours(message, held.message)
+                    message, tree, contents = self._shown(message, held.message)
                 self._incoming.update(contents)
                 self.calls.opened(message, tree, size)
                 kept = self.answer_after(message.metadata.message_type)
@@ -224,9 +224,7 @@ class Guard:
         with self._lock:
             return self._open.pop(message_id, None)
 
-    def _without_ours(
-        self, announced: Message, whole: Message
-    ) -> tuple[Message, Any, dict[str, bytes]]:
+    def _shown(self, announced: Message, whole: Message) -> tuple[Message, Any, dict[str, bytes]]:
         """Return the message as the app is to see it, its tree and its objects."""
         seen = for_app(whole, released=True)
         tree, contents = channel.pack(seen)

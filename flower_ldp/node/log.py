@@ -67,16 +67,15 @@ def plain(text: str) -> str:
     return written.replace("\n", "\n    ")
 
 
-def keep_plain(allowance: Allowance | None = None) -> None:
+def keep_plain(allowance: Allowance) -> None:
     """Make every record of this process plain, and bound what Flower writes.
 
     Parameters
     ----------
-    allowance : Allowance, optional
+    allowance : Allowance
         For what Flower writes.
     """
     make = logging.getLogRecordFactory()
-    bound = Allowance(IN_AN_HOUR) if allowance is None else allowance
 
     def make_plain(*args: object, **more: object) -> logging.LogRecord:
         record = make(*args, **more)
@@ -90,4 +89,4 @@ def keep_plain(allowance: Allowance | None = None) -> None:
 
     logging.setLogRecordFactory(make_plain)
     for name in LOGGERS:
-        logging.getLogger(name).addFilter(bound)
+        logging.getLogger(name).addFilter(allowance)

@@ -171,7 +171,6 @@ def _register_as_one(store: Any) -> None:
 
     def preregister(run_id: int, object_tree: Any) -> list[str]:
         with lock:
-            missing: list[str] = plain(run_id, object_tree)
-            return missing
+            return list(plain(run_id, object_tree))
 
     vars(store)["preregister"] = preregister

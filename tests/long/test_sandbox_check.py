@@ -21,7 +21,7 @@ if sys.platform != "linux":
     pytest.skip("the sandbox is for Linux", allow_module_level=True)
 
 from flower_ldp.node.sandbox import jail
-from flower_ldp.node.sandbox.command import limits_of, run_check
+from flower_ldp.node.sandbox.command import run_check
 from flower_ldp.node.sandbox.jail import Group, make_group
 from flower_ldp.node.sandbox.probe import Attempts
 from flower_ldp.node.sandbox.seccomp import call_numbers
@@ -155,7 +155,7 @@ def test_the_probe_finds_the_ways_open_where_there_is_no_sandbox(tmp_path: Path)
             namespaces={name: os.readlink(f"/proc/self/ns/{name}") for name in kinds},
             environment=[],
             devices=[],
-            limits=limits_of(SMALL),
+            limits=SMALL.limits,
             calls=call_numbers(),
             socket="",
         )

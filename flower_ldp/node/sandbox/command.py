@@ -39,12 +39,12 @@ from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
 from typing import IO, NoReturn
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from flower_ldp.node.apps import AppExecutor, run_executor, use
 from flower_ldp.node.log import IN_AN_HOUR, Allowance, plain
 from flower_ldp.node.sandbox.inside import SOCKET
-from flower_ldp.node.sandbox.jail import LARGEST_DUMP, Group, Jail, make_group
+from flower_ldp.node.sandbox.jail import Group, Jail, make_group
 from flower_ldp.node.sandbox.probe import Attempts, Finding
 from flower_ldp.node.sandbox.seccomp import call_numbers
 from flower_ldp.node.sandbox.view import SandboxMissing, Settings
@@ -78,9 +78,8 @@ NO_LIMIT = (
     "kernel may end the node for it."
 )
 SAME_USER = (
-    "This node is not root, so for the kernel apps run as its own user, in a user namespace. What "
-    "is left: a fault of the kernel's namespaces gives an app this user's files, the node's key "
-    "and ledger among them; as root it would still be another user."
+    "This node is not root, so apps run as its own user, in a user namespace. What is left: by a "
+    "fault of the kernel's namespaces an app gets this user's files, the node's key among them."
 )
 
 
@@ -120,9 +119,8 @@ class SandboxedApps:
             findings = run_check(self._settings, hidden, group, every_file=True)
         finally:
             group.remove()
-        table = Table(title="Ways out of the sandbox, tried from inside")
-        for heading in ("way", "", "seen"):
-            table.add_column(heading, overflow="fold")
+        columns = [Column(heading, overflow="fold") for heading in ("way", "", "seen")]
+        table = Table(*columns, title="Ways out of the sandbox, tried from inside")
         for one in findings:
             table.add_row(one.way, "[red]OPEN[/red]" if one.is_open else "closed", one.seen)
         Console().print(table)
@@ -207,33 +205,32 @@ def run_check(
         If a part is missing on this machine, or no command can be started in the sandbox.
     """
     with (
-        _outside() as (node, place, listening),
-        contextlib.closing(Jail(settings, hidden, node, group)) as jail,
+        socket.create_server(("127.0.0.1", 0)) as node,
+        socket.create_server(("", 0)) as listening,
+        socket.socket(socket.AF_UNIX) as abstract,
+        tempfile.NamedTemporaryFile(prefix="flower-ldp-outside-") as file,
+        contextlib.closing(Jail(settings, hidden, node.getsockname()[1], group)) as jail,
     ):
+        # What the probe is to look for: a node, a file, and sockets that anyone could reach.
+        threading.Thread(target=_answer, args=(node,), daemon=True).start()
+        os.chmod(file.name, 0o666)
+        abstract.bind(f"\0{os.path.basename(file.name)}")
+        abstract.listen()
         attempts = Attempts(
-            port=node,
-            addresses=[[host, listening] for host in _own_addresses()],
-            abstract=place.name,
+            port=node.getsockname()[1],
+            addresses=[[host, listening.getsockname()[1]] for host in _own_addresses()],
+            abstract=os.path.basename(file.name),
             hidden={name: str(path) for name, path in hidden.items()}
-            | {"a file in /tmp outside": str(place), "accounts": "/etc/shadow"},
+            | {"a file in /tmp outside": file.name, "accounts": "/etc/shadow"},
             namespaces={name: os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES},
             environment=[*jail.environment, *_OF_PROGRAMS],
             devices=list(settings.device),
-            limits=limits_of(settings),
+            limits=settings.limits,
             calls=call_numbers(),
             socket=SOCKET if every_file else "",
         )
         limited = _group(settings, group) if settings.control_group else ()
         return [*_probe(jail, attempts), *limited]
-
-
-def limits_of(settings: Settings) -> dict[str, int]:
-    """Return the limits of a process, by their name in the standard library."""
-    return {
-        "RLIMIT_CORE": LARGEST_DUMP,
-        "RLIMIT_NOFILE": settings.files,
-        "RLIMIT_NPROC": settings.processes,
-    }
 
 
 def _probe(jail: Jail, attempts: Attempts) -> list[Finding]:
@@ -264,22 +261,6 @@ def _group(settings: Settings, group: Group) -> Iterator[Finding]:
     processes = limits.get("pids.max", "max")
     open_end = not processes.isdigit() or int(processes) > settings.processes
     yield Finding("processes without a limit", open_end, f"{processes} processes")
-
-
-@contextlib.contextmanager
-def _outside() -> Iterator[tuple[int, Path, int]]:
-    """Put up what the probe is to look for: a node, a file, and sockets that anyone could reach."""
-    with contextlib.ExitStack() as stack:
-        node = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        listening = stack.enter_context(socket.create_server(("", 0)))
-        file = stack.enter_context(tempfile.NamedTemporaryFile(prefix="flower-ldp-outside-"))
-        place = Path(file.name)
-        place.chmod(0o666)
-        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
-        abstract.bind(f"\0{place.name}")
-        abstract.listen()
-        threading.Thread(target=_answer, args=(node,), daemon=True).start()
-        yield node.getsockname()[1], place, listening.getsockname()[1]
 
 
 def _answer(server: socket.socket) -> None:

@@ -18,6 +18,8 @@ import socket
 import sys
 import threading
 
+#: A path of a socket, or a host and port.
+Address = str | tuple[str, int]
 #: Where the sandbox has the socket to the node.
 SOCKET = "/run/flower/node.sock"
 #: Connections at a time. An app needs a handful; what comes beyond that waits.
@@ -87,8 +89,7 @@ class Meter:
     """Counts the bytes that one app sends, so that it cannot fill the node's memory."""
 
     def __init__(self, largest: int) -> None:
-        self._largest = largest
-        self._left = largest
+        self._largest = self._left = largest
         self._lock = threading.Lock()
 
     def begin(self) -> None:
@@ -104,10 +105,7 @@ class Meter:
 
 
 def serve(
-    server: socket.socket,
-    to: str | tuple[str, int],
-    at_once: int = AT_ONCE,
-    meter: Meter | None = None,
+    server: socket.socket, to: Address, at_once: int = AT_ONCE, meter: Meter | None = None
 ) -> None:
     """Relay each connection to an address, until the server is closed.
 
@@ -115,7 +113,7 @@ def serve(
     ----------
     server : socket
         Listens.
-    to : str or (str, int)
+    to : Address
         A socket in the file system, or a host and port; a connection is closed where it is not
         reached.
     at_once : int

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,12 +40,10 @@ USER, NUMBER = "flower-app", 61_003
 _PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 #: What the first program inside needs to become another user, where bubblewrap is run by root.
 _BECOME_ANOTHER = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
-# Joins the groups, then becomes the command: a shell has no threads to fork with.
+# Joins the groups, each by writing to its file, then becomes the command: a shell has no threads to
+# fork with.
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; exec "$@"'
 
-#: Bytes of a core dump. With one the kernel makes none and starts no program for it; with none it
-#: still starts a program, outside of the sandbox and as root, if the machine has one for dumps.
-LARGEST_DUMP = 1
 _APPS, _NODE = "flower-ldp-apps-", "flower-ldp-node-"
 _CONTROLLERS = ("memory", "pids")
 _WITHOUT_GROUP = (
@@ -108,7 +106,10 @@ class Jail:
     def __init__(
         self, settings: Settings, hidden: Mapping[str, Path], port: int, group: Group
     ) -> None:
-        no_dumps()  # sandboxes inherit it, and cannot change it
+        # Sandboxes inherit this limit, and cannot change it.
+        most = settings.limits["RLIMIT_CORE"]
+        with contextlib.suppress(ValueError, OSError):  # not allowed to raise a limit of 0
+            resource.setrlimit(resource.RLIMIT_CORE, (most, most))
         self.account = account_of(settings)
         self.environment = _environment()
         self._group = group
@@ -144,7 +145,7 @@ class Jail:
         with in_memory(words) as given, in_memory(self._filter) as rules:
             descriptors = (given.fileno(), rules.fileno())
             bwrap = [self._program, "--args", str(descriptors[0]), "--seccomp", str(descriptors[1])]
-            doors = map(str, self._group.doors)
+            doors = [str(folder / "cgroup.procs") for folder in self._group.folders]
             joined = ["/bin/sh", "-c", _JOIN, "sh", *doors, "--", *bwrap, "--"]
             whole = [*joined, *self._first, *command]
             return subprocess.Popen(whole, pass_fds=descriptors, **streams)
@@ -232,7 +233,9 @@ def arguments(
     for place in ("/tmp", "/dev/shm"):
         found += ["--perms", "1777", "--size", str(memory), "--tmpfs", place]
     read_only = {**view.shown, **dict(sorted(files.items()))}
-    for folder in _parents(read_only):
+    # The outermost first. Bubblewrap would close those that it makes by itself.
+    folders = {str(folder) for place in read_only for folder in Path(place).parents} - {"/"}
+    for folder in sorted(folders, key=lambda one: (one.count("/"), one)):
         found += ["--perms", "0755", "--dir", folder]
     for place, link in sorted(view.links.items()):
         found += ["--symlink", link, place]
@@ -241,12 +244,6 @@ def arguments(
     for device in view.devices:
         found += ["--dev-bind", str(device), str(device)]
     return [*found, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
-
-
-def _parents(places: Iterable[str]) -> list[str]:
-    """Return the folders above some places, the outermost first: bubblewrap would close them."""
-    folders = {str(folder) for place in places for folder in Path(place).parents}
-    return sorted(folders - {"/"}, key=lambda one: (one.count("/"), one))
 
 
 def find_bubblewrap() -> str:
@@ -281,11 +278,6 @@ class Group:
 
     folders: tuple[Path, ...] = ()
 
-    @property
-    def doors(self) -> tuple[Path, ...]:
-        """Files to which a process writes 0 to be in the group."""
-        return tuple(folder / "cgroup.procs" for folder in self.folders)
-
     def limits(self) -> dict[str, str]:
         """Return what the kernel says the limits are, by the name of its file."""
         names = ("memory.max", "memory.limit_in_bytes", "pids.max")
@@ -297,12 +289,6 @@ class Group:
         for folder in self.folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
-
-
-def no_dumps() -> None:
-    """Have this process, and all that it starts, leave no core dump when it crashes."""
-    with contextlib.suppress(ValueError, OSError):  # not allowed to raise a limit of 0
-        resource.setrlimit(resource.RLIMIT_CORE, (LARGEST_DUMP, LARGEST_DUMP))
 
 
 def make_group(memory: int, processes: int, process: Path = Path("/proc/self")) -> Group:
@@ -370,22 +356,18 @@ def _own_folders(process: Path) -> dict[str, Path]:
 def _with_controllers(own: Path) -> Path:
     """Return a folder beneath one of version 2 that may have limits."""
     controllers = " ".join(f"+{name}" for name in _CONTROLLERS)
+    file = own / "cgroup.subtree_control"
     try:
-        (own / "cgroup.subtree_control").write_text(controllers)
+        file.write_text(controllers)
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
-        _step_aside(own)
-        (own / "cgroup.subtree_control").write_text(controllers)
+        if set((own / "cgroup.procs").read_text().split()) - {str(os.getpid())}:
+            raise OSError(errno.EBUSY, f"other processes are in {own}") from error
+        # Groups beneath it may have limits once this node is in one of them.
+        (_fresh(own, _NODE) / "cgroup.procs").write_text("0")
+        file.write_text(controllers)
     return _fresh(own, _APPS)
-
-
-def _step_aside(own: Path) -> None:
-    """Move this node out of a group that is to have groups with limits beneath it."""
-    others = set((own / "cgroup.procs").read_text().split()) - {str(os.getpid())}
-    if others:
-        raise OSError(errno.EBUSY, f"other processes are in {own}")
-    (_fresh(own, _NODE) / "cgroup.procs").write_text("0")
 
 
 def _fresh(parent: Path, prefix: str) -> Path:

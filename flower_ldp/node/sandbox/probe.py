@@ -138,9 +138,8 @@ def _network(attempts: Attempts) -> Iterator[Finding]:
     for family, address in _NOWHERE:
         yield attempt(f"a route to {address}", _connect, family, _DATAGRAM, (address, 9))
     yield attempt("resolve example.org", socket.getaddrinfo, "example.org", 80)
-    with open("/proc/net/dev", encoding="utf-8") as file:
-        names = [line.split(":")[0].strip() for line in file if ":" in line]
-    yield judge("network interfaces", [name for name in names if name != "lo"], "lo alone")
+    interfaces = [name for _, name in socket.if_nameindex() if name != "lo"]
+    yield judge("network interfaces", interfaces, "lo alone")
     abstract = f"\0{attempts.abstract}"
     yield attempt("an abstract socket outside", _connect, socket.AF_UNIX, _STREAM, abstract)
 

@@ -19,7 +19,7 @@ AF_INET6 and NETLINK_ROUTE; raw sockets;
 protocols but TCP and UDP
 ``ioctl`` that types into a terminal, or       not permitted
 sets its line discipline
-another limit on core dumps                    not permitted: see ``jail.no_dumps``
+another limit on core dumps                    not permitted: see ``LARGEST_DUMP``
 those of ``FORBIDDEN``                         not permitted
 any other                                      allowed
 =============================================  =============================================

@@ -22,6 +22,9 @@ PACKAGE = Path(__file__).parents[2]
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: How libraries are found, and the local time.
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+#: Bytes of a core dump. With one the kernel makes none and starts no program for it; with none it
+#: still starts a program, outside of the sandbox and as root, if the machine has one for dumps.
+LARGEST_DUMP = 1
 #: What the sandbox makes itself: nothing may be put over these.
 OWN = ("/", "/dev", "/proc", "/sys", "/tmp", "/run", "/etc")
 _NEVER_UNDER = ("/dev", "/proc", "/sys")
@@ -66,6 +69,12 @@ class Settings:
     files: int = 4096
     seconds: int = 0
     control_group: bool = True
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What each process may have at most, by its name in the standard library."""
+        limits = {"RLIMIT_NOFILE": self.files, "RLIMIT_NPROC": self.processes}
+        return {"RLIMIT_CORE": LARGEST_DUMP, **limits}
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Settings:

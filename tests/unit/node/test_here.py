@@ -40,7 +40,7 @@ def test_the_executor_is_not_started(
 def test_the_node_is_not_started(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "keep_plain", lambda: None)
+    monkeypatch.setattr(command, "keep_plain", lambda _: None)
     monkeypatch.setattr(command, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(sys, "argv", ["flower-ldp-supernode", "--ldp-policy", "/nowhere"])
     monkeypatch.setattr(sys, "platform", "win32")

@@ -214,7 +214,6 @@ def test_a_group_of_the_second_version(tmp_path: Path) -> None:
     assert of_another.exists()
     assert folder.parent == own
     assert group.limits() == {"memory.max": str(1 << 30), "pids.max": "99"}
-    assert group.doors == (folder / "cgroup.procs",)
 
 
 def test_a_group_of_the_first_version_below_a_container(tmp_path: Path) -> None:
