@@ -146,6 +146,11 @@ class WireError(LdpError, ValueError):
         self.detail = cut(detail)
 
 
+def error_text(error: Exception) -> str:
+    """Return why something failed, without the path that the system's own text repeats."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def say(log: logging.Logger, level: int, text: str, *values: object) -> None:
     """Log a line, or leave it out where a handler fails: writing it decides nothing.
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from flower_ldp.bounds import Bounded, bounded_fields
-from flower_ldp.errors import ConfigError
+from flower_ldp.errors import ConfigError, error_text
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
@@ -242,11 +242,6 @@ def as_line(values: Mapping[str, object]) -> str:
     """Return a mapping as YAML in one line."""
     line = yaml.safe_dump(dict(values), default_flow_style=True, sort_keys=False, width=1_000)
     return line.strip()
-
-
-def error_text(error: OSError | ValueError) -> str:
-    """Return why a file could not be opened; a name with a NUL is a ValueError."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def in_one_line(value: object) -> str:

@@ -22,11 +22,10 @@ from typing import Annotated
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import File, Report, command, group, wrong
 from flower_ldp.clients.keys import own_key
-from flower_ldp.errors import ConfigError
+from flower_ldp.errors import ConfigError, error_text
 from flower_ldp.facts import Fact, keyed, shown
 from flower_ldp.files import replacing
 from flower_ldp.policy import load_policy
-from flower_ldp.yaml_source import error_text
 
 _CHECK = "flower-ldp data check ward.csv --group patient --policy client_policy.yaml"
 app = group(_CHECK)
@@ -135,8 +134,7 @@ def _table(file: Path, group_column: str, row_column: str | None) -> Table:
                 table.twice += own in table.rows
                 table.rows[own] = whose
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        told = error_text(error) if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{file}: cannot be read: {told}") from error
+        raise ConfigError(f"{file}: cannot be read: {error_text(error)}") from error
     return table
 
 

@@ -2,8 +2,8 @@
 
 ``ledger`` is its face. Beneath it, in the order of the data: ``charges`` (charges, limits,
 receipts), ``file`` and ``file_checks`` (its tables, who may write it), ``rows`` (digests and the
-chain), ``entries``, ``sums`` (what was spent), ``limits`` (and plans), ``time``, ``session`` (one
-open file), ``verify``; ``anchor`` keeps its end elsewhere.
+chain), ``sums`` (what was spent), ``entries`` (and the long check), ``limits`` (and plans),
+``session`` (one open file, and its time); ``anchor`` keeps its end elsewhere.
 """
 
 from __future__ import annotations

@@ -27,20 +27,18 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from flower_ldp.accounting.ledger.charges import Mark
 from flower_ldp.accounting.ledger.file_checks import check_folder, check_owned, check_way
 from flower_ldp.bounds import check_in
-from flower_ldp.errors import LdpError, LedgerError, quoted
+from flower_ldp.errors import LdpError, LedgerError, error_text, quoted
 from flower_ldp.files import replacing
 from flower_ldp.trusted_path import faults
 
 _MARK = re.compile(r"([0-9a-f]{32}) (0|[1-9][0-9]{0,18}) ([0-9a-f]{64})")
-T = TypeVar("T")
 
 _WORD = "flower-ldp-anchor "
 _MOST = 1_024
@@ -84,7 +82,8 @@ class Anchor:
         LedgerError
             Saying what is wrong and what to do.
         """
-        mark = self._asked(self.read)
+        with self._asked():
+            mark = self.read()
         if mark is None:
             raise LedgerError(
                 f"{self} holds no mark. Is its disk there? If it never held one, and this ledger "
@@ -114,16 +113,18 @@ class Anchor:
         LedgerError
             If it is not certain that it is stored.
         """
-        self._asked(lambda: self.write(mark))
+        with self._asked():
+            self.write(mark)
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[None]:
         """Fail closed, whatever an anchor raises."""
         try:
-            return ask()
+            yield
         except LdpError:
             raise
         except Exception as error:
-            raise LedgerError(f"{self} failed: {error}") from error
+            raise LedgerError(f"{self} cannot be used: {error_text(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class FileAnchor(Anchor):
 
     def read(self) -> Mark | None:
         """Return the file's mark; None if there is no such file."""
-        try:
+        with self._asked():
             check_folder(self.path.parent, str(self))
             # What is no regular file must not be waited for.
             flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -161,8 +162,6 @@ class FileAnchor(Anchor):
             with open(handle, "rb") as stream:
                 check_owned(os.fstat(handle), str(self))
                 content = stream.read(_MOST)
-        except OSError as error:
-            raise self._failed(error) from error
         text = content.decode("ascii", "replace")
         if not text.startswith(_WORD):
             raise LedgerError(f"{self} holds no mark: it is damaged, or another file")
@@ -170,15 +169,10 @@ class FileAnchor(Anchor):
 
     def write(self, mark: Mark) -> None:
         """Replace the file; when this returns it is on disk."""
-        try:
+        with self._asked():
             check_folder(self.path.parent, str(self))
             with replacing(self.path, mode=0o600) as stream:
                 stream.write(f"{_WORD}{mark}\n".encode("ascii"))
-        except OSError as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: OSError) -> LedgerError:
-        return LedgerError(f"{self} cannot be used: {error.strerror or error}")
 
 
 @dataclass(frozen=True)
@@ -236,7 +230,7 @@ class CommandAnchor(Anchor):
         LedgerError
             If it cannot be run, fails, takes too long, or prints what is no short text.
         """
-        try:
+        with self._asked():
             self._check_program()
             process = subprocess.Popen(
                 (*self.argv, word),
@@ -245,8 +239,6 @@ class CommandAnchor(Anchor):
                 cwd=os.path.abspath(os.sep),
                 start_new_session=True,
             )
-        except OSError as error:
-            raise LedgerError(f"{self} cannot be run: {error.strerror or error}") from error
         end = time.monotonic() + self.timeout
         try:
             content = _spoken(process, given, end)

@@ -1,19 +1,22 @@
 """Entries and their events: written once, read back against the chain.
 
 A message that was charged before gets the stored report, or a refusal; never a second draw.
+At the end: the long check of the whole ledger.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 
-from flower_ldp.accounting.amounts import Amount, ExactEvent, Place
+from flower_ldp.accounting.amounts import Amount, Book, ExactEvent, Place
 from flower_ldp.accounting.ledger import rows
-from flower_ldp.accounting.ledger.charges import Charge, Entry, Receipt
-from flower_ldp.accounting.ledger.rows import DamageError, Head, Row, chain_at, digest
-from flower_ldp.accounting.ledger.sums import Snapshot, raise_all
+from flower_ldp.accounting.ledger.charges import Charge, Entry, Receipt, Verification
+from flower_ldp.accounting.ledger.rows import FIRST, DamageError, Head, Key, Row, chain_at, digest
+from flower_ldp.accounting.ledger.sums import Snapshot, every_count, raise_all, raised
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_REPEAT
 
@@ -178,3 +181,80 @@ def unsealed(db: sqlite3.Connection, head: Head, charge: Charge) -> Receipt:
     if rows.read_report(db, known.number, known.chain) is not None:
         raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} has a report")
     return Receipt(known.number, known.chain)
+
+
+def verify(db: sqlite3.Connection) -> Verification:
+    """Check everything, every sum once more from the entries.
+
+    Raises
+    ------
+    DamageError
+        Naming the first thing that does not fit.
+    """
+    verdict = [row[0] for row in db.execute("PRAGMA integrity_check(3)").fetchall()]
+    if verdict != ["ok"]:
+        raise DamageError(f"SQLite's own check says: {'; '.join(map(str, verdict))}")
+    head = rows.read_head(db)
+    sums: dict[str, dict[str, Book]] = {}
+    # How many rows each table has to have by the entries.
+    expected = Counter({"clock": 1, "releases": 0, "event": 0, "waiver": 0, "course": 0})
+    latest = 0
+    for entry in read(db, head, 1, head.entries):
+        if entry.at < latest:
+            raise DamageError(f"the time of entry {entry.number} is before that of the last")
+        latest = entry.at
+        expected["releases"] += entry.releases != 1
+        expected["event"] += len(entry.events)
+        expected["waiver"] += sum(len(event.waived) for event in entry.events)
+        for name, book in _add(sums, entry).items():
+            expected["course"] += 1
+            found = rows.point_of_course(db, name, entry.at, entry.number)
+            if found != book:
+                raise DamageError(f"the course at entry {entry.number} is {found}, not {book}")
+    if latest != head.latest:
+        raise DamageError("the head's time is not that of the last entry")
+    flat = {(run, name): book for run, named in sums.items() for name, book in named.items()}
+    totals = {**flat, **every_count(db)}
+    _check_totals(db, totals)
+    rows.read_clock(db)
+    expected["total"] = len(totals) + 1
+    for table, number in expected.items():
+        there = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        if there != number:
+            raise DamageError(f"{table} has {there} rows, its entries make {number}")
+    return Verification(head.entries, _check_reports(db), len(flat), head.mark)
+
+
+def _add(sums: dict[str, dict[str, Book]], entry: Entry) -> dict[str, Book]:
+    """Add an entry to the sums, by run and name; return those over all runs that it raised."""
+    new: dict[str, Book] = {}
+    for run in (str(entry.run_id), ""):
+        before = sums.setdefault(run, {})
+        new = raised(before, Place.of(entry.data_id), entry.book)
+        before.update(new)
+    return new
+
+
+def _check_totals(db: sqlite3.Connection, sums: dict[Key, Book]) -> None:
+    before = FIRST
+    for key, book in sorted(sums.items(), key=itemgetter(0)):
+        if rows.successor_of(db, before) != key:
+            raise DamageError(f"the totals after {before} do not go on with {key}")
+        found = rows.read_total(db, key)
+        if found != book:
+            raise DamageError(f"the total of {key} is {found.text()}, not {book.text()}")
+        before = key
+    if rows.successor_of(db, before) is not None:
+        raise DamageError(f"the totals do not end with {before}")
+
+
+def _check_reports(db: sqlite3.Connection) -> int:
+    """Check each report against its entry; return how many there are."""
+    count = 0
+    query = "SELECT report.entry, chain FROM report LEFT JOIN entry ON entry.id = report.entry"
+    for number, chain in db.execute(query):
+        if chain is None:
+            raise DamageError(f"there is a report for entry {number}, which is not there")
+        rows.read_report(db, number, chain)
+        count += 1
+    return count

@@ -28,9 +28,8 @@ from urllib.parse import quote
 from flower_ldp.accounting.amounts import Book
 from flower_ldp.accounting.ledger import file_checks as checks
 from flower_ldp.accounting.ledger import rows
-from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.rows import DamageError, Head
-from flower_ldp.errors import LedgerError
+from flower_ldp.errors import LedgerError, error_text
 from flower_ldp.files import sync_folder
 
 APPLICATION_ID = 0x464C4450
@@ -155,7 +154,7 @@ def understandable(path: Path) -> Iterator[None]:
         # Python's: SQLite quotes a damaged table definition in its message.
         raise damaged(path, "its table definitions are not text") from error
     except OSError as error:
-        raise LedgerError(f"ledger {path} cannot be used: {error.strerror or error}") from error
+        raise LedgerError(f"ledger {path} cannot be used: {error_text(error)}") from error
 
 
 def identity(path: Path) -> tuple[int, int]:
@@ -231,7 +230,7 @@ def create(path: Path, *, durable: bool = True) -> None:
             db.execute(f"PRAGMA user_version = {VERSION}")
             rows.write_head(db, Head.empty(os.urandom(16).hex()))
             rows.write_total(db, rows.FIRST, None, Book())
-            times.write(db)
+            rows.write_clock(db, 0, 0)
             db.execute("COMMIT")
         try:
             os.link(name, path)

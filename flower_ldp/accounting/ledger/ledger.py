@@ -26,7 +26,6 @@ from typing import Any
 
 from flower_ldp.accounting.amounts import Amount, Place, is_account
 from flower_ldp.accounting.ledger import entries, file, rows, sums
-from flower_ldp.accounting.ledger import time as times
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import (
     MOST_REPORT,
@@ -48,10 +47,8 @@ from flower_ldp.accounting.ledger.limits import (
     is_bookkeeping,
     rounds_left,
 )
-from flower_ldp.accounting.ledger.session import READ, WRITE, LedgerFile
+from flower_ldp.accounting.ledger.session import READ, WRITE, Clock, LedgerFile
 from flower_ldp.accounting.ledger.sums import Snapshot, UnitSpending, spending
-from flower_ldp.accounting.ledger.time import Clock
-from flower_ldp.accounting.ledger.verify import verify
 from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import Unit
 
@@ -456,8 +453,7 @@ class Ledger(LedgerFile):
             Naming the first thing that is wrong.
         """
         with self._transaction(READ) as (db, _):
-            head, sealed, totals = verify(db)
-        return Verification(head.entries, sealed, totals, head.mark)
+            return entries.verify(db)
 
     def clock(self) -> Clock:
         """Return what the clock shows and what the ledger's time is."""
@@ -473,5 +469,5 @@ class Ledger(LedgerFile):
         """
         with self._transaction(WRITE) as (db, head):
             before = self._clock_at(head)
-            times.write(db, before.shown, max(before.shown, before.latest))
+            rows.write_clock(db, before.shown, max(before.shown, before.latest))
         return before

@@ -134,6 +134,19 @@ def write_head(db: sqlite3.Connection, head: Head) -> None:
     put(db, "head", *astuple(head), before=(1,), new=False)
 
 
+def write_clock(db: sqlite3.Connection, set_at: int, set_to: int) -> None:
+    """Set the ledger's time."""
+    put(db, "clock", set_at, set_to, before=(1,), new=False)
+
+
+def read_clock(db: sqlite3.Connection) -> Row:
+    """Return what the clock showed, and what the ledger's time was, when its owner set it."""
+    row = db.execute("SELECT set_at, set_to, digest FROM clock").fetchone()
+    if row is None:
+        raise DamageError("how its owner set its time is missing")
+    return checked("clock", row, "how its owner set its time")
+
+
 def write_total(db: sqlite3.Connection, key: Key, successor: str | None, book: Book) -> None:
     """Insert or replace one row of the totals."""
     put(db, "total", *key, successor, book.text(), new=False)

@@ -294,7 +294,7 @@ def test_a_file_that_cannot_be_written_releases_nothing_and_wastes_one_charge(
 
 BROKEN = {
     "does not exist": None,
-    "cannot be run": "garbage without an interpreter",
+    "Exec format error": "garbage without an interpreter",
     "ended with status 3": "#!/bin/sh\nexit 3\n",
     "ended with status -9": "#!/bin/sh\nkill -9 $$\n",
     "prints what is no mark": "#!/bin/sh\nyes\n",
