@@ -8,12 +8,14 @@ The file itself is looked at and not opened. Windows has no such descriptors and
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 _MOST_LINKS = 40
@@ -62,6 +64,12 @@ def faults(
     if mode & 0o022 and not sticky and not stat.S_ISLNK(mode):
         by = "others" if mode & 0o002 else "group"
         yield by, f"{what} can be written by others (mode {stat.S_IMODE(mode):04o}): chmod go-w"
+
+
+@lru_cache(maxsize=64)
+def warn_once(fault: str) -> None:
+    """Log what a simulation may do all the same, once for each text."""
+    logging.getLogger("flower_ldp").warning("simulation: %s", fault)
 
 
 @dataclass(frozen=True)

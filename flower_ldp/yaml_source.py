@@ -144,15 +144,13 @@ class YamlFormat(Generic[SectionT]):
     synonyms: Mapping[str, str] = field(default_factory=dict)
     tagged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def load(self, path: str | Path, context: Mapping[str, object] | None = None) -> SectionT:
+    def load(self, path: str | Path) -> SectionT:
         """Read a file.
 
         Parameters
         ----------
         path : path-like
             The file.
-        context : mapping, optional
-            Given to the model's validators.
 
         Raises
         ------
@@ -160,15 +158,12 @@ class YamlFormat(Generic[SectionT]):
             If the file cannot be read, is not YAML, or does not fit the model. The text
             gives file, line and field of every error.
         """
-        path = Path(path)
-        with reading(path):
-            text = path.read_bytes().decode("utf-8")
-        return self.parse(text, source=str(path), context=context)
+        return self.parse(_text(Path(path)), source=str(Path(path)))
 
     def parse(
         self, text: str, *, source: str = "<text>", context: Mapping[str, object] | None = None
     ) -> SectionT:
-        """Parse the text of a file; see :meth:`load`."""
+        """Parse the text of a file; see :meth:`load`. Validators are given the context."""
         data, root = _nodes(text, source)
         found = _misread(root, self.synonyms)
         try:
@@ -219,10 +214,13 @@ def section_names(path: str | Path) -> tuple[str, ...]:
     ConfigError
         If the file cannot be read or is not YAML.
     """
-    path = Path(path)
-    with reading(path):
-        data, _ = _nodes(path.read_bytes().decode("utf-8"), str(path))
+    data, _ = _nodes(_text(Path(path)), str(Path(path)))
     return tuple(map(str, data)) if isinstance(data, dict) else ()
+
+
+def _text(path: Path) -> str:
+    with reading(path):
+        return path.read_bytes().decode("utf-8")
 
 
 @contextmanager

@@ -13,7 +13,6 @@ nothing is judged, and the operator sets the rights of the folder.
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import sys
@@ -25,10 +24,8 @@ from typing import BinaryIO
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy.judgement import Policy
-from flower_ldp.trusted_path import faults, way
+from flower_ldp.trusted_path import faults, warn_once, way
 from flower_ldp.yaml_source import YamlFormat, reading
-
-_log = logging.getLogger("flower_ldp")
 
 #: Where the operator names the policy: a key of ``--node-config``, and a variable.
 NODE_CONFIG_KEY = "ldp-policy"
@@ -119,13 +116,8 @@ def find_policy(
         return None
     policy, doubts = load_own_policy(path)
     for doubt in doubts:
-        _warn_once(doubt)
+        warn_once(doubt)
     return policy
-
-
-@lru_cache(maxsize=64)
-def _warn_once(doubt: str) -> None:
-    _log.warning("simulation: %s", doubt)
 
 
 def policy_path(
@@ -205,8 +197,6 @@ def _read(path: Path) -> tuple[str, list[tuple[str, str]]]:
 def _text(path: Path, file: BinaryIO) -> str:
     """Return the text of an open file."""
     before = os.fstat(file.fileno())
-    if stat.S_ISDIR(before.st_mode):
-        raise ConfigError(f"{path}: cannot be read: Is a directory")
     if not stat.S_ISREG(before.st_mode):
         raise ConfigError(f"{path}: cannot be read: it is no regular file")
     content = file.read(MOST_BYTES + 1)

@@ -115,7 +115,12 @@ def read(db: sqlite3.Connection, head: Head, first: int, last: int) -> Iterator[
             if _chain(before, row[:8], events[number], row[10]) != chain:
                 raise DamageError(f"entry {number} is not what was written")
             before = chain
-            yield _entry(row, events[number])
+            exact = tuple(
+                ExactEvent(e[0], e[1], Amount(e[2], e[3]), e[4], tuple(e[5]) if e[5:] else ())
+                for e in events[number]
+            )
+            fields = (*row[:3], int(row[3]), *row[4:8], exact, chain, bool(row[9]), row[10])
+            yield Entry(*fields)
 
 
 def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, list[Row]]:
@@ -134,15 +139,6 @@ def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, lis
     if waived:
         raise DamageError(f"there is a waiver for event {next(iter(waived))}, which is not there")
     return events
-
-
-def _entry(row: Row, events: list[Row]) -> Entry:
-    exact = tuple(
-        ExactEvent(e[0], e[1], Amount(e[2], e[3]), e[4], tuple(e[5]) if e[5:] else ())
-        for e in events
-    )
-    fields = (*row[:3], int(row[3]), *row[4:8], exact, row[8], bool(row[9]), row[10])
-    return Entry(*fields)
 
 
 def _request(asked: Entry | Charge, events: tuple[ExactEvent, ...]) -> Row:
@@ -208,7 +204,7 @@ def verify(db: sqlite3.Connection) -> Verification:
         expected["waiver"] += sum(len(event.waived) for event in entry.events)
         for name, book in _add(sums, entry).items():
             expected["course"] += 1
-            found = rows.point_of_course(db, name, entry.at, entry.number)
+            found = rows.read_course(db, name, (entry.at, entry.number + 1))
             if found != book:
                 raise DamageError(f"the course at entry {entry.number} is {found}, not {book}")
     if latest != head.latest:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -174,19 +173,16 @@ def check_file(path: Path, *, read_only: bool, durable: bool = True) -> None:
     # By stat and never by opening: closing any descriptor of a SQLite file drops the locks
     # that this process holds on it through other connections.
     name, status = f"ledger {path}", path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise LedgerError(f"{name} is not a regular file: name a file")
-    if status.st_size == 0:
-        raise damaged(path, "it is empty")
     if status.st_nlink > 1:
         _drop_names_of_a_creator(path, status)
         status = path.stat()  # its creator may have dropped them meanwhile
-    checks.check_links(status, name)
+    checks.check_owned(status, name, anyone=read_only)
+    if status.st_size == 0:
+        raise damaged(path, "it is empty")
     checks.check_mount(path, name)
     checks.check_beside(path, name, owned=not read_only)
     if read_only:
         return
-    checks.check_owned(status, name)
     checks.check_folder(path.parent, name, lenient=not durable)
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         # SQLite would open it for reading and fail at the first release.

@@ -11,24 +11,29 @@ this process holds on it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import stat
 import sys
-from functools import cache
 from pathlib import Path
 
 from flower_ldp.errors import LedgerError
-from flower_ldp.trusted_path import faults, mine, way
-
-_log = logging.getLogger("flower_ldp")
+from flower_ldp.trusted_path import faults, mine, warn_once, way
 
 _PATH_ONLY = getattr(os, "O_PATH", None)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def check_owned(status: os.stat_result, name: str) -> None:
-    """Refuse what is no regular file of this user's alone.
+def check_owned(status: os.stat_result, name: str, *, anyone: bool = False) -> None:
+    """Refuse what is no regular file of this user's alone, or has another name.
+
+    Parameters
+    ----------
+    status : os.stat_result
+        Of the file.
+    name : str
+        What the error calls it.
+    anyone : bool
+        Whoever owns it and may write to it.
 
     Raises
     ------
@@ -37,19 +42,8 @@ def check_owned(status: os.stat_result, name: str) -> None:
     """
     if not stat.S_ISREG(status.st_mode):
         raise LedgerError(f"{name} is not a regular file: name a file")
-    for _, fault in faults(name, status, mine()[-1:]):
+    for _, fault in () if anyone else faults(name, status, mine()[-1:]):
         raise LedgerError(f"{fault}. Find out who changed it (flower-ldp ledger verify)")
-    check_links(status, name)
-
-
-def check_links(status: os.stat_result, name: str) -> None:
-    """Refuse a file that has another name.
-
-    Raises
-    ------
-    LedgerError
-        Naming what to do about it.
-    """
     if sys.platform != "win32" and status.st_nlink > 1:
         raise LedgerError(
             f"{name} has {status.st_nlink} names (hard links): a crash under one of them is not "
@@ -81,7 +75,7 @@ def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
     for by, fault in faults(f"folder {folder}", folder.stat()):
         if by == "owner":
             raise LedgerError(_replaceable(name, fault))
-        _warn(_replaceable(name, fault))
+        warn_once(_replaceable(name, fault))
 
 
 def check_way(path: Path, name: str) -> None:
@@ -109,12 +103,6 @@ def check_way(path: Path, name: str) -> None:
 
 def _replaceable(name: str, fault: str) -> str:
     return f"{name} may be replaced: {fault}"
-
-
-@cache
-def _warn(text: str) -> None:
-    """Say something once."""
-    _log.warning("simulation: %s", text)
 
 
 def check_mount(path: Path, name: str) -> None:

@@ -208,29 +208,21 @@ def totals_between(db: sqlite3.Connection, low: Key, high: Key) -> Iterator[tupl
         raise DamageError(f"the row after {before} in the totals is missing")
 
 
-_COURSE = "SELECT data_id, at, entry, book, digest FROM course WHERE data_id = ?"
-
-
-def read_course(db: sqlite3.Connection, data_id: str, before: int | None = None) -> Book:
-    """Return the sums over all runs as they stood just before a time, by default now.
+def read_course(
+    db: sqlite3.Connection, data_id: str, before: tuple[int, int] = (2**63 - 1, 0)
+) -> Book:
+    """Return the sums over all runs as they stood just before a time and entry, by default now.
 
     A row lost from the course makes these smaller, hence what was spent *since* larger: the
     error is on the safe side.
     """
-    row = db.execute(
-        f"{_COURSE} AND at < ? ORDER BY at DESC, entry DESC LIMIT 1",
-        (data_id, 2**63 - 1 if before is None else before),
-    ).fetchone()
-    return Book() if row is None else _point(row)
-
-
-def point_of_course(db: sqlite3.Connection, data_id: str, at: int, entry: int) -> Book | None:
-    """Return the sums over all runs just after an entry, or None if they are not there."""
-    row = db.execute(f"{_COURSE} AND at = ? AND entry = ?", (data_id, at, entry)).fetchone()
-    return None if row is None else _point(row)
-
-
-def _point(row: Row) -> Book:
+    query = (
+        "SELECT data_id, at, entry, book, digest FROM course"
+        " WHERE data_id = ? AND (at, entry) < (?, ?) ORDER BY at DESC, entry DESC LIMIT 1"
+    )
+    row = db.execute(query, (data_id, *before)).fetchone()
+    if row is None:
+        return Book()
     return Book.parse(checked("course", row, f"the course at entry {row[2]}")[3])
 
 

@@ -26,7 +26,6 @@ from flower_ldp.accounting.amounts import (
     ExactEvent,
     Pair,
     Place,
-    is_account,
     larger,
 )
 from flower_ldp.accounting.ledger import rows
@@ -175,55 +174,44 @@ class Window:
         if self.place.layout:
             own = self.sums.total("", self.place.own_layout).pair(name)
             others = (others[0] - own[0], others[1] - own[1])
-        return _sum([*self._certain(name), others])
+        return _sum([*self._both(self.place.name, name), others])
 
     def exactly(self, unit: Unit) -> Amount:
         """Return what counts; looks at each part of all other layouts, if there are any."""
         name = _line(unit)
         if unit is Unit.CLIENT:
-            return _sum(self._added_up(name))
+            return _sum(self._both(self.place.all_layouts, name))
         most: dict[str, Pair] = {}
         for layout, part, life in self._others():
             had, ever = most.get(layout, (0, 0)), life.pair(name)
             if larger(had, ever) != had:  # else it cannot be the largest since then either
                 most[layout] = larger(had, self._since(part, life).pair(name))
-        return _sum([*self._certain(name), *most.values()])
+        return _sum([*self._both(self.place.name, name), *most.values()])
 
     def number(self) -> int:
         """Return the number of releases, of all parts together."""
-        return sum(pair[0] for pair in self._added_up(RELEASES))
+        return sum(pair[0] for pair in self._both(self.place.all_layouts, RELEASES))
 
-    def _added_up(self, name: str) -> list[Pair]:
-        """Return a line in which parts add up."""
-        places = (self.place.account, self.place.all_layouts)
-        return [self._since(account).pair(name) for account in places]
-
-    def _certain(self, name: str) -> list[Pair]:
-        accounts = {self.place.account, self.place.name}
-        return [self._since(account).pair(name) for account in accounts]
+    def _both(self, other: str, name: str) -> list[Pair]:
+        """Return a line of the account, and that of other sums if these are not the account's."""
+        return [self._since(one).pair(name) for one in {self.place.account, other}]
 
     def _since(self, account: str, life: Book | None = None) -> Book:
-        if life is None:
-            life = self.sums.total("", account)
-        return life - rows.read_course(self.sums.db, account, self.start)
+        life = life or self.sums.total("", account)
+        return life - rows.read_course(self.sums.db, account, (self.start, 0))
 
     def _others(self) -> Iterator[tuple[str, str, Book]]:
         """Yield layout, name and sums of all parts in other layouts."""
         own = self.sums.total("", self.place.own_layout) if self.place.layout else None
         if self.sums.total("", self.place.all_layouts) == (own or Book()):
             return
-        for key, life in parts_of(self.sums.db, self.place.account):
-            place = Place.of(key)
-            if place.layout != self.place.layout:
-                yield place.layout, key, life
-
-
-def parts_of(db: sqlite3.Connection, account: str) -> Iterator[tuple[str, Book]]:
-    """Yield the accounts of an account's parts, with their sums over all runs."""
-    # "$" comes after "#": all names that begin with the account's and "#" lie between.
-    for (_, name), book in rows.totals_between(db, ("", f"{account}#"), ("", f"{account}$")):
-        if is_account(name) and Place.of(name).account == account:
-            yield name, book
+        account = self.place.account
+        # "$" comes after "#": all names that begin with the account's and "#" lie between.
+        ends = ("", f"{account}#"), ("", f"{account}$")
+        for (_, name), life in rows.totals_between(self.sums.db, *ends):
+            place = Place.of(name)
+            if place.account == account and place.layout != self.place.layout:
+                yield place.layout, name, life
 
 
 def _line(unit: Unit) -> str:
