@@ -39,6 +39,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from flower_ldp.bounds import check_in
+from flower_ldp.errors import quoted
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacySpent, Unit, as_fraction
 
 EPSILON_UNITS = 10**12
@@ -47,6 +48,9 @@ DELTA_UNITS = 10**18
 """Units of delta in one."""
 MOST = 2**63 - 1
 """Largest count of units: an epsilon of about 9.2 million, a delta of about 9.2."""
+
+MOST_NAME = 1_024
+"""Longest name, in characters: the other side chooses some of them."""
 
 DIRECT, COUNTED = "direct", "counted"
 SILENT, CONDITIONAL, WAIVED = "silent", "conditional", "waived"
@@ -291,6 +295,14 @@ def _plus(one: Pair, other: Pair) -> Pair:
     return one[0] + other[0], one[1] + other[1]
 
 
+def check_name(name: str, value: str) -> None:
+    """Refuse a name that is empty, long, or cannot be shown on one line."""
+    if not (isinstance(value, str) and 1 <= len(value) <= MOST_NAME and value.isprintable()):
+        raise ValueError(
+            f"{name} must have 1 to {MOST_NAME} printable characters, got {quoted(value)}"
+        )
+
+
 @dataclass(frozen=True)
 class Place:
     """Which data an account is about: all of it, or one part of one layout.
@@ -311,7 +323,8 @@ class Place:
 
     @classmethod
     def of(cls, name: str) -> Place:
-        """Return the place that an account's name says."""
+        """Return the place that an account's name says; raise ValueError if it is none."""
+        check_name("data_id", name)
         account, _, rest = name.partition("#")
         layout, _, part = rest.partition("/")
         if account and layout and part:

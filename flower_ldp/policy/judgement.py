@@ -12,26 +12,8 @@ from pydantic import model_validator
 from flower_ldp.accounting.ledger.charges import Limit, NumberLimit
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.policy.sections import (
-    Allowance,
-    AnchorPlace,
-    App,
-    Budget,
-    DataName,
-    Digest,
-    Epsilon,
-    ExampleName,
-    ExtensionEntry,
-    ExtensionName,
-    MessageName,
-    Name,
-    NotEmpty,
-    Number,
-    OwnPath,
-    Releases,
-    Seconds,
-    UnitName,
-)
+from flower_ldp.policy import sections
+from flower_ldp.policy.sections import Allowance
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.yaml_source import Section, in_one_line, misfit
@@ -89,22 +71,22 @@ class Policy(Section):
         does not start with any.
     """
 
-    data_id: DataName
-    ledger: OwnPath
+    data_id: sections.DataName
+    ledger: sections.OwnPath
     mode: Literal["deployment", "simulation"]
-    messages: Mapping[MessageName, Mapping[Name, Allowance]]
-    budgets: Mapping[UnitName, Budget]
+    messages: Mapping[sections.MessageName, Mapping[sections.Name, Allowance]]
+    budgets: Mapping[sections.UnitName, sections.Budget]
     unlisted_messages: Literal["refuse", "answer"] = "refuse"
-    least_epsilon: Epsilon = 0.001
-    releases: Releases = Releases()
-    repeats: Number = 100_000
-    answer_after: Mapping[MessageName, Seconds] = {}
-    anchor: Annotated[AnchorPlace | None, NotEmpty] = None
-    example: ExampleName = "row"
-    examples: Annotated[Number | None, NotEmpty] = None
-    apps: Mapping[Digest, App] = {}
+    least_epsilon: sections.Epsilon = 0.001
+    releases: sections.Releases = sections.Releases()
+    repeats: sections.Number = 100_000
+    answer_after: Mapping[sections.MessageName, sections.Seconds] = {}
+    anchor: Annotated[sections.AnchorPlace | None, sections.NotEmpty] = None
+    example: sections.ExampleName = "row"
+    examples: Annotated[sections.Number | None, sections.NotEmpty] = None
+    apps: Mapping[sections.Digest, sections.App] = {}
     unlisted_apps: Literal["answer", "refuse"] = "answer"
-    extensions: Mapping[ExtensionName, ExtensionEntry] = {}
+    extensions: Mapping[sections.ExtensionName, sections.ExtensionEntry] = {}
 
     @model_validator(mode="after")
     def _allowances_can_be_used(self) -> Policy:
@@ -231,7 +213,7 @@ class Policy(Section):
         *,
         basis: Iterable[PrivacyEvent] = (),
         whole: bool = True,
-        example: ExampleName = "row",
+        example: sections.ExampleName = "row",
     ) -> None:
         """Return if one release is allowed, as far as it alone decides.
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
-from flower_ldp.accounting.loss_distribution import LossLaw, loss_sum
+from flower_ldp.accounting.dpsgd import LossLaw, SampledGaussian, loss_sum, noise_multiplier
 from tests.extras import extra
 
 mpmath = extra("mpmath")

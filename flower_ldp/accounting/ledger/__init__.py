@@ -1,7 +1,7 @@
 """The durable privacy ledger, a file that the data owner keeps.
 
 ``ledger`` is its face. Beneath it, in the order of the data: ``charges`` (charges, limits,
-receipts), ``file`` and ``file_checks`` (its tables, who may write it), ``rows`` (digests and the
+receipts), ``file`` (its tables, who may write it), ``rows`` (digests and the
 chain), ``sums`` (what was spent), ``entries`` (and the long check), ``limits`` (and plans),
 ``session`` (one open file, and its time); ``anchor`` keeps its end elsewhere.
 """

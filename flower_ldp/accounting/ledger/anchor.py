@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flower_ldp.accounting.ledger.charges import Mark
-from flower_ldp.accounting.ledger.file_checks import check_folder, check_owned, check_way
+from flower_ldp.accounting.ledger.file import check_folder, check_owned, check_way
 from flower_ldp.bounds import check_in
 from flower_ldp.errors import LdpError, LedgerError, error_text, quoted
 from flower_ldp.files import replacing

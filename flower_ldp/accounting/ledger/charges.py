@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Literal
 
-from flower_ldp.accounting.amounts import COUNTED, Amount, Book, ExactEvent
+from flower_ldp.accounting.amounts import COUNTED, Amount, Book, ExactEvent, check_name
 from flower_ldp.bounds import Bounded, check_fields
 from flower_ldp.errors import quoted
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -20,8 +20,8 @@ Kind = Literal["again", "acknowledged", "failed"]
 """What is counted beside charges: a stored report that was sent again, a message that was
 acknowledged with nothing in it, an app that failed after a charge."""
 
-#: Longest name and longest parameters, in characters: the other side chooses some of them.
-MOST_NAME, MOST_PARAMETERS = 1_024, 65_536
+#: In characters.
+MOST_PARAMETERS = 65_536
 MOST_REPORT = 2**28
 """Longest report that is stored, in bytes."""
 NO_RUN = 0
@@ -29,14 +29,6 @@ NO_RUN = 0
 MOST_TIME = 253_402_300_799_000_000
 """Latest time, in microseconds since 1970: the end of the year 9999."""
 _RUNS, _WINDOWS, _RELEASES = Bounded("[0, 2^64)"), Bounded("(0, 1e12]"), Bounded("[0, 2^32]")
-
-
-def check_name(name: str, value: str) -> None:
-    """Refuse a name that is empty, long, or cannot be shown on one line."""
-    if not (isinstance(value, str) and 1 <= len(value) <= MOST_NAME and value.isprintable()):
-        raise ValueError(
-            f"{name} must have 1 to {MOST_NAME} printable characters, got {quoted(value)}"
-        )
 
 
 def check_run(run_id: int) -> None:

@@ -12,12 +12,21 @@ all that was committed is in the one file. The journal is overwritten rather tha
 ``total`` and ``course`` hold running sums, so that nothing is ever added up over all entries;
 ``head`` has one row that ends the chain of entries, ``clock`` one that sets the ledger's time.
 :mod:`.rows` says what the digests cover.
+
+SQLite finds the journal of a killed commit by the name of the file. Under a second name there is
+no journal, so half a commit is read as if it were whole, and a folder that others may write to
+lets them take the journal away or put another file in place. Who may write to a folder above that
+one can put another folder in place. All this is judged at every opening, by ``stat`` and by
+descriptors that open nothing: closing any other descriptor of a SQLite file drops the locks that
+this process holds on it.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -25,11 +34,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from flower_ldp.accounting.amounts import Book
-from flower_ldp.accounting.ledger import file_checks as checks
 from flower_ldp.accounting.ledger import rows
 from flower_ldp.accounting.ledger.rows import DamageError, Head
 from flower_ldp.errors import LedgerError, error_text
 from flower_ldp.files import sync_folder
+from flower_ldp.trusted_path import faults, mine, warn_once, way
 
 APPLICATION_ID = 0x464C4450
 """``PRAGMA application_id`` of a ledger: "FLDP" in ASCII."""
@@ -131,6 +140,9 @@ _HINTS = {
     "not a database": f"it is not a ledger, or its beginning is damaged. {_BACKUP}",
 }
 
+_PATH_ONLY = getattr(os, "O_PATH", None)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
 
 def damaged(path: Path, what: object) -> LedgerError:
     """Return the error for a file whose content is not what was written."""
@@ -176,14 +188,14 @@ def check_file(path: Path, *, read_only: bool, durable: bool = True) -> None:
     if status.st_nlink > 1:
         _drop_names_of_a_creator(path, status)
         status = path.stat()  # its creator may have dropped them meanwhile
-    checks.check_owned(status, name, anyone=read_only)
+    check_owned(status, name, anyone=read_only)
     if status.st_size == 0:
         raise damaged(path, "it is empty")
-    checks.check_mount(path, name)
-    checks.check_beside(path, name, owned=not read_only)
+    check_mount(path, name)
+    check_beside(path, name, owned=not read_only)
     if read_only:
         return
-    checks.check_folder(path.parent, name, lenient=not durable)
+    check_folder(path.parent, name, lenient=not durable)
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         # SQLite would open it for reading and fail at the first release.
         raise LedgerError(f"ledger {path} cannot be used: {_HINTS['readonly']}")
@@ -209,7 +221,7 @@ def create(path: Path, *, durable: bool = True) -> None:
     It is built under another name with mode 0600 and then linked, so that no process ever
     sees half a ledger and two that create it at once end with the same one.
     """
-    checks.check_folder(path.parent, f"ledger {path}", lenient=not durable)
+    check_folder(path.parent, f"ledger {path}", lenient=not durable)
     if os.path.lexists(path.with_name(path.name + "-journal")):
         raise LedgerError(
             f"ledger {path} is missing but its journal is there: it was moved or deleted. {_BACKUP}"
@@ -285,8 +297,12 @@ def undo(path: Path) -> None:
             pragma_number(db, "user_version")
 
 
-def check_version(path: Path, db: sqlite3.Connection) -> None:
-    """Refuse a file that is no ledger, or one of another version."""
+def check_schema(path: Path, db: sqlite3.Connection) -> None:
+    """Refuse a file that is no ledger, one of another version, or with other tables.
+
+    A trigger or a view that somebody added counts as wrong: a trigger could change what a
+    charge writes.
+    """
     application = pragma_number(db, "application_id")
     version = pragma_number(db, "user_version")
     if application != APPLICATION_ID or version < 1:
@@ -299,6 +315,12 @@ def check_version(path: Path, db: sqlite3.Connection) -> None:
             f"ledger {path} has version {version}, and this flower-ldp reads version "
             f"{VERSION}: install the one that wrote it. The file was not changed"
         )
+    found = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    names = sorted({str(name) for name, _ in dict(found.fetchall()).items() ^ SCHEMA.items()})
+    if names:
+        raise DamageError(
+            f"its tables are not those of a ledger of version {VERSION} ({', '.join(names)})"
+        )
 
 
 def pragma_number(connection: sqlite3.Connection, name: str) -> int:
@@ -306,15 +328,140 @@ def pragma_number(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def check_tables(connection: sqlite3.Connection) -> None:
-    """Refuse other tables than a ledger's.
+def check_owned(status: os.stat_result, name: str, *, anyone: bool = False) -> None:
+    """Refuse what is no regular file of this user's alone, or has another name.
 
-    A trigger or a view that somebody added counts as wrong: a trigger could change what a
-    charge writes.
+    Parameters
+    ----------
+    status : os.stat_result
+        Of the file.
+    name : str
+        What the error calls it.
+    anyone : bool
+        Whoever owns it and may write to it.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
     """
-    found = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
-    names = sorted({str(name) for name, _ in dict(found.fetchall()).items() ^ SCHEMA.items()})
-    if names:
-        raise DamageError(
-            f"its tables are not those of a ledger of version {VERSION} ({', '.join(names)})"
+    if not stat.S_ISREG(status.st_mode):
+        raise LedgerError(f"{name} is not a regular file: name a file")
+    for _, fault in () if anyone else faults(name, status, mine()[-1:]):
+        raise LedgerError(f"{fault}. Find out who changed it (flower-ldp ledger verify)")
+    if sys.platform != "win32" and status.st_nlink > 1:
+        raise LedgerError(
+            f"{name} has {status.st_nlink} names (hard links): a crash under one of them is not "
+            "undone under the others. If another has a file NAME-journal beside it, move the "
+            "ledger there first; then remove the others (find -samefile)"
         )
+
+
+def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
+    """Refuse a folder that others may write to, and one that lies in such a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        What the file lies in.
+    name : str
+        What the error calls the file.
+    lenient : bool
+        For simulations: of this folder alone it is only warned, once, if others may write to it.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    if not lenient:
+        check_way(folder, name)
+        return
+    for by, fault in faults(f"folder {folder}", folder.stat()):
+        if by == "owner":
+            raise LedgerError(_replaceable(name, fault))
+        warn_once(_replaceable(name, fault))
+
+
+def check_way(path: Path, name: str) -> None:
+    """Refuse a path on which somebody else can put another file, link or folder in place.
+
+    Every folder on the way, those of links and of what they name included, must belong to root or
+    to this user, and nobody else may write to it unless it is sticky. Then what is looked at here
+    is what is opened afterwards. The file itself is not judged.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    if sys.platform == "win32":
+        return
+    # Of what is not there says who opens it.
+    gone = suppress(FileNotFoundError, NotADirectoryError)
+    with closing(way(path)) as steps, gone:
+        for step in steps:
+            if not stat.S_ISREG(step.status.st_mode):
+                for _, fault in faults(str(step), step.status):
+                    raise LedgerError(_replaceable(name, fault))
+
+
+def _replaceable(name: str, fault: str) -> str:
+    return f"{name} may be replaced: {fault}"
+
+
+def check_mount(path: Path, name: str) -> None:
+    """Refuse a file that is mounted by itself: elsewhere it has another name.
+
+    Raises
+    ------
+    LedgerError
+        Naming what to do about it.
+    """
+    if sys.platform == "win32":
+        return
+    one: object = _mount(path)
+    other: object = _mount(path.parent)
+    if one is None:  # devices tell less: a union file system may give each file one of its own
+        one, other = path.stat().st_dev, path.parent.stat().st_dev
+    if one == other:
+        return
+    raise LedgerError(
+        f"{name} is mounted by itself: its journal lies elsewhere than a crash would leave it. "
+        "Mount the folder that it lies in"
+    )
+
+
+def _mount(path: Path) -> bytes | None:
+    """Return the number of the mount that a path leads to; None where none is told."""
+    if _PATH_ONLY is None or sys.platform != "linux":
+        return None
+    handle = os.open(path, _PATH_ONLY | _NO_LINK)
+    try:
+        with open(f"/proc/self/fdinfo/{handle}", "rb") as lines:
+            return next((line for line in lines if line.startswith(b"mnt_id:")), None)
+    except FileNotFoundError:  # no /proc
+        return None
+    finally:
+        os.close(handle)
+
+
+def check_beside(path: Path, name: str, *, owned: bool) -> None:
+    """Refuse a journal that is not this user's own, if it must be, and a log that no ledger has.
+
+    Raises
+    ------
+    LedgerError
+        Naming the file.
+    """
+    journal = path.with_name(f"{path.name}-journal")
+    if owned:
+        with suppress(FileNotFoundError):
+            check_owned(journal.lstat(), f"{name}: its journal {journal.name}")
+    for end in ("-wal", "-shm"):
+        log = path.with_name(path.name + end)
+        if os.path.lexists(log):
+            raise LedgerError(
+                f"{name} has {log.name} beside it, which no ledger has: another program opened "
+                "the file. Find out which, before anything is removed"
+            )

@@ -37,10 +37,8 @@ from flower_ldp.accounting.ledger.charges import (
     NumberLimit,
     Receipt,
     Verification,
-    check_name,
     check_run,
 )
-from flower_ldp.accounting.ledger.file_checks import check_way
 from flower_ldp.accounting.ledger.limits import (
     check_given_again,
     fitting,
@@ -106,7 +104,7 @@ class Ledger(LedgerFile):
         with file.understandable(path):
             # Without links on it, the way is the one on which its folder is judged below.
             if durable and not read_only and named != path:
-                check_way(named, f"ledger {path}")
+                file.check_way(named, f"ledger {path}")
             if not path.exists():
                 if not create or anchor is not None:
                     raise LedgerError(
@@ -338,13 +336,11 @@ class Ledger(LedgerFile):
         LedgerError
             If the file cannot be used.
         """
-        check_name("data_id", data_id)
         with self._transaction(WRITE) as (db, _):
             return sums.count(db, data_id, kind, most)
 
     def counts(self, data_id: str) -> dict[Kind, int]:
         """Return what was counted for an account, by kind; see :meth:`count`."""
-        check_name("data_id", data_id)
         with self._transaction(READ) as (db, _):
             return sums.counts(db, data_id)
 
@@ -355,7 +351,6 @@ class Ledger(LedgerFile):
 
     def number(self, data_id: str, limit: NumberLimit) -> int:
         """Return how many releases of an account count towards a limit now."""
-        check_name("data_id", data_id)
         with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
             return Snapshot(db).number(limit, Place.of(data_id), at)
@@ -380,7 +375,6 @@ class Ledger(LedgerFile):
 
         One for each unit, of all of the data or of a part, in one run or in all.
         """
-        check_name("data_id", data_id)
         if run_id is not None:
             check_run(run_id)
         run = "" if run_id is None else str(run_id)
@@ -392,7 +386,6 @@ class Ledger(LedgerFile):
 
         Beside what the run was charged they count what belongs to no run (:data:`NO_RUN`).
         """
-        check_name("data_id", data_id)
         check_run(run_id)
         with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()

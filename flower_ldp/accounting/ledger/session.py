@@ -132,11 +132,10 @@ class LedgerFile:
             # would be an error of the user's tests. A child's end closes nothing of its parent's.
             weakref.finalize(self, self._db.close).atexit = False
             try:
-                file.check_version(path, self._db)
+                file.check_schema(path, self._db)
                 # Anchors are asked while no other process moves them.
-                with self._begun(WRITE if anchor and not read_only else READ):
-                    file.check_tables(self._db)
-                    self._compare(self._head())
+                with self._transaction(WRITE if anchor and not read_only else READ) as (_, head):
+                    self._compare(head)
                 if file.identity(path) != self._file:
                     raise LedgerError(f"ledger {path} was replaced while it was opened: try again")
             except BaseException:
@@ -172,11 +171,6 @@ class LedgerFile:
         Connection, Head
             The head continues what was seen before.
         """
-        with self._begun(begin):
-            yield self._db, self._head()
-
-    @contextmanager
-    def _begun(self, begin: str) -> Iterator[None]:
         with self._lock, file.understandable(self._path):
             if os.getpid() != self._process:
                 raise LedgerError(
@@ -188,7 +182,7 @@ class LedgerFile:
                 )
             self._db.execute(begin)
             try:
-                yield
+                yield self._db, self._head()
                 self._db.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):

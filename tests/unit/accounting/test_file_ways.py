@@ -14,7 +14,7 @@ import pytest
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import CommandAnchor, FileAnchor
-from flower_ldp.accounting.ledger.file_checks import check_way
+from flower_ldp.accounting.ledger.file import check_way
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
 

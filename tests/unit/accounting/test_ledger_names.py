@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit, file_checks
+from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import file as ledger_file
 from flower_ldp.accounting.ledger.file import check_file
 from flower_ldp.errors import LedgerError
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -123,13 +124,13 @@ def test_mounts_are_told_by_number_or_else_by_device(
     path: Path, monkeypatch: pytest.MonkeyPatch, numbers: tuple[bytes, bytes] | None
 ) -> None:
     if numbers is None:
-        monkeypatch.setattr(file_checks, "_mount", lambda _: None)
+        monkeypatch.setattr(ledger_file, "_mount", lambda _: None)
         devices = iter([os.stat_result([0, 0, device] + [0] * 7) for device in (1, 2)])
         monkeypatch.setattr(Path, "stat", lambda _: next(devices))
     else:
-        monkeypatch.setattr(file_checks, "_mount", lambda one: numbers[one == path])
+        monkeypatch.setattr(ledger_file, "_mount", lambda one: numbers[one == path])
     with pytest.raises(LedgerError, match="is mounted by itself"):
-        file_checks.check_mount(path, "ledger")
+        ledger_file.check_mount(path, "ledger")
 
 
 def test_a_mounted_folder_and_other_disks_are_no_matter(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_a_log_beside_it_is_refused(path: Path, end: str) -> None:
 def test_it_is_checked_at_every_opening_and_drops_no_lock(path: Path) -> None:
     """Opening and closing a descriptor of the file would let a second writer in."""
     with Ledger.open(path, durable=False) as ledger, ledger._transaction("BEGIN IMMEDIATE"):
-        file_checks.check_mount(path, "ledger")
+        ledger_file.check_mount(path, "ledger")
         locked = (
             "import sqlite3, sys\n"
             "db = sqlite3.connect(sys.argv[1], timeout=0)\n"
