@@ -236,12 +236,6 @@ def reading(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path}: cannot be read: {error_text(error)}") from error
 
 
-def as_line(values: Mapping[str, object]) -> str:
-    """Return a mapping as YAML in one line."""
-    line = yaml.safe_dump(dict(values), default_flow_style=True, sort_keys=False, width=1_000)
-    return line.strip()
-
-
 def in_one_line(value: object) -> str:
     """Return a value as YAML writes it in one line."""
     line: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**30)

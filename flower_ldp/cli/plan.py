@@ -26,7 +26,7 @@ from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
 from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
-from flower_ldp.yaml_source import as_line
+from flower_ldp.yaml_source import in_one_line
 
 #: The fields of a plan of private training in a policy.
 _POLICY_FIELDS = ("rounds", "steps", "rate", "noise", "clip")
@@ -118,7 +118,7 @@ class PrivateTraining:
         if self.delta * self.examples >= 1:
             report.warn(f"delta {self.delta:g} is not below 1 / examples: policies refuse it")
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
-        section = as_line({name: getattr(plan, name) for name in _POLICY_FIELDS})
+        section = in_one_line({name: getattr(plan, name) for name in _POLICY_FIELDS})
         steps = f", for all {plan.rounds * plan.steps:,} steps together"
         over = ", the noise over the clipping length"
         spent = PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta)
