@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 import reprlib
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from itertools import islice
 
 from flower_ldp.refusals import REFUSED_BUDGET
@@ -24,6 +25,26 @@ from flower_ldp.refusals import REFUSED_BUDGET
 MOST_TEXT = 4_000
 """Longest text of an error of this package, in characters."""
 _MOST_QUOTED = 80
+
+
+@contextmanager
+def needed(what: str, extra: str) -> Iterator[None]:
+    """Say which extra of this package brings what an import misses.
+
+    Parameters
+    ----------
+    what : str
+        What is needed for what, as "an audit needs scipy".
+    extra : str
+        Name of the extra.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "flower_ldp":
+            raise
+        told = f"{what}: pip install 'flower-ldp[{extra}]'"
+        raise ModuleNotFoundError(told, name=error.name) from error
 
 
 def cut(text: str, most: int = MOST_TEXT) -> str:

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flower_ldp.bounds import check_in, least
+from flower_ldp.errors import needed
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, as_fraction, compose
 
 if TYPE_CHECKING:
@@ -145,12 +146,8 @@ def _approximate(
 def _composed(counts: dict[float, int]) -> PrivacyLossDistribution:
     """Return the law of the loss of ``counts`` (epsilon to number) responses."""
     # Imported here: it brings scipy and takes a second, and pure sums do without it.
-    try:
+    with needed("this bound needs dp-accounting", "accounting"):
         from dp_accounting.pld import privacy_loss_distribution as pld
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "this bound needs dp-accounting: pip install 'flower-ldp[accounting]'"
-        ) from error
 
     step = _grid(counts)
     parts = []

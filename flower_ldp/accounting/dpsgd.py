@@ -63,6 +63,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, check_in, least
+from flower_ldp.errors import needed
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 
 Array = NDArray[np.float64]
@@ -397,12 +398,8 @@ def _rounded(p: Array, q: Array, grid: NDArray[np.int64], unit: float) -> LossLa
 
 def _special() -> Any:
     # Imported late: it takes a while, and ledgers do without it.
-    try:
+    with needed("DP-SGD's accounting needs scipy", "dpsgd"):
         from scipy import special
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "DP-SGD's accounting needs scipy: pip install 'flower-ldp[dpsgd]'"
-        ) from error
     return special
 
 

@@ -37,16 +37,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import check_in, least
+from flower_ldp.errors import needed
 
 
 def _beta() -> Any:
     # Imported here: it takes a second, and who only asks for help does without it.
-    try:
+    with needed("an audit needs scipy", "accounting"):
         from scipy.stats import beta
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "an audit needs scipy: pip install 'flower-ldp[accounting]'", name="scipy"
-        ) from error
     return beta
 
 

@@ -17,10 +17,10 @@ from flower_ldp.audit import Case, Settings
 from flower_ldp.audit.shipped import round_of
 from flower_ldp.audit_paths.paths import CLAIMED, gate, labels
 from flower_ldp.bounds import Bounded
+from flower_ldp.errors import needed
 
 __all__ = ["CLAIMED", "PATHS", "NoSuchClaimError", "gate", "labels"]
 
-_TORCH = ("torch", "dp_accounting")
 #: Epsilons for which DP-SGD's noise is accounted for.
 DPSGD_EPSILONS = Bounded("[0.01, 30]")
 
@@ -30,15 +30,8 @@ class NoSuchClaimError(ValueError):
 
 
 def _dpsgd_release(settings: Settings) -> Case:
-    try:
+    with needed("an audit of dpsgd-release needs torch", "dpsgd"):
         from flower_ldp.audit_paths.dpsgd_release import dpsgd_release
-    except ModuleNotFoundError as error:
-        if error.name not in _TORCH:
-            raise
-        raise ModuleNotFoundError(
-            "an audit of dpsgd-release needs torch: pip install 'flower-ldp[dpsgd]'",
-            name=error.name,
-        ) from error
     if not DPSGD_EPSILONS.holds(settings.epsilon):
         told = f"outside {DPSGD_EPSILONS.interval}, got {settings.epsilon:g}"
         raise NoSuchClaimError(f"dpsgd-release has no epsilon {told}")

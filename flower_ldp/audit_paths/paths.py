@@ -28,6 +28,7 @@ import zlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -323,11 +324,12 @@ def labels(epsilon: float) -> Case:
     }
     pairs["second of two stages, with a prior"] = _pair(LabelSet((), two, _PRIOR))
     once = _pair(LabelSet((), alone["kary_response"]))
-    draw = _Store(AuditOwner())
+    owner = AuditOwner()
+    store = PrivateLabels(owner.policy, account_of(owner.policy, owner.context()))
     return Case(
         f"labels (policy, ledger, store; epsilon {epsilon:g})",
         claimed,
-        draw,
+        partial(_all_reports, owner, store),
         tuple(
             Contrast(f"one label changed, {way}", pair, _scores(pair[0]), "reports as 0, less as 1")
             for way, pair in pairs.items()
@@ -343,28 +345,25 @@ def _pair(given: LabelSet) -> tuple[LabelSet, LabelSet]:
     return replace(given, labels=(*same, 0)), replace(given, labels=(*same, 1))
 
 
-class _Store:
-    """Randomizes a set under a new name, stage by stage, and asks for the last again."""
+def _all_reports(
+    owner: AuditOwner, store: PrivateLabels, given: LabelSet, rng: RandomSource
+) -> Hashable:
+    """Return all reports of a set under a new name, stage by stage; the last is asked for again.
 
-    def __init__(self, owner: AuditOwner) -> None:
-        self._owner = owner
-        policy = owner.policy
-        self._labels = PrivateLabels(policy, account_of(policy, owner.context()))
-
-    def __call__(self, given: LabelSet, rng: RandomSource) -> Hashable:
-        """Return all reports of all calls; the store draws for itself, not from ``rng``."""
-        last, name = len(given.stages.mechanisms) - 1, self._owner.new_name()
-        told: list[Any] = []
-        try:
-            with self._owner.at_home():
-                for stage in (*range(last), *[last] * given.asks):
-                    found = self._labels.randomize(
-                        given.labels, given.stages, stage, name=name, prior=given.prior
-                    )
-                    told.append((tuple(found.members.tolist()), tuple(found.reports.tolist())))
-        except (RefusalError, ReleaseError, LedgerError, ValueError) as error:
-            told.append(type(error).__name__)
-        return tuple(told)
+    The store draws for itself, not from ``rng``.
+    """
+    last, name = len(given.stages.mechanisms) - 1, owner.new_name()
+    told: list[Any] = []
+    try:
+        with owner.at_home():
+            for stage in (*range(last), *[last] * given.asks):
+                found = store.randomize(
+                    given.labels, given.stages, stage, name=name, prior=given.prior
+                )
+                told.append((tuple(found.members.tolist()), tuple(found.reports.tolist())))
+    except (RefusalError, ReleaseError, LedgerError, ValueError) as error:
+        told.append(type(error).__name__)
+    return tuple(told)
 
 
 def _scores(given: LabelSet) -> Callable[[Sequence[Any]], NDArray[np.float64]]:
