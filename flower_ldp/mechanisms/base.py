@@ -209,16 +209,6 @@ class UpdateMechanism(Mechanism[object, Any]):
             If no client can have sent these bytes.
         """
 
-    def check_length(self, data: bytes, dimension: int) -> None:
-        """Raise WireError unless bytes have the version and the length of a report.
-
-        Raises
-        ------
-        WireError
-            ``"version"`` or ``"length"``.
-        """
-        check_report_length(data, self.report_length(dimension))
-
     def total(self, reports: Iterable[Any], dimension: int) -> NDArray[Any]:
         """Return the sum of decoded reports, shape (d,); of none it is zeros.
 

@@ -98,7 +98,13 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import hadamard
-from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
+from flower_ldp.mechanisms.base import (
+    REPORT_VERSION,
+    PureNoise,
+    UpdateMechanism,
+    UpdatePlan,
+    check_report_length,
+)
 from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
 from flower_ldp.mechanisms.random import COIN_BITS, EXP_BITS, Floats, RandomSource, exp_lower
 
@@ -194,7 +200,7 @@ class CodewordPlan(UpdatePlan):
     @property
     def projection(self) -> float:
         """g, the expected inner product of a report with the direction of a random update."""
-        return self.contrast * self._mean_of_favoured / math.sqrt(self.order)
+        return self.contrast * _mean_of_largest(self.order, self.favoured) / math.sqrt(self.order)
 
     @property
     def efficiency(self) -> float:
@@ -230,7 +236,8 @@ class CodewordPlan(UpdatePlan):
         if self.efficiency <= 0.0:  # of an epsilon that is as good as 0
             return 0.0
         noise = self.dimension / (reports * self.efficiency)
-        lean = self.dimension / (self.favoured * self._mean_of_favoured**2) - 1.0
+        mean = _mean_of_largest(self.order, self.favoured)
+        lean = self.dimension / (self.favoured * mean**2) - 1.0
         structure = (1.0 - 1.0 / reports) / self.rotations * max(lean, 0.0)
         return 1.0 / math.sqrt(1.0 + noise + structure + (1.0 - 1.0 / reports) * self.lean)
 
@@ -250,10 +257,6 @@ class CodewordPlan(UpdatePlan):
             self.dimension / self.order**2,
             square_spread=max(squares / self.block_order**2 - mean**2, 0.0),
         )
-
-    @property
-    def _mean_of_favoured(self) -> float:
-        return _mean_of_largest(self.order, self.favoured)
 
 
 @lru_cache(maxsize=64)
@@ -533,7 +536,7 @@ class Codeword(UpdateMechanism):
             ``"version"``, ``"length"``, or ``"range"`` for a number that names no codeword.
         """
         plan = self.plan(dimension)
-        self.check_length(data, dimension)
+        check_report_length(data, self.report_length(dimension))
         number = int.from_bytes(data[1:], "big")
         if number >= plan.rotations * plan.codewords:
             raise WireError("range", f"{number} names none of the codewords")

@@ -66,6 +66,7 @@ from flower_ldp.mechanisms.base import (
     PureNoise,
     UpdateMechanism,
     UpdatePlan,
+    check_report_length,
 )
 from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
@@ -249,7 +250,7 @@ class Gaussian(UpdateMechanism):
             ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent
             and for a report longer than :meth:`longest`.
         """
-        self.check_length(data, dimension)
+        check_report_length(data, self.report_length(dimension))
         report = np.frombuffer(data, dtype=np.int8, offset=1)
         if report.max() > self.largest or report.min() < -self.largest:
             raise WireError("range", f"an entry is outside [-{self.largest}, {self.largest}]")

@@ -175,10 +175,8 @@ def read_labels(values: object, categories: int, dtype: type[LabelT]) -> NDArray
         good = (found >= 0) & (found < categories)
     else:
         return np.full(found.shape, INVALID, dtype=dtype)
-    if good.all():
-        return np.asarray(found.astype(dtype, order="C"))
-    read = np.full(found.shape, INVALID, dtype=dtype)
-    read[good] = found[good]
+    read = np.where(good, found, 0).astype(dtype, order="C")
+    read[~good] = INVALID
     return read
 
 

@@ -235,11 +235,8 @@ class MagRR(Mechanism[Any, int]):
 def _pooled(state: StepEstimate, ones: int, total: int) -> StepEstimate:
     """Return the state with one round's reports in its pool."""
     check_in(f"[0, {total}]", "ones", ones)
-    if total == 0:
-        return state
-    return replace(
-        state, ones=state.ones + ones, total=state.total + total, largest=max(state.largest, total)
-    )
+    most = max(state.largest, total)
+    return replace(state, ones=state.ones + ones, total=state.total + total, largest=most)
 
 
 def _log_odds(deviations: float) -> float:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,7 @@ _BIT = 4
 # What the sign adds to a score of an audit, or takes from it.
 _SIGN = 1e-3
 
+_Update = NDArray[np.float32]
 #: A selection and, if it was asked for, the magnitude bit.
 Report = tuple[Selection, int | None]
 
@@ -167,9 +168,7 @@ class SignDSRound(UpdateMechanism):
             self._by_ratio("zeros only", none, slope),
         )
 
-    def _by_ratio(
-        self, check: str, one: NDArray[np.float32], other: NDArray[np.float32]
-    ) -> Contrast:
+    def _by_ratio(self, check: str, one: _Update, other: _Update) -> Contrast:
         """Return a contrast by the exact log-ratio over epsilon.
 
         Who is in a top set is taken from its definition, and each set is found once.
@@ -196,7 +195,7 @@ class SignDSRound(UpdateMechanism):
     def _contrast(
         self,
         check: str,
-        pair: tuple[NDArray[np.float32], NDArray[np.float32]],
+        pair: tuple[_Update, _Update],
         score: Callable[[Report], float],
         label: str,
     ) -> Contrast:
@@ -245,14 +244,11 @@ class SignDSRound(UpdateMechanism):
         """Return what a proposal states; raise ValueError if the selection leaves k open."""
         if self.selection.k is None:
             raise ValueError("a proposal states k: use selection.sized(dimension)")
-        found: dict[str, Parameter] = {
-            name: kind(getattr(self.selection, name.replace("-", "_")))
-            for name, kind in _SELECTION.items()
-        }
-        if self.magnitude_epsilon is not None and self.magnitude_threshold is not None:
-            found["magnitude-epsilon"] = float(self.magnitude_epsilon)
-            found["magnitude-threshold"] = float(self.magnitude_threshold)
-        return found
+        stated: list[tuple[object, str, type[Any]]]
+        stated = [(self.selection, name, kind) for name, kind in _SELECTION.items()]
+        if self.magnitude_epsilon is not None:
+            stated += [(self, name, kind) for name, kind in _MAGNITUDE.items()]
+        return {name: kind(getattr(of, name.replace("-", "_"))) for of, name, kind in stated}
 
     @classmethod
     def of_parameters(cls, given: Mapping[str, object]) -> SignDSRound:

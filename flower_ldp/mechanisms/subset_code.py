@@ -86,8 +86,14 @@ def encode(indices: Ints | NDArray[np.uint32], d: int) -> bytes:
     ValueError
         If ``d`` or ``indices`` is not as described.
     """
-    values = _check_indices(indices, d)
-    layout = _layout(d, values.size)
+    if indices.dtype not in (np.int64, np.uint32) or indices.ndim != 1:
+        got = f"{indices.shape} of {indices.dtype}"
+        raise ValueError(f"indices must be (h,) of int64 or uint32, got {got}")
+    layout, values = _layout(d, indices.size), indices.astype(np.int64)
+    if (values[1:] <= values[:-1]).any():
+        raise ValueError("indices must increase strictly")
+    if values[0] < 0 or values[-1] >= d:
+        raise ValueError(f"indices must be in [0, {d}), got {values[0]} to {values[-1]}")
     steps = np.arange(values.size, dtype=np.int64)
     gaps = values - steps
     ones = (gaps >> layout.low_bits) + steps
@@ -158,26 +164,6 @@ def _unpack(data: bytes, n_bits: int) -> NDArray[np.uint8]:
     return np.unpackbits(np.frombuffer(data, np.uint8), count=n_bits, bitorder="little")
 
 
-def _check_sizes(d: int, h: int) -> None:
-    """Raise ValueError unless 1 <= d <= 2**32 - 1 and 1 <= h <= min(d, 4096)."""
-    check_in(f"[1, {MAX_DIMENSION}]", "d", d)
-    check_in(f"[1, {min(d, MAX_DIM_OUT)}]", "h", h)
-
-
-def _check_indices(indices: Ints | NDArray[np.uint32], d: int) -> Ints:
-    """Return ``indices`` as int64, or raise ValueError if they are no subset of ``range(d)``."""
-    if indices.dtype not in (np.int64, np.uint32) or indices.ndim != 1:
-        got = f"{indices.shape} of {indices.dtype}"
-        raise ValueError(f"indices must be (h,) of int64 or uint32, got {got}")
-    _check_sizes(d, indices.size)
-    values = indices.astype(np.int64)
-    if (values[1:] <= values[:-1]).any():
-        raise ValueError("indices must increase strictly")
-    if values[0] < 0 or values[-1] >= d:
-        raise ValueError(f"indices must be in [0, {d}), got {values[0]} to {values[-1]}")
-    return values
-
-
 @lru_cache(maxsize=64)
 def _layout(d: int, h: int) -> _Layout:
     """Choose the way of coding, in integers alone so that both ends choose alike.
@@ -185,7 +171,8 @@ def _layout(d: int, h: int) -> _Layout:
     The plain bitmap if it is short enough, else the ranked one with the most low bits that
     is: they make the bitmap short, so fast to decode.
     """
-    _check_sizes(d, h)
+    check_in(f"[1, {MAX_DIMENSION}]", "d", d)
+    check_in(f"[1, {min(d, MAX_DIM_OUT)}]", "h", h)
     spread = d - h
     # At most 1.05 log2 C(d, h) + 8 * 12 bits, after the padding to whole bytes.
     budget = 21 * (math.comb(d, h).bit_length() - 1) // 20 + 8 * 12 - 7

@@ -22,7 +22,6 @@ from flower_ldp.mechanisms import (
     KaryResponse,
     RandomSource,
     RRWithPrior,
-    Selection,
     SignDS,
     codebook,
     gaussian,
@@ -298,23 +297,6 @@ def test_responses_with_priors_of_many_blocks_are_what_their_bits_say() -> None:
 
 
 # Sums and distances in pieces
-
-
-def test_a_sum_of_signs_of_many_batches_is_the_sum() -> None:
-    h, dimension, data = 4096, 50_000, np.random.default_rng(3)
-    count = signds._BATCH_ENTRIES // h + 40
-    rows = np.sort(data.permuted(np.tile(np.arange(dimension // 10), (8, 1)), axis=1)[:, :h])
-    signs = data.choice([-1, 1], count).tolist()
-    offsets = data.integers(0, dimension * 9 // 10, count).tolist()
-    reports = [
-        Selection(rows[i % 8].astype(np.int64) + offset, sign)
-        for i, (sign, offset) in enumerate(zip(signs, offsets, strict=True))
-    ]
-    assert sum(len(one.indices) for one in reports) > signds._BATCH_ENTRIES
-    expected = np.zeros(dimension, dtype=np.int64)
-    for one in reports:
-        expected[one.indices] += one.sign  # distinct within a report
-    np.testing.assert_array_equal(signds.sum_of_signs(iter(reports), dimension), expected)
 
 
 def test_squared_lengths_of_the_longest_pieces_do_not_overflow() -> None:

@@ -176,10 +176,8 @@ class DiscreteLaplace:
     def _values(self) -> tuple[Ints, ...]:
         """What each outcome of each law stands for: the exclusive or of all is the noise."""
         side = np.arange(self._span + 1, dtype=np.int64) << self._low_bits
-        low = (
-            np.arange(len(law.weights), dtype=np.int64) << shift
-            for law, shift in zip(self._digits, self._shifts, strict=False)
-        )
+        digits = zip(self._digits, self._shifts, strict=False)
+        low = (np.arange(len(law.weights), dtype=np.int64) << shift for law, shift in digits)
         return (np.concatenate([side, ~side]), *low)
 
     @cached_property
@@ -192,10 +190,9 @@ class DiscreteLaplace:
         """Tables by first bits; an undecided entry sets a bit of its own above the limit."""
         laws = (self._high, *self._digits)
         dtype = np.int32 if self._limit << len(laws) < 1 << 31 else np.int64
-        return tuple(
-            law.table(values, self._limit << i).astype(dtype)
-            for i, (law, values) in enumerate(zip(laws, self._values, strict=True))
-        )
+        undecided = (self._limit << i for i in range(len(laws)))
+        tables = map(ExactLookup.table, laws, self._values, undecided)
+        return tuple(table.astype(dtype) for table in tables)
 
     def sample(self, size: int, rng: RandomSource) -> Ints:
         """Return independent draws.
@@ -379,18 +376,8 @@ def _fill(noise: Ints, rng: RandomSource) -> Ints:
     noise |= fine
     # whole part of -(k + w): -1 - (whole part of k + w), the complement
     noise ^= -negative
-    refused = [
-        i
-        for i, k, w, v in zip(
-            doubtful.tolist(),
-            coarse[doubtful].tolist(),
-            fine[doubtful].tolist(),
-            first[doubtful].tolist(),
-            strict=True,
-        )
-        if not is_kept(k, w, v, rng)
-    ]
-    return np.array(refused, dtype=np.int64)
+    rows = np.stack([doubtful, coarse[doubtful], fine[doubtful], first[doubtful]], axis=1).tolist()
+    return np.array([i for i, k, w, v in rows if not is_kept(k, w, v, rng)], dtype=np.int64)
 
 
 def is_kept(coarse: int, fine: int, first: int, rng: RandomSource) -> bool:

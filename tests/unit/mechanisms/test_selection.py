@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from flower_ldp.mechanisms import signds as selection
 from flower_ldp.mechanisms.signds import Selection, sum_of_signs
 
 
@@ -53,37 +49,13 @@ def test_a_dimension_that_many_report_is_counted_each_time() -> None:
     assert total.tolist() == [0, 0, 255, 0]
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 7, 1000])
-def test_batches_do_not_change_the_sum(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "_BATCH_ENTRIES", batch)
+def test_a_sum_is_the_one_written_out() -> None:
     rng = np.random.default_rng(1)
     reports = [
         report(int(rng.choice([-1, 1])), *sorted(rng.permutation(10)[: i % 5].tolist()))
         for i in range(50)
     ]
-    assert sum_of_signs(reports, 10).tolist() == written_out(reports, 10)
-
-
-def test_reports_are_consumed_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A report may be dropped once its batch is added: no more than a batch is alive.
-    monkeypatch.setattr(selection, "_BATCH_ENTRIES", 4)
-    sizes: list[int] = []
-    add = selection._add_batch
-
-    def spy(total: NDArray[np.int32], batch: list[Selection]) -> None:
-        sizes.append(sum(len(one.indices) for one in batch))
-        add(total, batch)
-
-    monkeypatch.setattr(selection, "_add_batch", spy)
-
-    def stream() -> Iterator[Selection]:
-        for i in range(11):
-            assert sum(sizes) >= 2 * i - 4
-            yield report(1, i, i + 1)
-
-    total = sum_of_signs(stream(), 12)
-    assert total.tolist() == [1, *[2] * 10, 1]
-    assert sizes == [4, 4, 4, 4, 4, 2]
+    assert sum_of_signs(iter(reports), 10).tolist() == written_out(reports, 10)
 
 
 def test_reports_are_left_as_they_were() -> None:
