@@ -12,9 +12,8 @@ from typing import NoReturn
 
 PROGRAM = "flower-ldp-supernode"
 
-#: Flower releases whose SuperNode was read and tested: from the first, below the second.
-FIRST_VERSION = (1, 40)
-UNKNOWN_VERSION = (1, 43)
+#: Flower releases whose SuperNode was read and tested.
+KNOWN_VERSIONS = ">=1.40,<1.43"
 
 
 class FlowerChanged(RuntimeError):  # noqa: N818  # a state of the installation
@@ -41,13 +40,14 @@ def check_here() -> None:
             f"the guarded node is for Linux, this is {sys.platform}: run the gate in the app "
             "(LdpMod) under flower-supernode, or the node in a Linux machine or container"
         )
-    import importlib.metadata  # what runs inside the sandbox does without
+    # What runs inside the sandbox does without these.
+    import importlib.metadata
+
+    from packaging.specifiers import SpecifierSet
 
     text = importlib.metadata.version("flwr")
-    numbers = tuple(int(part) for part in text.split(".")[:2])
-    if not FIRST_VERSION <= numbers < UNKNOWN_VERSION:
-        known = "versions from {}.{} on and below {}.{}".format(*FIRST_VERSION, *UNKNOWN_VERSION)
-        raise FlowerChanged(f"flwr {text} is installed; the guarded node knows {known}")
+    if not SpecifierSet(KNOWN_VERSIONS).contains(text, prereleases=True):
+        raise FlowerChanged(f"flwr {text} is installed; the guarded node knows {KNOWN_VERSIONS}")
 
 
 def stop(reason: str, said: str = "not started", status: int = 2) -> NoReturn:

@@ -193,8 +193,9 @@ class AppCalls:
             name = _name(scope)
             if name != _ACQUIRE:
                 scope = {**scope, "headers": [one for one in scope["headers"] if one[0] != _TRACE]}
-            if name == _OUTPUT:
-                await self._until_sent()
+            if name == _OUTPUT:  # an app's state takes time to be read: a near answer goes first
+                while not self._sent.is_set() and self._moment - time.monotonic() < _NEAR:
+                    await asyncio.sleep(0.05)
             if name == _PULL:
                 await self._pull(app, scope, receive, send, token)
             elif name in _PLAIN:
@@ -211,11 +212,6 @@ class AppCalls:
                 _log.warning("a call of the app's was refused: %s", str(error)[:200])
             # As if there were no such call: at "forbidden" Flower's client ends its process.
             await _answer(send, 404, b'{"detail": "no such call"}', b"application/json")
-
-    async def _until_sent(self) -> None:
-        """Wait for an answer whose moment is near: an app's state takes time to be read."""
-        while not self._sent.is_set() and self._moment - time.monotonic() < _NEAR:
-            await asyncio.sleep(0.05)
 
     async def _pull(
         self, app: Application, scope: Any, receive: Any, send: Send, token: bytes

@@ -157,8 +157,7 @@ class PinnedGate:
             return  # the gate's own affair
         declared = policy.waived(kind)
         for event in open_proposal(self.releases, message).events:
-            rests = event.unit is not Unit.CLIENT or event.mechanism in declared
-            if rests:
+            if event.unit is not Unit.CLIENT or event.mechanism in declared:
                 _check_listed(app, event.mechanism)
 
     def _split(self, app: App | None, message: Message, ask: Callable[[], Message]) -> Message:

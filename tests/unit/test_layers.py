@@ -112,6 +112,7 @@ EXCEPTIONS = {
     f"{PACKAGE}.strategies.sampling": frozenset({"filelock"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd_release": frozenset({"torch"}),
+    f"{PACKAGE}.node": frozenset({"packaging"}),
     f"{PACKAGE}.node.sandbox.command": frozenset({"rich"}),
     f"{PACKAGE}.node.sandbox.seccomp": frozenset({"pyseccomp"}),
     f"{PACKAGE}.simulation.progress": frozenset({"rich"}),
