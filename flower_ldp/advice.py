@@ -242,10 +242,8 @@ class Outlook:
     def facts(self) -> list[Fact]:
         """Return the cosines and the verdict."""
         one, run, remedies = self.round_cosine, self.run_cosine, self.remedies
-        agree, less = (
-            f"{one:.3f}, of clients that agree",
-            f"{run:.3f}; clients that differ have less",
-        )
+        agree = f"{one:.3f}, of clients that agree"
+        less = f"{run:.3f}; clients that differ have less"
         return [
             Fact("outlook.cosine_round", one, "cosine of a round's step", text=agree),
             Fact("outlook.cosine_run", run, "cosine of the run's steps", text=less),

@@ -198,10 +198,7 @@ class NodesGone(RuntimeError):  # noqa: N818  # a state of the federation
 
 
 def patient_grid(
-    grid: Grid,
-    wait_seconds: float = WAIT_SECONDS,
-    *,
-    clock: Callable[[], float] = time.monotonic,
+    grid: Grid, wait_seconds: float = WAIT_SECONDS, *, clock: Callable[[], float] = time.monotonic
 ) -> Grid:
     """Return the same grid, except that waiting ends.
 

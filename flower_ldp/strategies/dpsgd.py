@@ -171,9 +171,7 @@ class DPSGDStrategy(PatientStrategy):
         for name, sent in self._sent.items():
             if not _is_like(record[name], sent):
                 wanted = f"{sent.dtype}{sent.shape}, finite, and as sent where it is no float"
-                raise WireError(
-                    "model", f"{quoted(name)} is not {sent.dtype}{sent.shape}, {wanted}"
-                )
+                raise WireError("model", f"{quoted(name)} is not {wanted}")
         arrays = ArrayRecord({name: record[name] for name in self._sent})
         return RecordDict({"arrays": arrays, "metrics": MetricRecord()})
 

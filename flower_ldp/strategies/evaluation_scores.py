@@ -224,12 +224,10 @@ def _counted(rows: Rows, labels: Labels, counts: ArrayLike) -> tuple[Rows, Label
 
 def _silhouette(rows: Rows, labels: Labels, weights: Rows, *, itself: float) -> float:
     """Weighted mean silhouette; ``itself`` is what a row's own copy counts in its cluster."""
-    names, place = np.unique(labels, return_inverse=True)
-    if len(names) < 2:
-        return float("nan")
-    member = np.zeros((len(rows), len(names)))
-    member[np.arange(len(rows)), place] = weights
+    member, place = _members(labels, weights)
     sizes, squares = member.sum(axis=0), (rows**2).sum(axis=1)
+    if len(sizes) < 2:
+        return float("nan")
     total = 0.0
     step = max(1, _BLOCK // len(rows))
     for start in range(0, len(rows), step):
@@ -253,16 +251,18 @@ def _silhouette(rows: Rows, labels: Labels, weights: Rows, *, itself: float) -> 
 
 def _dispersion(rows: Rows, labels: Labels, weights: Rows) -> tuple[float, float, int]:
     """Weighted sums of squares within and between clusters, and how many clusters there are."""
+    member, place = _members(labels, weights)
+    sizes, mean = member.sum(axis=0), weights @ rows / weights.sum()
+    centres = member.T @ rows / sizes[:, None]
+    within = weights @ ((rows - centres[place]) ** 2).sum(axis=1)
+    between = sizes @ ((centres - mean) ** 2).sum(axis=1)
+    return float(within), float(between), len(sizes)
+
+
+def _members(labels: Labels, weights: Rows) -> tuple[Rows, Labels]:
+    """Return the weight of each row in each cluster, shape (n, clusters), and its cluster."""
     names, place = np.unique(labels, return_inverse=True)
-    mean = weights @ rows / weights.sum()
-    within = between = 0.0
-    for cluster in range(len(names)):
-        own = place == cluster
-        size = weights[own].sum()
-        centre = weights[own] @ rows[own] / size
-        within += float(weights[own] @ ((rows[own] - centre) ** 2).sum(axis=1))
-        between += float(size * ((centre - mean) ** 2).sum())
-    return within, between, len(names)
+    return (place[:, None] == np.arange(len(names))) * weights[:, None], place
 
 
 def _silhouette_of_rows(rows: Rows, labels: Labels) -> float:

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -143,10 +143,8 @@ class _Remembering(ServerOptimizer):
         self._vectors.clear()
 
     def describe(self) -> str:
-        """Return one line for the log."""
-        shown = [one.name for one in fields(self) if one.repr]
-        told = (f"{name} {getattr(self, name):g}" for name in shown)
-        return ", ".join([type(self).__name__, *told])
+        """Return one line for the log, with all parameters."""
+        return repr(self)
 
     def _add_momentum(self, momentum: float, proposed: Vector) -> Vector:
         """Return the running sum, with what is proposed."""
@@ -177,10 +175,6 @@ class Momentum(_Remembering):
         """Return learning_rate times the running sum."""
         velocity = self._add_momentum(self.momentum, proposed)
         return np.float32(self.learning_rate) * velocity
-
-    def describe(self) -> str:
-        """Return one line for the log."""
-        return f"momentum {self.momentum:g}, learning rate {self.learning_rate:g}"
 
 
 @dataclass(frozen=True)
@@ -220,13 +214,6 @@ class FixedLength(_Remembering):
         progress = min(max(server_round - 1, 0) / self.rounds, 1.0)
         length = self.length * (1.0 - progress * (1.0 - self.final_fraction))
         return np.float32(length / norm) * velocity
-
-    def describe(self) -> str:
-        """Return one line for the log."""
-        return (
-            f"steps of length {self.length:g}, momentum {self.momentum:g}, "
-            f"decaying to {self.final_fraction:g} over {self.rounds} rounds"
-        )
 
 
 @dataclass(frozen=True)

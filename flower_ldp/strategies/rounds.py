@@ -43,6 +43,7 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
+from numpy.polynomial.polynomial import polypow
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.composition import ShuffleBound, Totals, shuffled, totals
@@ -303,22 +304,10 @@ def _is_too_large(health: Health, ones: int, reports: int) -> bool:
     if response.estimate(ones, reports) <= allowed:
         return False
     keep = response.keep_probability
-    law = np.convolve(_binomial(allowed, keep), _binomial(reports - allowed, 1.0 - keep))
+    # The chance of each number of ones: coefficients of a product, one factor for each bit.
+    neutral = polypow([1.0 - keep, keep], allowed)
+    law = np.convolve(neutral, polypow([keep, 1.0 - keep], reports - allowed))
     return float(law[ones:].sum()) <= math.erfc(health.significance / math.sqrt(2.0)) / 2.0
-
-
-def _binomial(count: int, chance: float) -> NDArray[np.float64]:
-    """Return the chance of each number of ones, from 0 to ``count``."""
-    if chance in (0.0, 1.0):  # of a bit that never flips, in doubles
-        sure = np.zeros(count + 1)
-        sure[count if chance else 0] = 1.0
-        return sure
-    ones = np.arange(count + 1)
-    # Logarithms of the binomial coefficients, each from the one before.
-    ways = np.cumsum(np.log([1.0, *((count + 1 - ones[1:]) / ones[1:])]))
-    logs = ways + ones * math.log(chance) + (count - ones) * math.log1p(-chance)
-    found: NDArray[np.float64] = np.exp(logs)
-    return found
 
 
 @dataclass(frozen=True)

@@ -454,10 +454,9 @@ def lost_step(
     ends = np.cumsum([spec.size for spec in layout.updated])
     pieces = zip(layout.updated, np.split(step, ends[:-1]), strict=True)
     halves = [(spec.name, piece) for spec, piece in pieces if spec.dtype.itemsize == 2]
-    for name, part in halves:
-        piece = part.astype(np.float64)
-        found = after[name].astype(np.float64) - before[name].astype(np.float64)
-        meant += float(piece @ piece)
+    for name, piece in halves:
+        found = np.subtract(after[name], before[name], dtype=np.float64)
+        meant += float(np.square(piece, dtype=np.float64).sum())
         moved += float(np.square(found).sum())
     if moved >= _SHARE**2 * meant:
         return None

@@ -303,7 +303,7 @@ def test_config_check_refuses_a_bit_that_is_never_used(tmp_path: Path) -> None:
     assert done.code == 1
     assert "encrypt.signds.sign_mag_eps must be left out with planned steps" in done.err
     free = config(tmp_path / "c", old="    sign_mag_eps: 0.1\n", new=fixed)
-    assert "steps of length 0.5" in flower_ldp("config", "check", free).out
+    assert "FixedLength(length=0.5, " in flower_ldp("config", "check", free).out
 
 
 def test_config_check_warns_of_no_protection(tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ def test_state_is_not_part_of_equality_and_every_parameter_is_described(name: st
     used.step(np.ones(3, dtype=np.float32), 1)
     assert used == OURS[name](**OTHER[name])
     for parameter, value in OTHER[name].items():
-        assert f"{parameter} {value:g}" in used.describe()
-    assert used.describe().lower().startswith(f"{name}, ")
+        assert f"{parameter}={value!r}" in used.describe()
+    assert used.describe().lower().startswith(f"{name}(")
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_a_configuration_builds_it(name: str, section: str) -> None:
 def test_a_strategy_says_which_it_has(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="flwr")
     GaussianStrategy(Gaussian(8.0, 1e-6), server_optimizer=Adam()).summary()
-    assert "Adam, eta 0.1, beta_1 0.9, beta_2 0.99, tau 0.001" in caplog.text
+    assert "Adam(eta=0.1, beta_1=0.9, beta_2=0.99, tau=0.001)" in caplog.text

@@ -244,7 +244,7 @@ def test_summary_states_cost_and_step(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="flwr"):
         CodewordStrategy(MECHANISM, Momentum(0.9)).summary()
     assert "epsilon 8 per client" in caplog.text
-    assert "momentum 0.9" in caplog.text
+    assert "momentum=0.9" in caplog.text
 
 
 @pytest.mark.parametrize(

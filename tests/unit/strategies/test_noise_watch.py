@@ -182,7 +182,7 @@ def test_a_good_outlook_is_no_warning_and_noise_still_is(caplog: pytest.LogCaptu
             CodewordStrategy(MECHANISM, STEP, answers_per_client=1, fraction_train=0.25),
             ["a client by training: at most epsilon 8 per client, asked once", "Rounds: 4 of 5",
              f"Sizes: K = {MECHANISM.plan(DIMENSION).favoured}",
-             "steps of length 0.5", "Bytes up of an answer: 3"],
+             "FixedLength(length=0.5, ", "Bytes up of an answer: 3"],
         ),
         (
             SignDSStrategy(SignDS(4.0, 0.2), LearnedStep(MagRR(1.0)), answers_per_client=2),

@@ -132,7 +132,7 @@ def test_final_fraction_domain(value: float) -> None:
 
 
 def test_descriptions_hold_every_parameter() -> None:
-    assert Momentum(0.8, 0.5).describe() == "momentum 0.8, learning rate 0.5"
+    assert Momentum(0.8, 0.5).describe() == "Momentum(momentum=0.8, learning_rate=0.5)"
     text = FixedLength(2.5, 40, 0.7, 0.1).describe()
     for number in ("2.5", "40", "0.7", "0.1"):
         assert number in text
