@@ -26,17 +26,8 @@ from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from flower_ldp.strategies import evaluation_scores as scores
 from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.evaluation_scores import (
-    DEFAULT_LEVELS,
-    SILHOUETTE_SCORE,
-    ClusterScore,
-    ProxySupport,
-    Score,
-    confidence_codebook,
-    score_trust,
-    warn_if_near_uniform,
-)
 from flower_ldp.strategies.replies import Metrics, ReplyFilter
 from flower_ldp.strategies.rounds import (
     Health,
@@ -61,7 +52,7 @@ class NoisyRows:
 
     mechanism: Laplace
 
-    def scored(self, reports: NDArray[np.int64], score: ClusterScore) -> dict[str, float]:
+    def scored(self, reports: NDArray[np.int64], score: scores.ClusterScore) -> dict[str, float]:
         """Return ``score``."""
         return {"score": score.of_rows(project_to_simplex(self.mechanism.estimate(reports)))}
 
@@ -99,7 +90,7 @@ class ProxyCodebook:
     epsilon: float
     proxy: Callable[[ArrayRecord], NDArray[np.floating[Any]]]
     rows: int = 1
-    levels: int = DEFAULT_LEVELS
+    levels: int = scores.DEFAULT_LEVELS
     trust_repeats: int = 20
 
     def __post_init__(self) -> None:
@@ -115,9 +106,9 @@ class ProxyCodebook:
     def for_model(self, arrays: ArrayRecord) -> CodebookRows:
         """Return the codebook that a model makes, and the rows that stand for its codes."""
         proxy = np.asarray(self.proxy(arrays))
-        codebook = confidence_codebook(proxy, self.levels)
+        codebook = scores.confidence_codebook(proxy, self.levels)
         mechanism = CodebookResponse(codebook, self.epsilon, self.rows)
-        return CodebookRows(mechanism, ProxySupport.of(mechanism, proxy), self.trust_repeats)
+        return CodebookRows(mechanism, scores.ProxySupport.of(mechanism, proxy), self.trust_repeats)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,17 +116,19 @@ class CodebookRows:
     """Codes of one round: their shares are estimated, and spread over the proxy's rows."""
 
     mechanism: CodebookResponse
-    support: ProxySupport
+    support: scores.ProxySupport
     trust_repeats: int
 
-    def scored(self, reports: NDArray[np.int64], score: ClusterScore) -> dict[str, float]:
+    def scored(self, reports: NDArray[np.int64], score: scores.ClusterScore) -> dict[str, float]:
         """Return ``score``, and ``score-recovery`` and ``score-error`` if they are asked for."""
         shares = self.support.spread(self.mechanism.estimate(reports))
-        warn_if_near_uniform(self.support.rows, shares)
+        scores.warn_if_near_uniform(self.support.rows, shares)
         values = {"score": score.of_law(self.support.rows, shares, len(reports))}
         if self.trust_repeats and len(reports) > 1:
             total, rng, repeats = len(reports), RandomSource.from_os(), self.trust_repeats
-            trust = score_trust(self.mechanism, self.support, score, total, rng, repeats=repeats)
+            trust = scores.score_trust(
+                self.mechanism, self.support, score, total, rng, repeats=repeats
+            )
             values |= {"score-recovery": trust.recovery, "score-error": trust.error}
             if trust.complaint:
                 _own_log.warning("%s", trust.complaint)
@@ -204,7 +197,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         strategy: Strategy,
         mechanism: Laplace | ProxyCodebook,
         *,
-        score: str | Score = SILHOUETTE_SCORE,
+        score: str | scores.Score = scores.SILHOUETTE_SCORE,
         clusterer: Any = None,
         metrics: Mapping[str, BoundedMean] | None = None,
         cluster_client_num: int | None = None,
@@ -231,7 +224,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         self.strategy = strategy
         self.mechanism = mechanism
         self.metrics = dict(metrics or {})
-        self.score = ClusterScore(score, clusterer)
+        self.score = scores.ClusterScore(score, clusterer)
         self.cluster_client_num = cluster_client_num
         self.every = every
         self._builder = FedAvg()  # of messages

@@ -148,9 +148,8 @@ class _Remembering(ServerOptimizer):
 
     def _add_momentum(self, momentum: float, proposed: Vector) -> Vector:
         """Return the running sum, with what is proposed."""
-        if "velocity" not in self._vectors:
-            self._vectors["velocity"] = np.zeros_like(proposed, dtype=np.float32)
-        velocity = self._vectors["velocity"]
+        zeros = np.zeros_like(proposed, dtype=np.float32)
+        velocity = self._vectors.setdefault("velocity", zeros)
         velocity *= np.float32(momentum)
         velocity += proposed
         return velocity

@@ -20,15 +20,8 @@ from typing import TypeAlias, TypeVar
 from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Result
 
+from flower_ldp import refusals
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.refusals import (
-    HINTS,
-    MEANINGS,
-    NO_PROPOSAL,
-    REFUSED_PROPOSAL,
-    REFUSED_REHEARSAL,
-    is_code,
-)
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -37,9 +30,9 @@ _REJECTED = "rejected-"
 
 #: Refusals that a gate sends before anything is charged.
 UNCHARGED = frozenset(
-    code for code, one in MEANINGS.items() if one.stage == "before" and not one.party
+    code for code, one in refusals.MEANINGS.items() if one.stage == "before" and not one.party
 )
-_KNOWN_REASONS = frozenset(code for code, one in MEANINGS.items() if not one.party)
+_KNOWN_REASONS = frozenset(code for code, one in refusals.MEANINGS.items() if not one.party)
 #: How much of what a client sent is quoted in a log line.
 _MOST_QUOTED = 300
 ReportT = TypeVar("ReportT")
@@ -172,10 +165,11 @@ class ReplyFilter:
     def _error(self, node: int, text: str) -> WireError:
         """Return the error for a client's error reply, whose text is anything."""
         reason, detail = text, text
-        if text == NO_PROPOSAL:
-            reason = REFUSED_PROPOSAL
-        elif text.startswith(f"{REFUSED_REHEARSAL}:"):
-            reason, detail = REFUSED_REHEARSAL, text.removeprefix(f"{REFUSED_REHEARSAL}:").strip()
+        if text == refusals.NO_PROPOSAL:
+            reason = refusals.REFUSED_PROPOSAL
+        elif text.startswith(f"{refusals.REFUSED_REHEARSAL}:"):
+            reason = refusals.REFUSED_REHEARSAL
+            detail = text.removeprefix(f"{reason}:").strip()
             self.rehearsed[_one_line(detail)] += 1
         if reason in UNCHARGED:
             self.uncharged.append(node)
@@ -240,23 +234,24 @@ def stop_if_in_vain(replies: ReplyFilter, server_round: int) -> None:
         If raw replies outnumber the reports and refusals of gates, or nothing was learned so far
         and clients refuse with one code.
     """
-    refusals = Counter({one: count for one, count in replies.rejected.items() if is_code(one)})
+    codes = filter(refusals.is_code, replies.rejected)
+    refused = Counter({code: replies.rejected[code] for code in codes})
     half = replies.asked / 2
-    if len(replies.raw) > max(replies.accepted + refusals.total(), half):
+    if len(replies.raw) > max(replies.accepted + refused.total(), half):
         raise RunStopped(
             f"round {server_round}: {len(replies.raw)} clients answered with raw replies and "
             f"{replies.accepted} with private reports. {raw_hint(replies.raw)} The run stops so "
             "that no more raw models cross the network"
         )
-    if not replies.complaints.learned and max(refusals.values(), default=0) > half:
-        causes = _causes(Counter(dict(refusals.most_common(1))))
+    if not replies.complaints.learned and max(refused.values(), default=0) > half:
+        causes = _causes(Counter(dict(refused.most_common(1))))
         said = [text for text, count in replies.rehearsed.items() if count > half]
         raise RunStopped(f"round {server_round}: no report came. {': '.join([causes, *said])}")
     if replies.raw:
         _flwr_log.error(raw_hint(replies.raw))
     for reason in replies.rejected:
-        if replies.accepted == 0 and reason in HINTS:
-            replies.complaints.hint(reason, f"clients answer {reason}: {HINTS[reason]}")
+        if replies.accepted == 0 and reason in refusals.HINTS:
+            replies.complaints.hint(reason, f"clients answer {reason}: {refusals.HINTS[reason]}")
 
 
 def raw_hint(nodes: list[int]) -> str:
@@ -303,7 +298,7 @@ def _causes(found: Counter[str]) -> str:
     """Return how often replies were rejected, by reason, and what each may mean."""
     if not found:
         return "No reply was rejected, and none was of use."
-    return f"Replies rejected: {_listed(found, HINTS, '; ')}"
+    return f"Replies rejected: {_listed(found, refusals.HINTS, '; ')}"
 
 
 def _counts(rounds: Mapping[int, MetricRecord]) -> Counter[str]:

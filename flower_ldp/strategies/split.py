@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp import Grid
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError
@@ -35,17 +35,7 @@ from flower_ldp.strategies.split_exchange import (
     send_labels,
 )
 from flower_ldp.strategies.split_tops import Rows, Top, TopFile, checked_labels, saved, settle
-from flower_ldp.wire.embedding import (
-    BACKWARD,
-    EVALUATE,
-    FORWARD,
-    GRADIENT_KEY,
-    STEP_KEY,
-    EmbeddingMechanism,
-    EmbeddingProposal,
-    TableTerms,
-    decode_embeddings,
-)
+from flower_ldp.wire import embedding as wire
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
 
@@ -104,7 +94,7 @@ class SplitStrategy:
     def __init__(
         self,
         top: Top,
-        mechanism: EmbeddingMechanism,
+        mechanism: wire.EmbeddingMechanism,
         tables: RecordTables,
         labels: Mapping[str, ArrayLike],
         *,
@@ -216,8 +206,7 @@ class SplitStrategy:
                 continue
             right, loss = 0, 0.0
             for block in range(self.tables.blocks(table)):
-                embeddings = self._forward(exchange, parties, EVALUATE, table, block)
-                labels = self.labels[table][self.tables.rows(table, block)]
+                embeddings, labels = self._forward(exchange, parties, wire.EVALUATE, table, block)
                 right += int((self.top.predict(embeddings) == labels).sum())
                 loss += self.top.loss(embeddings, labels) * len(labels)
             found[f"accuracy-{table}"] = right / self.labels[table].size
@@ -235,8 +224,7 @@ class SplitStrategy:
         table = self.train_table
         losses = []
         for block in np.argsort(rng.words(self.tables.blocks(table))).tolist():
-            embeddings = self._forward(exchange, parties, FORWARD, table, block)
-            labels = self.labels[table][self.tables.rows(table, block)]
+            embeddings, labels = self._forward(exchange, parties, wire.FORWARD, table, block)
             loss, gradients = self.top.step(embeddings, labels)
             losses.append(loss)
             self._step += 1
@@ -251,20 +239,21 @@ class SplitStrategy:
 
     def _forward(
         self, exchange: Exchange, parties: Sequence[AlignedParty], kind: str, table: str, block: int
-    ) -> list[Rows]:
-        contents = {}
-        for party in parties:
-            step = ConfigRecord({"after": self._after.get(party.node, party.step)})
-            contents[party.node] = self._content(table, block, step)
+    ) -> tuple[list[Rows], NDArray[np.int64]]:
+        """Return each party's embeddings of a block's records, and the records' labels."""
+        contents = {
+            party.node: self._content(table, block, after=self._after.get(party.node, party.step))
+            for party in parties
+        }
         names = {party.node: party.name for party in parties}
         found = payloads(exchange.ask(kind, contents), names)
-        records, embeddings = len(self.tables.rows(table, block)), []
-        for party in parties:
+        labels, embeddings = self.labels[table][self.tables.rows(table, block)], []
+        for node, name in names.items():
             try:
-                embeddings.append(decode_embeddings(found[party.node], self.mechanism, records))
+                embeddings.append(wire.decode_embeddings(found[node], self.mechanism, len(labels)))
             except WireError as error:
-                raise PartyError(party.name, f"its report is malformed: {error}") from error
-        return embeddings
+                raise PartyError(name, f"its report is malformed: {error}") from error
+        return embeddings, labels
 
     def _backward(
         self,
@@ -276,18 +265,19 @@ class SplitStrategy:
         contents, names, made = {}, {}, str(self.top.at)
         for party, gradient in zip(parties, gradients, strict=True):
             if party.claim.kind == "conditional":
-                step = ConfigRecord({"after": self._after[party.node], "step": made})
-                content = self._content(self.train_table, block, step)
-                content[GRADIENT_KEY] = ArrayRecord({GRADIENT_KEY: Array(gradient)})
+                after = self._after[party.node]
+                content = self._content(self.train_table, block, after=after, step=made)
+                content[wire.GRADIENT_KEY] = ArrayRecord({wire.GRADIENT_KEY: Array(gradient)})
                 contents[party.node], names[party.node] = content, party.name
         if contents:
-            payloads(exchange.ask(BACKWARD, contents), names)
+            payloads(exchange.ask(wire.BACKWARD, contents), names)
             self._after.update(dict.fromkeys(contents, made))
 
-    def _content(self, table: str, block: int, step: ConfigRecord) -> RecordDict:
-        proposal = EmbeddingProposal(self.mechanism, self._terms(table), block)
-        return RecordDict({PROPOSAL_KEY: ConfigRecord({**proposal.to_fields()}), STEP_KEY: step})
+    def _content(self, table: str, block: int, **step: str) -> RecordDict:
+        proposal = wire.EmbeddingProposal(self.mechanism, self._terms(table), block)
+        fields = ConfigRecord({**proposal.to_fields()})
+        return RecordDict({PROPOSAL_KEY: fields, wire.STEP_KEY: ConfigRecord({**step})})
 
-    def _terms(self, table: str) -> TableTerms:
+    def _terms(self, table: str) -> wire.TableTerms:
         records = self.tables.tables[table]
-        return TableTerms(table, records.digest, len(records), self.tables.block_size)
+        return wire.TableTerms(table, records.digest, len(records), self.tables.block_size)
