@@ -54,6 +54,12 @@ def cut(text: str, most: int = MOST_TEXT) -> str:
     return f"{text[:most]}... ({len(text):,} characters)"
 
 
+def one_line(text: str, most: int) -> str:
+    """Return a text that somebody else wrote in one line, or its first characters."""
+    text = "".join(c if c.isprintable() else " " for c in text[: most + 1])
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def quoted(value: object, most: int = _MOST_QUOTED) -> str:
     """Return a value for an error's text: what ``repr`` says, or its beginning.
 

@@ -32,7 +32,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.release import NoAnswerError, OpenRelease, content_of, for_app
-from flower_ldp.errors import RefusalError
+from flower_ldp.errors import RefusalError, one_line
 from flower_ldp.refusals import REFUSED_REHEARSAL
 
 _log = logging.getLogger("flower_ldp")
@@ -139,11 +139,7 @@ def _failure(
     except BaseException as error:
         _log.warning("the app failed its rehearsal on public sample data: %s", cause_of(error))
         text = f"{type(error).__name__}: {_said(error)}"
-    if text is None:
-        return None
-    # In one line that is not too long.
-    plain = "".join(c if c.isprintable() else " " for c in text[: _MOST_TEXT + 1])
-    return plain if len(plain) <= _MOST_TEXT else f"{plain[:_MOST_TEXT]}..."
+    return None if text is None else one_line(text, _MOST_TEXT)
 
 
 def _said(error: BaseException) -> str:

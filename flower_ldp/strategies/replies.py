@@ -21,7 +21,7 @@ from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDic
 from flwr.serverapp.strategy import Result
 
 from flower_ldp import refusals
-from flower_ldp.errors import WireError, quoted
+from flower_ldp.errors import WireError, one_line, quoted
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 _log = logging.getLogger("flower_ldp")
@@ -158,30 +158,24 @@ class ReplyFilter:
             if reply.has_error():
                 raise self._error(node, reply.error.reason or "")
         elif reply.has_error():  # the SuperLink answers so, in its own name, for a lost node
-            raise WireError("error", _one_line(reply.error.reason or ""))
+            raise WireError("error", one_line(reply.error.reason or "", _MOST_QUOTED))
         else:
             raise WireError("sender", "not asked this round, or has answered before")
 
     def _error(self, node: int, text: str) -> WireError:
         """Return the error for a client's error reply, whose text is anything."""
-        reason, detail = text, text
+        reason, detail = text, one_line(text, _MOST_QUOTED)
         if text == refusals.NO_PROPOSAL:
             reason = refusals.REFUSED_PROPOSAL
         elif text.startswith(f"{refusals.REFUSED_REHEARSAL}:"):
             reason = refusals.REFUSED_REHEARSAL
-            detail = text.removeprefix(f"{reason}:").strip()
-            self.rehearsed[_one_line(detail)] += 1
+            detail = one_line(text.removeprefix(f"{reason}:").strip(), _MOST_QUOTED)
+            self.rehearsed[detail] += 1
         if reason in UNCHARGED:
             self.uncharged.append(node)
         if reason not in _KNOWN_REASONS:
-            return WireError("error", _one_line(detail))
-        return WireError(reason, "" if detail == reason else _one_line(detail))
-
-
-def _one_line(text: str) -> str:
-    """Return what a client sent, cut and in one line."""
-    text = "".join(c if c.isprintable() else " " for c in text[: _MOST_QUOTED + 1])
-    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}..."
+            return WireError("error", detail)
+        return WireError(reason, "" if detail == reason else detail)
 
 
 def is_raw(content: RecordDict) -> bool:

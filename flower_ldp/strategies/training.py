@@ -47,14 +47,7 @@ from flower_ldp.strategies.rounds import (
     Vector,
 )
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
-from flower_ldp.wire.layout import (
-    ModelLayout,
-    Part,
-    Trainable,
-    named_by,
-    patterns_of,
-    running_statistics,
-)
+from flower_ldp.wire import layout as layouts
 from flower_ldp.wire.proposal import UpdateProposal
 
 _log = logging.getLogger("flwr")
@@ -84,7 +77,7 @@ class TrainingOptions(FedAvgOptions, total=False):
 
     health: Health | None
     answers_per_client: int | ClientPool | None
-    trainable: Trainable | None
+    trainable: layouts.Trainable | None
     subspace: Subspace | None
 
 
@@ -143,7 +136,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         *,
         health: Health | None = None,
         answers_per_client: int | ClientPool | None = None,
-        trainable: Trainable | None = None,
+        trainable: layouts.Trainable | None = None,
         subspace: Subspace | None = None,
         **fedavg: Unpack[FedAvgOptions],
     ) -> None:
@@ -160,7 +153,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         self.server_optimizer = server_optimizer
         self.subspace = subspace
         self.proposals = Proposals()
-        self._trainable = patterns_of(trainable)
+        self._trainable = layouts.patterns_of(trainable)
         self.pool = pool_of(answers_per_client)
         self.pool_is_shared = self.pool is answers_per_client and self.pool is not None
         self._round: TrainingRound | None = None
@@ -358,13 +351,13 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         """
         return self.proposals.report(delta=delta)
 
-    def _layout(self, model: Mapping[str, NDArray[Any]]) -> ModelLayout:
+    def _layout(self, model: Mapping[str, NDArray[Any]]) -> layouts.ModelLayout:
         """Return what of the model reports are about, and where it lies."""
         patterns = self._trainable
-        if patterns is None and running_statistics(model):
+        if patterns is None and layouts.running_statistics(model):
             patterns = ("*",)
-        names = None if patterns is None else named_by(patterns, model)
-        return ModelLayout.of(model, Part(names, self.subspace))
+        names = None if patterns is None else layouts.named_by(patterns, model)
+        return layouts.ModelLayout.of(model, layouts.Part(names, self.subspace))
 
     def proposal(self, entries: int | None) -> UpdateProposal[UpdateMechanism]:
         """Return what a round proposes whose clients all take part."""
@@ -431,7 +424,7 @@ def refuse_central_wrapper(name: str) -> None:
 
 
 def lost_step(
-    layout: ModelLayout,
+    layout: layouts.ModelLayout,
     before: Mapping[str, NDArray[Any]],
     after: Mapping[str, NDArray[Any]],
     step: NDArray[np.floating[Any]],
