@@ -11,7 +11,7 @@ from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from flower_ldp.bounds import check_in
+from flower_ldp.bounds import check_in, must_be
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.faults import PULL_SECONDS, Faults, Unreliable
 from flower_ldp.simulation.grid import SLICE_SECONDS, Answering, Inline, InProcessGrid, Link
@@ -97,20 +97,12 @@ def run_in_process(
     Exception
         What the server app raises.
     """
-    if not isinstance(server_app, ServerApp):
-        raise TypeError(f"server_app must be a ServerApp, got {type(server_app).__name__}")
-    if not isinstance(client_app, ClientApp):
-        raise TypeError(f"client_app must be a ClientApp, got {type(client_app).__name__}")
+    must_be("server_app", server_app, ServerApp, "a ServerApp")
+    must_be("client_app", client_app, ClientApp, "a ClientApp")
     check_in("[1, inf)", "workers", workers, int)
     run_id = int.from_bytes(os.urandom(8), "big") >> 1 | 1  # Flower's are random too
     config = dict(run_config or {})
-    context = Context(
-        run_id=run_id,
-        node_id=flower.SERVER,
-        node_config={},
-        state=RecordDict(),
-        run_config=dict(config),
-    )
+    context = Context(run_id, flower.SERVER, {}, RecordDict(), dict(config))
     with contextlib.ExitStack() as stack:
         folder = None
         if contexts == "disk":

@@ -105,21 +105,16 @@ def _read(name: str, fields: Mapping[str, object]) -> RowMechanism:
     return CodebookResponse(codebook, epsilon, rows)
 
 
-def _shape(mechanism: RowMechanism) -> tuple[int, ...]:
-    """Return the shape of a report's entries."""
-    if isinstance(mechanism, Laplace):
-        return mechanism.rows, mechanism.classes
-    return (mechanism.rows,)
+def _entries(mechanism: RowMechanism) -> tuple[tuple[int, ...], tuple[int, int]]:
+    """Return the shape of a report's entries, and the least and the largest one.
 
-
-def _limits(mechanism: RowMechanism) -> tuple[int, int]:
-    """Return the least and the largest entry; the largest has the largest magnitude.
-
-    They are 64 noise scales below 0 and above G, or the first and the last code.
+    These are 64 noise scales below 0 and above G, or the first and the last code. The largest has
+    the largest magnitude.
     """
     if isinstance(mechanism, Laplace):
-        return -mechanism.noise.farthest, mechanism.steps + mechanism.noise.farthest
-    return 0, mechanism.codes - 1
+        far = mechanism.noise.farthest
+        return (mechanism.rows, mechanism.classes), (-far, mechanism.steps + far)
+    return (mechanism.rows,), (0, mechanism.codes - 1)
 
 
 @dataclass(frozen=True)
@@ -215,12 +210,13 @@ def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
 
 def entry_bytes(mechanism: RowMechanism) -> int:
     """Return w, the bytes of an entry of the rows' report."""
-    return _limits(mechanism)[1].bit_length() // 8 + 1
+    return _entries(mechanism)[1][1].bit_length() // 8 + 1
 
 
 def eval_report_length(proposal: EvalProposal) -> int:
     """Return the number of bytes of every report that answers ``proposal``."""
-    entries = math.prod(_shape(proposal.mechanism)) * entry_bytes(proposal.mechanism)
+    shape, _ = _entries(proposal.mechanism)
+    entries = math.prod(shape) * entry_bytes(proposal.mechanism)
     return _HEADER_BYTES + entries + _METRIC_BYTES * len(proposal.metrics)
 
 
@@ -243,13 +239,14 @@ def encode_eval_report(
     ValueError
         If the shape or the number of metrics is not the proposal's.
     """
-    mechanism, shape = proposal.mechanism, _shape(proposal.mechanism)
+    mechanism = proposal.mechanism
+    shape, limits = _entries(mechanism)
     if rows.shape != shape:
         raise ValueError(f"rows must have shape {shape}, got {rows.shape}")
     if len(metrics) != len(proposal.metrics):
         raise ValueError(f"expected {len(proposal.metrics)} metrics, got {len(metrics)}")
     head = bytes((REPORT_VERSION, _KINDS[_name(mechanism)]))
-    packed = _pack(np.clip(rows, *_limits(mechanism)), entry_bytes(mechanism))
+    packed = _pack(np.clip(rows, *limits), entry_bytes(mechanism))
     numbers = np.clip(np.array(metrics, dtype=np.int64), *_metric_limits(proposal))
     return head + packed + _pack(numbers, _METRIC_BYTES)
 
@@ -273,6 +270,7 @@ def decode_eval_report(
         beyond 64 noise scales, ``"range"`` if ``data`` is no answer to ``proposal``.
     """
     mechanism = proposal.mechanism
+    shape, of_rows = _entries(mechanism)
     expected = eval_report_length(proposal)
     check_report_length(data, expected)
     kind = _KINDS[_name(mechanism)]
@@ -281,11 +279,10 @@ def decode_eval_report(
     end = expected - _METRIC_BYTES * len(proposal.metrics)
     rows = _unpack(data[_HEADER_BYTES:end], entry_bytes(mechanism))
     metrics = _unpack(data[end:], _METRIC_BYTES)
-    limits = (rows, _limits(mechanism)), (metrics, _metric_limits(proposal))
-    for values, (least, most) in limits:
+    for values, (least, most) in ((rows, of_rows), (metrics, _metric_limits(proposal))):
         if ((values < least) | (values > most)).any():
             raise WireError("range", "no such code, or more than 64 noise scales off")
-    return rows.reshape(_shape(mechanism)), metrics
+    return rows.reshape(shape), metrics
 
 
 def _metric_limits(proposal: EvalProposal) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -301,8 +298,7 @@ def _pack(values: NDArray[np.int64], width: int) -> bytes:
 
 
 def _unpack(data: bytes, width: int) -> NDArray[np.int64]:
-    given = np.frombuffer(data, dtype=np.uint8).reshape(-1, width)
-    whole = np.empty((len(given), 8), dtype=np.uint8)
-    whole[:, :width] = given
-    whole[:, width:] = np.where(given[:, -1:] & 0x80, 0xFF, 0)
-    return whole.view("<i8").ravel().astype(np.int64, copy=False)
+    whole = np.zeros((len(data) // width, 8), dtype=np.uint8)
+    whole[:, 8 - width :] = np.frombuffer(data, dtype=np.uint8).reshape(-1, width)
+    # Bytes are put to the upper end, so that the shift repeats the sign.
+    return whole.view("<i8").ravel().astype(np.int64, copy=False) >> 8 * (8 - width)

@@ -29,7 +29,10 @@ from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.wire.proposal import in_domain
 
 _PREFIX = "ldp-"
-_INTEGERS, _FLOATS = ("rounds", "steps"), ("rate", "noise", "clip", "epsilon", "delta")
+_FIELDS: dict[str, type[Any]] = {
+    **dict.fromkeys(("ldp-rounds", "ldp-steps"), int),
+    **dict.fromkeys(("ldp-rate", "ldp-noise", "ldp-clip", "ldp-epsilon", "ldp-delta"), float),
+}
 _NAME = f"{_PREFIX}plan"
 #: FedProx's own field: the weight of its proximal term.
 PROXIMAL = "proximal-mu"
@@ -53,12 +56,9 @@ def read_plan(fields: Mapping[str, object]) -> TrainingPlan | None:
     found = {name for name in fields if name.startswith(_PREFIX)}
     if not found:
         return None
-    wanted = {f"{_PREFIX}{name}" for name in (*_INTEGERS, *_FLOATS)}
-    if found - {_NAME} != wanted:
-        odd = quoted(sorted((found - {_NAME}) ^ wanted))
-        raise WireError("fields", f"missing or unknown fields of a plan: {odd}")
-    values: list[Any] = [typed(fields, f"{_PREFIX}{name}", int) for name in _INTEGERS]
-    values += [typed(fields, f"{_PREFIX}{name}", float) for name in _FLOATS]
+    if odd := (found - {_NAME}) ^ _FIELDS.keys():
+        raise WireError("fields", f"missing or unknown fields of a plan: {quoted(sorted(odd))}")
+    values = [typed(fields, name, kind) for name, kind in _FIELDS.items()]
     values.append(typed(fields, _NAME, str) if _NAME in found else "")
     with in_domain():
         return TrainingPlan(*values)
