@@ -233,15 +233,15 @@ def permit_of(
     receipt: Receipt,
     request: ReleaseRequest,
     context: Context,
-    ledger: Ledger | None = None,
+    ledger: Ledger,
     last: bytes = b"",
 ) -> Permit:
     """Return the permit of a request that was charged.
 
     Parameters
     ----------
-    ledger : Ledger, optional
-        Open, for the report; without it the policy's is opened.
+    ledger : Ledger
+        The policy's; one that is closed is opened again for the report.
     last : bytes
         What the last report of a plan begins with. A release about the owner's examples is sealed
         with the marks of its run. After such a report none is sealed to the same part of the data.
@@ -254,7 +254,7 @@ def permit_of(
     def keep(report: bytes, failed: bool) -> None:
         """Store a report; when this returns it is on disk. What it raises keeps it from leaving."""
         report = marks[failed] + report
-        if ledger is not None and not ledger.closed:  # opening it is a third of a message's cost
+        if not ledger.closed:  # opening it is a third of a message's cost
             try:
                 # Closed before it is opened again, which may get the same descriptor.
                 with ledger:
@@ -269,8 +269,8 @@ def permit_of(
             again.seal(receipt, report, last=marks[1])
 
     handling = handling_of(policy, account_of(policy, context), request.message_type)
-    close = (lambda: None) if ledger is None else ledger.close
-    return Permit(handling, keep, stored, close, examples_of(policy, request), policy.example)
+    examples = examples_of(policy, request)
+    return Permit(handling, keep, stored, ledger.close, examples, policy.example)
 
 
 def run_marks(run_id: int) -> tuple[bytes, bytes]:

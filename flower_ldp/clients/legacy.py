@@ -41,7 +41,13 @@ def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCa
     if len(asked.array_records) != 1:
         raise ReleaseError(f"expected one ArrayRecord, found {len(asked.array_records)}")
     (model,) = asked.array_records.values()
-    parameters, config = ArrayRecord(dict(model)), _scalars(asked)
+    # The server's configuration: the one kind of value that old apps can read.
+    config = ConfigRecord()
+    for key, record in asked.config_records.items():
+        for name, value in record.items():
+            if key != PROPOSAL_KEY and isinstance(value, (bool, bytes, float, int, str)):
+                config[name] = value
+    parameters = ArrayRecord(dict(model))
     message.content = RecordDict({"fitins.parameters": parameters, "fitins.config": config})
     try:
         reply = call_next(message, context)
@@ -50,16 +56,6 @@ def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCa
     if reply.has_error():
         return reply
     return Message(RecordDict({"arrays": _trained(reply.content, list(model))}), reply_to=message)
-
-
-def _scalars(content: RecordDict) -> ConfigRecord:
-    """Return the server's configuration: the one kind of value that old apps can read."""
-    merged = ConfigRecord()
-    for key, record in content.config_records.items():
-        for name, value in record.items():
-            if key != PROPOSAL_KEY and isinstance(value, (bool, bytes, float, int, str)):
-                merged[name] = value
-    return merged
 
 
 def _trained(content: RecordDict, names: list[str]) -> ArrayRecord:

@@ -100,7 +100,7 @@ class OwnerAdmission:
             with charging.ledger_of(policy) as ledger:
                 receipt = ledger.unsealed(charge)
         last = b"" if asked is None else LAST
-        permit = charging.permit_of(policy, receipt, request, context, last=last)
+        permit = charging.permit_of(policy, receipt, request, context, ledger, last)
         return permit if asked is None else asked.permit(permit)
 
     def acknowledge(self, message_type: str, context: Context) -> Handling:

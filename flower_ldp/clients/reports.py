@@ -191,24 +191,16 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
     def _answer(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
         is_neutral = update is None or not np.isfinite(update).all()
         mechanism, entries = self.proposal.mechanism, self.layout.entries
+        value: NDArray[np.floating[Any]] | None = update
+        if self.layout.part.subspace is not None:
+            # Decided before the projection: entries that are not finite need not show behind it.
+            # The work is done all the same, so that time does not tell.
+            none = np.zeros(self.layout.dimension, dtype=np.float32)
+            projected = self.layout.project(none if update is None or is_neutral else update)
+            value = None if is_neutral else projected
         # The neutral law answers for None and for what is not finite.
-        value = self._projected(update, is_neutral=is_neutral)
         report = mechanism.encode(mechanism.randomize(value, rng, entries), entries)
         return self._with_health(report, rng, neutral=is_neutral)
-
-    def _projected(
-        self, update: NDArray[np.float32] | None, *, is_neutral: bool
-    ) -> NDArray[np.floating[Any]] | None:
-        """Return what the report is about; in a subspace None for what the neutral law answers.
-
-        It is decided before the projection: entries that are not finite need not show behind it.
-        The work is done all the same, so that time does not tell.
-        """
-        if self.layout.part.subspace is None:
-            return update
-        none = np.zeros(self.layout.dimension, dtype=np.float32)
-        projected = self.layout.project(none if update is None or is_neutral else update)
-        return None if is_neutral else projected
 
 
 @dataclass(frozen=True)

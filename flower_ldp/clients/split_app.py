@@ -49,7 +49,7 @@ from flower_ldp.clients.ldp_mod import LdpMod, kept_node_config
 from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission
 from flower_ldp.clients.release import IncompleteError, constant, failed, open_array, report
-from flower_ldp.clients.split_embedding import EMBEDDING_KEY, Block, EmbeddingRelease, Party
+from flower_ldp.clients.split_embedding import EMBEDDING_KEY, EmbeddingRelease, Party
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, say
 from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
 from flower_ldp.privacy import Unit
@@ -106,17 +106,17 @@ def _learn(party: Party, content: RecordDict) -> Task:
     step = _step(content, "step")
     if not step:
         raise WireError("fields", "the step must have a name")
-    block = embedding.read_block(party.tables, content)
-    gradient, records = _array(content, wire.GRADIENT_KEY), len(block.rows)
+    proposal, rows = embedding.read_block(party.tables, content)
+    gradient, records = _array(content, wire.GRADIENT_KEY), len(rows)
     if gradient.dtype != np.float32 or gradient.ndim != 2 or len(gradient) != records:
         told = f"got {gradient.dtype} {gradient.shape}"
         raise WireError("array", f"the gradient must be float32 with {records} rows, {told}")
     if not np.isfinite(gradient).all():
         raise WireError("array", "the gradient must be finite")
-    return partial(party.learn, block.proposal.terms.table, block.rows, gradient, step), step
+    return partial(party.learn, proposal.terms.table, rows, gradient, step), step
 
 
-def embed(party: Party, block: Block) -> RecordDict:
+def embed(party: Party, proposal: wire.EmbeddingProposal, rows: NDArray[np.int64]) -> RecordDict:
     """Return the reply's records for a block, behind the gate.
 
     Raises
@@ -124,12 +124,12 @@ def embed(party: Party, block: Block) -> RecordDict:
     IncompleteError
         If the bottom fails for a record; it holds what it did for the others.
     """
-    width = block.proposal.mechanism.width
-    found = np.full((len(block.rows), width), np.nan)
+    width = proposal.mechanism.width
+    found = np.full((len(rows), width), np.nan)
     failed, cause = 0, ""
-    for place, row in enumerate(block.rows):
+    for place, row in enumerate(rows):
         try:
-            one = np.asarray(party.embed(block.proposal.terms.table, np.array([row])))
+            one = np.asarray(party.embed(proposal.terms.table, np.array([row])))
             if one.dtype.kind not in "biuf" or one.shape != (1, width):
                 told = f"found {one.dtype} {one.shape}"
                 raise ReleaseError(f"expected an embedding of {width} numbers, {told}")
@@ -245,7 +245,7 @@ def _answer(
     act: Callable[[], RecordDict | None] = RecordDict
     step: str | None = None
     if kind in _RELEASED:
-        act = partial(embed, party, embedding.read_block(party.tables, message.content))
+        act = partial(embed, party, *embedding.read_block(party.tables, message.content))
     elif kind in taken_in:
         act, step = _TASKS[kind](party, message.content)
     releases = dict.fromkeys(_RELEASED, EmbeddingRelease(party))

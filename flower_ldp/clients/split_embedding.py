@@ -38,24 +38,10 @@ from flower_ldp.wire.records import RecordTables
 _log = logging.getLogger("flower_ldp")
 
 
-@dataclass(frozen=True)
-class Block:
-    """A block of a party's records that the server asks about.
-
-    Parameters
-    ----------
-    proposal : EmbeddingProposal
-        What it asks.
-    rows : ndarray of int64, shape (records,)
-        The block's rows of the party's own table.
-    """
-
-    proposal: wire.EmbeddingProposal
-    rows: NDArray[np.int64]
-
-
-def read_block(tables: RecordTables, content: RecordDict) -> Block:
-    """Return the block that a message is about.
+def read_block(
+    tables: RecordTables, content: RecordDict
+) -> tuple[wire.EmbeddingProposal, NDArray[np.int64]]:
+    """Return what a message asks about a block, and the block's rows of the party's own table.
 
     Parameters
     ----------
@@ -73,7 +59,7 @@ def read_block(tables: RecordTables, content: RecordDict) -> Block:
     """
     proposal = wire.EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
     check_table(tables, proposal.terms)
-    return Block(proposal, tables.rows(proposal.terms.table, proposal.block))
+    return proposal, tables.rows(proposal.terms.table, proposal.block)
 
 
 def read_record(content: RecordDict, key: str) -> ConfigRecord:
@@ -194,14 +180,12 @@ class EmbeddingRelease(Release):
         RefusalError
             If the records are not the party's.
         """
-        block = read_block(self.party.tables, content)
-        proposal = block.proposal
-        release.check_storable(wire.embeddings_length(proposal.mechanism, len(block.rows)))
-        claim = self.party.claim
+        claim, tables = self.party.claim, self.party.tables
+        proposal, rows = read_block(tables, content)
+        release.check_storable(wire.embeddings_length(proposal.mechanism, len(rows)))
         _log.info("epsilon is about %s", claim.covers)
         step = self.party.step if claim.kind == "conditional" else ""
-        layout = self.party.tables.layout
-        return OpenEmbedding(proposal, layout, self.party.digest(), claim, step)
+        return OpenEmbedding(proposal, tables.layout, self.party.digest(), claim, step)
 
 
 @dataclass(frozen=True)

@@ -167,10 +167,9 @@ def priors_from_likelihoods(
     ValueError
         Naming the parameter.
     """
-    seen, group = np.asarray(likelihood, np.float64), _integers("groups", groups, n_groups)
-    if seen.ndim != 2 or not seen.size or len(seen) != len(group):
+    seen, group = _likelihood(likelihood), _integers("groups", groups, n_groups)
+    if not len(seen) or len(seen) != len(group):
         raise ValueError(f"likelihood must have a row for each of groups, got shape {seen.shape}")
-    _check_likelihood(seen)
     check_in("[1, inf)", "steps", steps, int)
     order = np.argsort(group, kind="stable")
     seen, group = seen[order] / seen[order].max(axis=1, keepdims=True), group[order]
@@ -208,10 +207,9 @@ def posterior(likelihood: ArrayLike, prior: ArrayLike) -> Floats:
     ValueError
         If shapes do not fit, or an entry is negative or not finite.
     """
-    seen, before = np.asarray(likelihood, np.float64), np.asarray(prior, np.float64)
-    if seen.ndim != 2 or before.shape not in (seen.shape, seen.shape[1:]):
+    seen, before = _likelihood(likelihood), np.asarray(prior, np.float64)
+    if before.shape not in (seen.shape, seen.shape[1:]):
         raise ValueError(f"prior must fit likelihood {seen.shape}, got {before.shape}")
-    _check_likelihood(seen)
     if not (np.isfinite(before) & (before >= 0)).all():
         raise ValueError("prior must be finite and at least 0")
     return _posteriors(seen, before)
@@ -243,10 +241,7 @@ def priors_from_neighbours(
     ValueError
         Naming the parameter.
     """
-    seen, near = np.asarray(likelihood, np.float64), np.asarray(neighbours)
-    if seen.ndim != 2 or not seen.size:
-        raise ValueError(f"likelihood must be a matrix, got shape {seen.shape}")
-    _check_likelihood(seen)
+    seen, near = _likelihood(likelihood), np.asarray(neighbours)
     if near.ndim != 2 or not near.size or len(near) != len(seen) or near.dtype.kind not in "iu":
         raise ValueError(f"neighbours must be integers, {len(seen)} rows, got shape {near.shape}")
     if not (near.min() >= 0 and near.max() < len(seen)):
@@ -275,9 +270,14 @@ def _mean_of_neighbours(rows: Floats, near: NDArray[np.integer]) -> Floats:
     return found
 
 
-def _check_likelihood(seen: Floats) -> None:
+def _likelihood(values: ArrayLike) -> Floats:
+    """Return a likelihood as a matrix; raise ValueError if it is none."""
+    seen = np.asarray(values, np.float64)
+    if seen.ndim != 2:
+        raise ValueError(f"likelihood must be a matrix, got shape {seen.shape}")
     if not (np.isfinite(seen) & (seen >= 0)).all() or not seen.any(axis=1).all():
         raise ValueError("likelihood must be finite, at least 0, and not all 0 in a row")
+    return seen
 
 
 def _integers(name: str, values: ArrayLike, end: int) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from torch import nn
 
 from flower_ldp.clients.release import IncompleteError
 from flower_ldp.clients.split_app import embed
-from flower_ldp.clients.split_embedding import EMBEDDING_KEY, Block
+from flower_ldp.clients.split_embedding import EMBEDDING_KEY
 from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
 from flower_ldp.split import TorchParty
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
@@ -48,13 +48,13 @@ def embedded(folder: Path, features: NDArray[Any], weights: torch.Tensor) -> NDA
         "ward", tables, lambda _: features, Bottom(weights), BottomClaim("public"), folder
     )
     terms = TableTerms("train", ids.digest, len(features), RECORDS)
-    block = Block(EmbeddingProposal(UnaryEncoding(1.0, WIDTH), terms, 0), tables.rows("train", 0))
+    proposal, rows = EmbeddingProposal(UnaryEncoding(1.0, WIDTH), terms, 0), tables.rows("train", 0)
     try:
-        content = embed(party, block)
+        content = embed(party, proposal, rows)
     except IncompleteError as error:
         content = error.content
     found: NDArray[Any] = content.array_records[EMBEDDING_KEY][EMBEDDING_KEY].numpy()
-    return found[np.argsort(block.rows)]  # in the order of the records
+    return found[np.argsort(rows)]  # in the order of the records
 
 
 def test_no_other_record_changes_a_bit_of_an_embedding(tmp_path: Path) -> None:
